@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         PredicateError,
         SchemaError,
         SkipstoneError,
+        SkipstoneWarning,
         StorageError,
     )
 
@@ -70,6 +71,7 @@ _HOMES = {
             "PredicateError",
             "SchemaError",
             "SkipstoneError",
+            "SkipstoneWarning",
             "StorageError",
         )
     },
@@ -88,6 +90,7 @@ __all__ = [
     "PredicateError",
     "SchemaError",
     "SkipstoneError",
+    "SkipstoneWarning",
     "StorageError",
     "SyncResult",
     "Table",

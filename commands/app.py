@@ -12,51 +12,49 @@ raised. With `--json`, stdout holds one JSON value or nothing, and stderr one JS
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
-from ..errors import CommitConflictError, SkipstoneError
-from .alter import alter
-from .create import create
-from .demo import demo
-from .explain import explain
-from .index import indexes
-from .inspect import inspect
-from .layout import layout
-from .listing import history, ls, slices
-from .maintain import clean, optimize, repair
+from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
 from .options import InterruptedCommandError, Status, UsageError, take_storage_options
 from .output import plain, stderr
-from .perf import perf
-from .scan import scan
-from .sync import sync
-from .undo import restore, rollback, savepoint
-from .verify import verify
 
-app = typer.Typer(
-    name="skipstone",
-    help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
-    epilog="Every command takes --json (for machines: stdout holds JSON only; an error is a JSON object on stderr). "
+_EPILOG = (
+    "Every command takes --json (for machines: stdout holds JSON only; an error is a JSON object on stderr). "
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "
     "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see.\n\n"
     "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, inspect or demo found something wrong; 4 a "
-    "conflict with another writer, nothing changed: try again; 130 interrupted.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    "conflict with another writer, nothing changed: try again; 130 interrupted."
 )
-_MAKING: tuple[Callable[..., None], ...] = (create, sync, alter, optimize, clean, repair, rollback, restore, savepoint)
-_LOOKING: tuple[Callable[..., None], ...] = (ls, history, slices, verify, inspect, perf, layout, explain, scan, demo)
-for verb in (*_MAKING, *_LOOKING):
-    app.command(verb.__name__)(verb)
-app.add_typer(indexes, name="index")
+# The file of each verb, in the order of the help.
+_VERBS = {
+    "create": "create",
+    "sync": "sync",
+    "alter": "alter",
+    "optimize": "maintain",
+    "clean": "maintain",
+    "repair": "maintain",
+    "rollback": "undo",
+    "restore": "undo",
+    "savepoint": "undo",
+    "ls": "listing",
+    "history": "listing",
+    "slices": "listing",
+    "verify": "verify",
+    "inspect": "inspect",
+    "perf": "perf",
+    "layout": "layout",
+    "explain": "explain",
+    "scan": "scan",
+    "demo": "demo",
+    "index": "index",
+}
 
 
 def _print_version(value: bool) -> None:
@@ -67,13 +65,33 @@ def _print_version(value: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Options of the command itself."""
+
+
+def _app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The parser with the verb that is called alone; with all of them where the first argument is none: for the help,
+    and for suggestions."""
+    app = typer.Typer(
+        name="skipstone",
+        help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for verb in arguments[:1] if arguments and arguments[0] in _VERBS else _VERBS:
+        module = importlib.import_module(f".{_VERBS[verb]}", __package__)
+        if verb == "index":
+            app.add_typer(module.indexes, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
+    return app
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -83,7 +101,7 @@ def run(arguments: Sequence[str]) -> None:
         warnings.showwarning = _show_json_warning if as_json else _show_warning
     try:
         rest = take_storage_options([argument for argument in arguments if argument != "--debug"])
-        status = app(args=rest, prog_name="skipstone", standalone_mode=not as_json)
+        status = _app_for(rest)(args=rest, prog_name="skipstone", standalone_mode=not as_json)
     except SkipstoneError as error:
         if debug:
             raise
@@ -103,6 +121,18 @@ def run(arguments: Sequence[str]) -> None:
     sys.exit(int(status or Status.OK))
 
 
+# How hints of errors name verbs and arguments here; hints that name others are left out.
+_WORDS = {
+    "index_path": "--index-path",
+    "refresh_index": "`skipstone index refresh`",
+    "create_index": "`skipstone index add`",
+    "drop_index": "`skipstone index drop`",
+    "drop_savepoint": "`skipstone savepoint --drop`",
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "alter", "repair", "restore", "verify")},
+}
+_MESSAGE = ("message", "bare_message", "hint")  # what is printed of an error in any case
+
+
 def _status_of(error: SkipstoneError) -> Status:
     if isinstance(error, CommitConflictError):
         return Status.CONFLICT
@@ -111,46 +141,34 @@ def _status_of(error: SkipstoneError) -> Status:
 
 def _print_error(error: Exception, status: Status, as_json: bool, title: str = "error") -> None:
     sys.stdout.flush()
-    message = _as_commands(str(error))
+    message = _worded(error)
     if as_json:
-        details = {name: value for name, value in vars(error).items() if name != "message" and value is not None}
+        details = {name: value for name, value in vars(error).items() if name not in _MESSAGE and value is not None}
+        hint = error.hint_worded(_WORDS) if isinstance(error, SkipstoneError) else None
+        details |= {} if hint is None else {"hint": hint}
         kind = "Interrupted" if status is Status.INTERRUPTED else type(error).__name__
         _print_json_line({"error": {"type": kind, "message": message, "status": int(status), **details}})
     else:
-        stderr().print(Text.assemble((f"{title}: ", "bold red"), message), soft_wrap=True)
+        _print_titled(title, "bold red", message)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr().print(Text.assemble(("warning: ", "bold yellow"), _as_commands(str(message))), soft_wrap=True)
+    _print_titled("warning", "bold yellow", _worded(message))
+
+
+def _print_titled(title: str, style: str, message: str) -> None:
+    from rich.text import Text
+
+    stderr().print(Text.assemble((f"{title}: ", style), message), soft_wrap=True)
 
 
 def _show_json_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_json_line({"warning": _as_commands(str(message))})
+    _print_json_line({"warning": _worded(message)})
 
 
 def _print_json_line(value: dict[str, Any]) -> None:
     sys.stderr.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-# Errors advise in Python; who types commands needs commands.
-_IN_COMMANDS = {
-    "; to begin an empty table there, give schema=": "",
-    "or say where it is with index_path=": "or say where it is with --index-path",
-    "keep the index elsewhere with index_path=": "keep the index elsewhere with --index-path",
-    "; open() it, or sync() it with what changed": "; `skipstone sync` follows what changed",
-    "refresh_index()": "`skipstone index refresh`",
-    "create_index()": "`skipstone index add`",
-    "drop_index()": "`skipstone index drop`",
-    "drop_savepoint()": "`skipstone savepoint --drop`",
-    "restore()": "`skipstone restore`",
-    "alter()": "`skipstone alter`",
-    "create()": "`skipstone create`",
-    "repair()": "`skipstone repair`",
-    "sync()": "`skipstone sync`",
-}
-
-
-def _as_commands(message: str) -> str:
-    for python, command in _IN_COMMANDS.items():
-        message = message.replace(python, command)
-    return message
+def _worded(error: Exception | str) -> str:
+    return error.worded(_WORDS) if isinstance(error, (SkipstoneError, SkipstoneWarning)) else str(error)

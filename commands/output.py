@@ -1,7 +1,8 @@
 """How commands print: tables for people, JSON for machines, progress on a terminal.
 
 Results go to stdout. Progress, notes and errors go to stderr, progress and notes only where that is a terminal. Where
-stdout is no terminal nothing is folded or cut to a width, unless COLUMNS sets one.
+stdout is no terminal nothing is folded or cut to a width, unless COLUMNS sets one. What JSON does without (rich) is
+loaded by what needs it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
 
-from ..engine.scan.explain import bytes_text as bytes_text
+from ..engine.scan.steps import bytes_text as bytes_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+    from rich.table import Table
 
 _UNFOLDED_WIDTH = 100_000
 Report = Callable[[str, int, int | None], None]
@@ -39,6 +40,8 @@ def stderr() -> Console:
 
 
 def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
     is_narrow = stream.isatty() or "COLUMNS" in os.environ
     return Console(
         file=stream, width=None if is_narrow else _UNFOLDED_WIDTH, highlight=False, markup=False, emoji=False
@@ -61,7 +64,10 @@ def progress(stream: TextIO | None = None) -> Iterator[Report | None]:
     if not stream.isatty():
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+    counts = (MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *counts)
     with Progress(*columns, console=_console(stream), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
@@ -145,6 +151,10 @@ def print_json(value: object) -> None:
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Table:
     """Texts under headings; those in `right` are numbers. Cells are folded, never cut."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     numbers = set(right)
     for heading in headings:

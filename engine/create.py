@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
 from .choices import TableSource
 from .commit.publish import Change, publish
 from .commit.schemas import (
@@ -43,6 +43,8 @@ from .table import Table
 from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from .tasks.declared import declared_files, told_partitions
 
+_EMPTY = "to begin an empty table there, give {schema}"
+
 
 def create(
     location: Any = None,
@@ -69,9 +71,9 @@ def create(
         schema: of an empty table; partition columns belong to it.
         partitioning: "hive" (keys and types from the paths), a pyarrow Schema that declares the keys' types, the names
             of an empty table's partition columns, or None.
-        source: "directory", or "delta", "iceberg": the live files of that table's own log, which then says what the
-            columns and the partitions are. None looks for a log, here and in the folders above: a Delta table is
-            followed, one of Iceberg or Hudi, and a folder below any, is refused; files that are named with `files` are
+        source: "directory", or "delta", "iceberg", "hudi": the live files of that table's own log, which then says what
+            the columns and the partitions are. None looks for a log, here and in the folders above: a Delta or Hudi
+            table is followed, one of Iceberg, and a folder below any, is refused; files that are named with `files` are
             taken as they are. "directory" insists on every Parquet file.
         files: exactly these; nothing is listed. A list of paths, whose footers are read; or an Arrow table as
             `Transaction.add_files` takes it (path, size_bytes, row_count, ...), with `schema` for what they hold:
@@ -101,7 +103,7 @@ def create(
     if storage.kind() == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
-        raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
+        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
     named = table.kind or (ICEBERG if table.metadata is not None else None)
     kind = source or named or (DIRECTORY if files is not None else source_of(storage))
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
@@ -164,11 +166,8 @@ def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
         count = sum(result.files.num_rows for result in results)
         if 2 * len(odd) >= count:
             raise SchemaError(f"{len(odd)} of its {count} files do not fit the table; {path}: {reason}")
-        warnings.warn(
-            f"{len(odd)} of {count} files are set aside, since they do not fit the table; sync() tries them again, "
-            f"verify() lists them. {path}: {reason}",
-            stacklevel=3,
-        )
+        message = f"{len(odd)} of {count} files are set aside, since they do not fit the table ({path}: {reason})"
+        warnings.warn(SkipstoneWarning(message, hint="{sync} tries them again, {verify} lists them"), stacklevel=3)
     return odd
 
 
@@ -197,16 +196,16 @@ def _listed(
             raise InvalidArgumentError("files= is a list of paths")
         paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
         if not paths and schema is None:
-            raise NotATableError("files= names no file; to begin an empty table, give schema=")
+            raise NotATableError("files= names no file", hint=_EMPTY)
         try:
             return listed_of(storage.stat(path) for path in paths)
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
     if storage.kind() is None and schema is None:
-        raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
+        raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
     found = list_parquet(storage, index_storage, progress)
     if not found.num_rows and schema is None:
-        raise NotATableError(f"{storage.uri}: no Parquet files below it; to begin an empty table there, give schema=")
+        raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)
     return found
 
 
@@ -217,7 +216,7 @@ def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None
             "files= is a table of files, which are not looked at: say with schema= what they hold"
         )
     if not files.num_rows:
-        raise NotATableError("files= names no file; to begin an empty table, give schema= alone")
+        raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
     return told_partitions(files, storage).unique().to_pylist()
 
 

@@ -203,7 +203,8 @@ class Handle:
             kind = self.instant.source["kind"]
             raise InvalidArgumentError(
                 f"{self.location}: its files and columns are those of its {kind} log, which only {kind}'s own writers "
-                "change; change them there, and sync()"
+                "change",
+                hint="change them there, and {sync}",
             )
 
     def check_latest(self) -> None:

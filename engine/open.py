@@ -10,7 +10,14 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError
+from ..errors import (
+    CorruptionError,
+    FormatVersionError,
+    InvalidArgumentError,
+    NotATableError,
+    SkipstoneError,
+    SkipstoneWarning,
+)
 from .choices import CacheLevel, Fallback
 from .opening import open_handle
 from .state.cache import process_cache
@@ -26,7 +33,7 @@ def open_table(
     version: int | None = None,
     as_of: dt.datetime | None = None,
     savepoint: str | None = None,
-    log_version: int | None = None,
+    log_version: int | str | None = None,
     source: str | None = None,
     name: str | None = None,
     catalog: Any = None,
@@ -46,9 +53,11 @@ def open_table(
         version, as_of, savepoint, log_version: at most one of them: a version number, the latest version at a time
             (naive means UTC), or the version that a savepoint names. A version whose time lies in the future of the
             storage's clock counts from the time of its file; a warning says so. `log_version` is a number of the log's
-            own, a Delta version or an Iceberg snapshot id: the version that stands for it, or where there is none the
-            log is read at it, and files that no version near it knows may match.
-        source: "directory", "delta" or "iceberg": raises InvalidArgumentError where the table is indexed as another.
+            own, a Delta version, an Iceberg snapshot id or a Hudi instant (its digits, as a text too): the version that
+            stands for it, or where there is none the log is read at it, and files that no version near it knows may
+            match.
+        source: "directory", "delta", "iceberg" or "hudi": raises InvalidArgumentError where the table is indexed as
+            another.
         catalog, name: pyiceberg's name of a catalog, or the catalog itself, which says at each `refresh` which metadata
             file counts; `name` is the table's name in it, where it is not the location.
         index_path: where the index lies, if not in the table.
@@ -111,11 +120,12 @@ def _listed(location: str | os.PathLike, storage_options: Mapping[str, str] | No
     weakref.finalize(table.handle.readers, _discard, folder, table.handle.index_storage.uri)
     table.handle.is_pinned = True
     files = table.handle.instant.totals["files"]
-    warnings.warn(
-        f"{table.location}: no index could be read ({why}); {files:,} files were listed, and their footers read. "
-        "create() makes an index, repair() goes on with a damaged one",
-        stacklevel=3,
+    reason = why.bare_message if isinstance(why, SkipstoneError) else why
+    message = (
+        f"{table.location}: no index could be read ({reason}): {files:,} files were listed, and their footers read"
     )
+    hint = "{create} makes an index, {repair} goes on with a damaged one"
+    warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
     return table
 
 

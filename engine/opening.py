@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.locations import located
-from .lakes.log import DELTA, is_log
+from .lakes.log import DELTA, HUDI, is_log
 from .state import Instant, Timeline
 from .state.runs import RunReaders
 from .state.snapshot import Snapshot
@@ -30,7 +30,7 @@ def open_handle(
     version: int | None = None,
     as_of: dt.datetime | None = None,
     savepoint: str | None = None,
-    log_version: int | None = None,
+    log_version: int | str | None = None,
     source: str | None = None,
     name: str | None = None,
     catalog: Any = None,
@@ -41,9 +41,12 @@ def open_handle(
     pickle_credentials: bool = False,
 ) -> Handle:
     """See `open.open_table`."""
-    pins = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
+    pins: dict[str, Any] = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
     if sum(pin is not None for pin in pins.values()) > 1:
         raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
+    if isinstance(log_version, str) and log_version.isascii() and log_version.isdecimal():
+        log_version = int(log_version)
+        pins["log_version"] = log_version
     for argument in ("version", "log_version"):
         number = pins[argument]
         if number is not None and not is_integer(number):
@@ -61,9 +64,10 @@ def open_handle(
         kind = storage.kind()
         if kind == "file":
             raise NotATableError(f"{storage.uri} is a file, not a table's directory")
-        hint = "" if kind else " (and no such directory)"
+        why = "" if kind else " (and no such directory)"
         raise NotATableError(
-            f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
+            f"{storage.uri}: no Skipstone index here{why}",
+            hint="make one with {create}, or say where it is with {index_path}",
         )
     indexed = instant.source["kind"]
     for wanted in (source, table.kind):
@@ -104,11 +108,15 @@ def open_handle(
             return handle
         log_version = table.log_version
     if log is None:
-        raise InvalidArgumentError(f"{storage.uri}: log_version= is for a table that follows a Delta or Iceberg log")
+        raise InvalidArgumentError(
+            f"{storage.uri}: log_version= is for a table that follows a Delta, Iceberg or Hudi log"
+        )
+    assert isinstance(log_version, int)
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    if not _stands_for(nearest, log_version, latest):
+    # A Hudi instant stands for what is completed up to it, which may be more by now.
+    if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
 
@@ -127,8 +135,8 @@ def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
 
 def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
     """The newest version that stands for a state of the log; else one that is likely to share many files with it."""
-    if latest.source["kind"] == DELTA:
-        candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"])
+    if latest.source["kind"] in (DELTA, HUDI):
+        candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"] or 0)
     else:
         numbers = range(latest.version, max(0, latest.version - _LOOK_BACK_MAX), -1)
         standing = (instant for number in numbers if (instant := timeline.find(number)) is not None)

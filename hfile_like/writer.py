@@ -45,6 +45,7 @@ class WriterOptions(TypedDict, total=False):
     summaries: Sequence[str]
     cut_prefix_bytes: int
     compact: Sequence[str]
+    metas: Mapping[str, bytes]
 
 
 class SortedFileWriter:
@@ -79,6 +80,7 @@ class SortedFileWriter:
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
         compact: Sequence[str] = (),
+        metas: Mapping[str, bytes] | None = None,
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
@@ -112,6 +114,8 @@ class SortedFileWriter:
         self._output = open_output(target)
         try:
             self._put(HEADER)
+            for name, data in (metas or {}).items():
+                self.put_meta(name, data)
         except BaseException:
             self.abort()
             raise

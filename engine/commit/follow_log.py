@@ -1,9 +1,9 @@
-"""Following the log of another format: from its state to the columns of the table, and to the files that came and went.
+"""Following the log of another format: from its state to columns of the table, and to files added and removed.
 
 What is found here is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a
 handle pins a pair: our version, and a state of the log. What changed between is bound to the version just as a
-commit would bind it, but the run of the manifest stays in memory, and no index covers it: files that came may match,
-files that went are gone.
+commit would bind it, but the run of the manifest stays in memory, and no index covers it: added files may match,
+removed ones are not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, string_array, to_numpy
+from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..lakes.log import Columns, LogState, Naming, described, known_state
@@ -32,16 +32,19 @@ from ..tasks.log_attach import opened
 from .bind import bind
 from .schemas import check_table_schema, identified, indexes_left, leaves_below, with_leaves
 
+# What tells a file from itself at another state of the log, besides its path and size.
+_AS_TEXTS = ("deletes", "kind", "file_group", "slice_instant", "commit", "merge")
+
 
 @dataclass
 class Followed:
     """What a state of the log makes of a version.
 
     instant    the version with the columns of that state; its files are those of the version still (or none, where the
-               table was made anew: then all that is live came)
-    naming     how the files that came name their columns
-    added      files that came (LOG_FILES)
-    removed    file id -> path of those that went
+               table was made again: then all live files are added)
+    naming     how the added files name their columns
+    added      files that were added (LOG_FILES)
+    removed    file id -> path of the removed files
     """
 
     instant: Instant
@@ -54,33 +57,47 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
     cannot be followed."""
     after = at_state(instant, state)
-    begins_anew = is_anew(instant, after)
-    columns, changes = state.columns(), state.changes(is_anew=begins_anew)
+    is_fresh = is_fresh_start(instant, after)
+    columns, changes = state.columns(), state.changes(is_anew=is_fresh)
     if columns is not None:
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
         naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
-    if begins_anew:
+    if is_fresh:
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
-        added, gone = _compared(before.files(columns=["path", "size_bytes", "deletes"]), _once(added))
+        added, removed_files = _compared(before.files(columns=["path", "size_bytes", *_AS_TEXTS]), _once(added))
     else:
-        came = set(added.column("path").to_pylist())
-        if not came and not removed:
+        added_paths = set(added.column("path").to_pylist())
+        if not added_paths and not removed and not changes.groups:
             return Followed(after, naming, added, {})
-        texts = set(added.column("partition").to_pylist()) if removed <= came else None
-        live = before.files(None if texts is None else _partition_ids(before, texts), ["path"])
-        gone = live.filter(pc.is_in(live.column("path"), value_set=string_array([*removed, *came])))
-    ids, paths = gone.column("file_id").to_pylist(), gone.column("path").to_pylist()
+        texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
+        ids = _partition_ids(before, texts) if removed <= added_paths else None
+        live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
+        is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
+        removed_files = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
+    ids, paths = removed_files.column("file_id").to_pylist(), removed_files.column("path").to_pylist()
     return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
 
 
 def _partition_ids(snapshot: Snapshot, texts: set[str]) -> list[int]:
-    known = snapshot.ids_by_text()
-    return sorted(known[text] for text in texts if text in known)
+    ids = snapshot.ids_by_text()
+    return sorted(ids[text] for text in texts if text in ids)
+
+
+def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:
+    """bool [files]: those of some file groups, which are named by their partition's text."""
+    is_in = np.zeros(files.num_rows, dtype=bool)
+    if groups:
+        ids = snapshot.ids_by_text()
+        wanted = {(ids.get(partition), group) for partition, group in groups}
+        named = pc.is_in(files.column("file_group"), value_set=string_array([group for _, group in wanted]))
+        for i in np.flatnonzero(to_numpy(named)).tolist():
+            is_in[i] = (files["partition_id"][i].as_py(), files["file_group"][i].as_py()) in wanted
+    return is_in
 
 
 def _once(files: pa.Table) -> pa.Table:
@@ -91,19 +108,22 @@ def _once(files: pa.Table) -> pa.Table:
 
 
 def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(those listed that are not live as they are, those live that are not listed as they are)."""
-    at = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
-    known = live.select(["size_bytes", "deletes"]).take(joined(at))
-    same = to_numpy(pc.fill_null(pc.equal(known.column("size_bytes"), listed.column("size_bytes")), False))
-    one, other = known.column("deletes"), listed.column("deletes")
-    same = (
-        same
-        & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
-        & to_numpy(pc.fill_null(pc.equal(one, other), True))
-    )
+    """(listed files that are not live unchanged, live files that are not listed unchanged)."""
+    rows = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
+    before = live.select(["size_bytes", *_AS_TEXTS]).take(joined(rows))
+    is_same = to_numpy(pc.fill_null(pc.equal(before.column("size_bytes"), listed.column("size_bytes")), False))
+    for name in _AS_TEXTS:
+        one, other = before.column(name), listed.column(name)
+        if name == "kind":
+            other = pc.fill_null(other, text(manifest.BASE))
+        is_same = (
+            is_same
+            & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
+            & to_numpy(pc.fill_null(pc.equal(one, other), True))
+        )
     stays = np.zeros(live.num_rows, dtype=bool)
-    stays[to_numpy(pc.fill_null(at, 0)).astype(np.int64)[same]] = True
-    return listed.filter(from_numpy(~same)), live.filter(from_numpy(~stays))
+    stays[to_numpy(pc.fill_null(rows, 0)).astype(np.int64)[is_same]] = True
+    return listed.filter(from_numpy(~is_same)), live.filter(from_numpy(~stays))
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -111,40 +131,45 @@ def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def at_state(base: Instant, state: LogState) -> Instant:
     """A version with the source, and the columns, of another state of its log. A column keeps its id while the log
-    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing."""
+    knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
+    whose files may not be of its types where a type holds no more what it held."""
     columns = state.columns()
     source = {**base.source, **described(state)}
     if columns is None:
         return replace(base, source=source)
-    known = known_state(base)
+    last = known_state(base)
     keys = [columns.keys[name] for name in columns.partitioning]
-    stays = state.table_id == known.table_id and tuple(columns.partitioning) == base.partitioning
-    stays = stays and [key for key, _ in known.partitioning] == keys
-    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in known.partitioning)
-    return _evolved(base, columns, source) if stays else begun(base, columns, source)
+    stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
+    stays = stays and [key for key, _ in last.partitioning] == keys
+    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
+    if columns.naming.types is not None:  # files of before would fit no more
+        stays = stays and all(
+            _holds(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
+        )
+    return _evolved(base, columns, source) if stays else fresh(base, columns, source)
 
 
-def is_anew(before: Instant, after: Instant) -> bool:
-    """Whether `at_state` found that nothing of a version stays."""
+def is_fresh_start(before: Instant, after: Instant) -> bool:
+    """Whether `at_state` kept nothing of a version."""
     return not {i.id for i in before.indexes}.intersection(i.id for i in after.indexes)
 
 
-def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
+def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
     """A version without files, with the columns of a state and ids that were never given. Statistics are kept of the
-    leaves that are `chosen` (default: all, to a limit); filters of columns that are there still begin anew."""
+    leaves that are `chosen` (default: all, to a limit); filters of columns that are still there start empty."""
     check_table_schema(columns.schema, columns.partitioning)
     numbers, leaves, following = identified(columns.schema, {}, {}, base.next)
-    own = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
-    kept = [path for path in own if chosen is None or path in chosen]
+    data_paths = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
+    with_stats = [path for path in data_paths if chosen is None or path in chosen]
     coverage = Coverage.up_to(base.version)
-    number = following["index"]
-    stats = tuple(leaves[path] for path in (kept if chosen is not None else kept[:COLUMNS_MAX]))
-    indexes = [IndexState(number, "stats", stats, {}, "commit", coverage=coverage)]
+    index_id = following["index"]
+    stats = tuple(leaves[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
+    indexes = [IndexState(index_id, "stats", stats, {}, "commit", coverage=coverage)]
     for index in base.indexes:
         paths = [base.path_of(column) for column in index.columns]
-        if index.kind != "stats" and all(path in own for path in paths):
+        if index.kind != "stats" and all(path in data_paths for path in paths):
             ids = tuple(leaves[path] for path in paths)
-            indexes.append(replace(index, id=number + len(indexes), columns=ids, runs=(), coverage=coverage))
+            indexes.append(replace(index, id=index_id + len(indexes), columns=ids, runs=(), coverage=coverage))
     return replace(
         base,
         source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},
@@ -153,7 +178,7 @@ def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
         fields=numbers,
         columns=leaves,
         file_schemas=(),
-        next={**following, "index": number + len(indexes)},
+        next={**following, "index": index_id + len(indexes)},
         manifest=(),
         indexes=tuple(indexes),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
@@ -164,33 +189,35 @@ def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
 
 
 def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
-    before = base.source["keys"]
-    called = {number: name for name, number in base.fields.items()}
-    stay = {}
+    old_fields = base.source["keys"]
+    names = {number: name for name, number in base.fields.items()}
+    kept_fields = {}
     for name, key in columns.keys.items():
-        number = before.get(key)
-        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(called[number]).type):
-            stay[name] = number
+        number = old_fields.get(key)
+        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(names[number]).type):
+            kept_fields[name] = number
     leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
-    numbers, found, following = identified(columns.schema, stay, leaves, base.next)
+    numbers, leaf_ids, following = identified(columns.schema, kept_fields, leaves, base.next)
     keys = {key: numbers[name] for name, key in columns.keys.items()}
     after = replace(
         base,
         source={**source, "keys": keys},
         schema=columns.schema,
         fields=numbers,
-        columns=found,
+        columns=leaf_ids,
         next=following,
         defaults={numbers[name]: value for name, value in columns.defaults.items()},
     )
-    by_name = not columns.naming.ids and all(own == name for own, name in (columns.naming.physical or {}).items())
-    old_keys = {number: key for key, number in before.items()}
+    by_name = not columns.naming.ids and all(
+        physical == name for physical, name in (columns.naming.physical or {}).items()
+    )
+    old_keys = {number: key for key, number in old_fields.items()}
     after = replace(
         after,
         file_schemas=tuple(_moved(after, known, old_keys, by_name) for known in base.file_schemas),
-        indexes=indexes_left(after, set(found.values())),
+        indexes=indexes_left(after, set(leaf_ids.values())),
     )
-    new = tuple(sorted(set(found.values()) - set(base.columns.values())))
+    new = tuple(sorted(set(leaf_ids.values()) - set(base.columns.values())))
     if not new:
         return after
     number = after.next["index"]
@@ -198,22 +225,22 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     return replace(after, next={**after.next, "index": number + 1}).with_index(index)
 
 
-def _holds(kind: pa.DataType, known: pa.DataType) -> bool:
-    return merged_type(kind, known) == kind
+def _holds(kind: pa.DataType, old: pa.DataType) -> bool:
+    return merged_type(kind, old) == kind
 
 
-def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
-    """A file schema under the columns of another state. Where files are read by name alone, a column that comes may lie
-    in a file that was there before it."""
+def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
+    """A file schema under the columns of another state. Where files are read by name alone, a new column may be
+    in a file that is older than it."""
     keys = after.source["keys"]
-    fields = {own: keys[old_keys[number]] for own, number in known.fields.items() if old_keys.get(number) in keys}
-    schema = known.schema
+    fields = {name: keys[old_keys[number]] for name, number in before.fields.items() if old_keys.get(number) in keys}
+    schema = before.schema
     if by_name:
         data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
-        if known.is_declared:
+        if before.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
-        fields = {own: data[own] for own in schema.names if own in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, known.is_declared))
+        fields = {name: data[name] for name in schema.names if name in data}
+    return with_leaves(after, FileSchema(schema, fields, {}, before.is_declared))
 
 
 # -- the tail of the log, for one handle ------------------------------------------------------------------------------
@@ -221,19 +248,19 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
 
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version together with another state of its log."""
-    found = followed(instant, readers, state)
-    snapshot = _overlaid(instant, readers, storage, found)
-    removed = len(found.removed) if found.instant.manifest else instant.totals["files"]
-    snapshot.tail = Tail(state.position, state.version, found.added.num_rows, removed)
+    changes = followed(instant, readers, state)
+    snapshot = _with_changes(instant, readers, storage, changes)
+    removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
+    snapshot.tail = Tail(state.position, state.version, changes.added.num_rows, removed)
     return snapshot
 
 
-def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Followed) -> Snapshot:
-    results = opened(storage, found.added, found.naming)
-    before = Snapshot(found.instant, readers)
-    bound = bind(before, found.instant, results, found.removed, remember_removed=False, keys={})
+def _with_changes(instant: Instant, readers: RunReaders, storage: Storage, changes: Followed) -> Snapshot:
+    results = opened(storage, changes.added, changes.naming)
+    before = Snapshot(changes.instant, readers)
+    bound = bind(before, changes.instant, results, changes.removed, remember_removed=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
-    manifest = found.instant.manifest
+    manifest = changes.instant.manifest
     if len(bound.manifest[0]):
         run, data = _in_memory(*bound.manifest, instant.version + 1)
         manifest, readers = (*manifest, run), readers.holding(run, data)
@@ -245,7 +272,7 @@ def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Fo
 
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
-    """A run of the manifest that lies nowhere: no other handle, and no process, knows its name."""
+    """A run of the manifest in memory alone: no other handle, and no process, knows its name."""
     order = pc.array_sort_indices(keys)
     keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
     sink = io.BytesIO()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,7 @@ from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneEr
 from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
+from ..storage.places import is_uri
 from .log import DELTA, Changes, Columns, Known, Naming
 from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
 
@@ -310,11 +313,27 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
         from deltalake.exceptions import TableNotFoundError
     except ImportError as error:
         raise missing_package("deltalake", "delta") from error
+    if not is_uri(storage.uri):
+        for folder in ("", _FOLDER, f"{_FOLDER}/_sidecars"):
+            _check_regular(os.path.join(storage.uri, folder))
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:
         said, cause = what_is_said(storage, error)
         raise NotATableError(f"{storage.uri}: no Delta table there ({said})") from cause
+
+
+def _check_regular(folder: str) -> None:
+    """Raises NotReadableError where a FIFO, a socket or a device lies in a folder: deltalake would wait for ever at a
+    commit, a checkpoint or a deletion vector that is one."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file() or entry.is_dir():
+                continue
+            with contextlib.suppress(OSError):  # a link that leads nowhere
+                kind = stat.S_IFMT(entry.stat().st_mode)
+                if kind not in (stat.S_IFREG, stat.S_IFDIR):
+                    raise NotReadableError(f"{entry.path}: is no regular file, but a FIFO, a socket or a device")
 
 
 def _columns(table: Any) -> Columns:

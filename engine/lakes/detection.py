@@ -18,9 +18,8 @@ from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import Storage, open_storage
 from ..storage.places import place_of
 from ..storage.prefetch import STAT_THREADS, ahead
-from .log import DELTA, DIRECTORY, ICEBERG, METADATA_ENDING
+from .log import DELTA, DIRECTORY, HUDI, ICEBERG, METADATA_ENDING
 
-HUDI = "hudi"
 _MARKS = {DELTA: "_delta_log", HUDI: ".hoodie", ICEBERG: "metadata"}  # one written as several is followed as Delta
 _DELTA_ENDINGS = (".json", ".parquet", "_last_checkpoint")
 _ICEBERG_ENDINGS = (METADATA_ENDING, "version-hint.text")
@@ -34,7 +33,7 @@ class Log(NamedTuple):
 
 
 def source_of(storage: Storage) -> str:
-    """What `create` follows where nobody says it: "delta", or "directory" where no log is seen.
+    """What `create` follows where nobody says it: "delta", "hudi", or "directory" where no log is seen.
 
     Raises NotATableError for the table of another format that must be named otherwise, or cannot be followed, and for a
     folder below any.
@@ -50,12 +49,10 @@ def source_of(storage: Storage) -> str:
         )
     if log.kind == ICEBERG:
         raise NotATableError(
-            f"{storage.uri} is an Iceberg table, and the newest metadata file may be one of a commit that failed: give "
-            "create() the metadata file that its catalog names (pyiceberg's table.metadata_location), or say "
+            f"{storage.uri} is an Iceberg table, and the newest metadata file may be one of a commit that failed: name "
+            "the metadata file that its catalog names (pyiceberg's table.metadata_location), or say "
             f'source="iceberg" where no catalog has it and the newest counts; {insist}'
         )
-    if log.kind == HUDI:
-        raise NotATableError(f"{storage.uri} is a Hudi table, whose timeline cannot be read yet; {insist}")
     return log.kind
 
 

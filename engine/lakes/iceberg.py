@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,10 @@ from ...errors import NotATableError, NotReadableError
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
+from .iceberg_files import live_entries, manifests_of, open_checked, static_table
 from .locations import pyiceberg_options
 from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known
-from .log_files import head_mark, log_files, missing_package, table_path, told
+from .log_files import head_mark, log_files, table_path, told
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -69,7 +69,7 @@ class IcebergSource:
         if since is not None and since.position == position and since.mark == mark:
             return None
         with told(self._storage, "pyiceberg"):
-            table = _static_table(self._storage, path, self._options)
+            table = static_table(self._storage, path, self._options)
             if snapshot:
                 _go_back(table, int(snapshot), self._storage.uri)
             return IcebergState(self._storage, position, mark, table, since)
@@ -166,7 +166,7 @@ class IcebergState:
     def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
         """The rows that a position delete file takes out of a data file. `files`: those that were read."""
         if deletes not in files:
-            with self.table.io.new_input(deletes).open() as file:
+            with open_checked(self.table.io, deletes) as file:
                 files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
         mine = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
         return to_numpy(mine.column("pos").cast(pa.int64()))
@@ -182,7 +182,7 @@ class IcebergState:
         return self._entries(self._manifests.data.values())
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
-        return [entry for m in manifests for entry in m.fetch_manifest_entry(self.table.io, discard_deleted=True)]
+        return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
 
     def _since(self) -> Changes | None:
         """What changed since the state that is known; None where that cannot be told from what differs alone."""
@@ -256,7 +256,7 @@ class _Manifests:
 
         snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
         found = cls({}, {})
-        for manifest in [] if snapshot is None else snapshot.manifests(table.io):
+        for manifest in [] if snapshot is None else manifests_of(table.io, snapshot):
             kind = found.deletes if manifest.content == ManifestContent.DELETES else found.data
             kind[manifest.manifest_path] = manifest
         return found
@@ -335,12 +335,3 @@ def _go_back(table: StaticTable, snapshot_id: int, shown: str) -> None:
 
 def _hadoop_path(number: int) -> str:
     return f"{_FOLDER}/v{number}{METADATA_ENDING}"
-
-
-def _static_table(storage: Storage, path: str, options: dict[str, str]) -> StaticTable:
-    try:
-        from pyiceberg.table import StaticTable
-    except ImportError as error:
-        raise missing_package("pyiceberg", "iceberg") from error
-    uri = path if os.path.isabs(path) or "://" in path else f"{storage.uri}/{path}"
-    return StaticTable.from_metadata(uri, options)

@@ -1,4 +1,5 @@
-"""Logs of other table formats, as a source of live files: Delta (through `deltalake`), Iceberg (through `pyiceberg`).
+"""Logs of other table formats, as a source of live files: Delta (through `deltalake`), Iceberg (through `pyiceberg`),
+Hudi (by its timeline).
 
 A log is asked three things: what its latest state is, which files are live in a state, and what changed since another.
 A state is the log at one of its versions; a `mark` in it tells it from another log that has the same version at the
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..predicates.widening import is_list
+from ..predicates.widening import is_list, merged_type
 
 if TYPE_CHECKING:
     from ..state import Instant
@@ -28,11 +29,24 @@ class Naming:
     physical   {name in every file: name in the table}; None where files may differ, and tell by field ids
     ids        {field id: dotted path in the table} of every field, nested ones too, where files tell by ids
     fallback   {name in a file: field id} for files without ids of their own
+    types      the table's columns, where files may hold them under types that only the format's own reader casts
     """
 
     physical: dict[str, str] | None
     ids: dict[int, str] = field(default_factory=dict)
     fallback: dict[str, int] | None = None
+    types: pa.Schema | None = None
+
+    def misfit_of(self, schema: pa.Schema) -> str | None:
+        """Why the rows of a file, by its Arrow schema, are not ours to read: a column that is not of the table's type,
+        or one that it holds. None where they are."""
+        if self.types is not None:
+            for own in schema:
+                if self.types.get_field_index(own.name) >= 0:
+                    kind = self.types.field(own.name).type
+                    if merged_type(kind, own.type) != kind:
+                        return f"type:{own.name} is {own.type}"
+        return None
 
     def names_in(self, schema: pa.Schema, path: str, given: Iterable[str] | None = None) -> dict[str, str]:
         """{own name: name in the table} of a file by its Arrow schema (with what Parquet says of its fields); columns
@@ -97,14 +111,15 @@ def _fields_below(kind: pa.DataType, above: str) -> Iterator[tuple[str, int | No
         yield from _fields_below(child.type, f"{above}.{name}")
 
 
-DIRECTORY, DELTA, ICEBERG = "directory", "delta", "iceberg"
-KINDS = (DIRECTORY, DELTA, ICEBERG)
+DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"
+KINDS = (DIRECTORY, DELTA, ICEBERG, HUDI)
 METADATA_ENDING = ".metadata.json"
 
 # One row a live file. `deletes` is null where every row of the file is live, and else names the deletes that apply, or
 # another reason for which its rows are not ours to read: with the path, a part of its identity. `row_count` is what the
 # log says, deleted rows included; null where it does not say. `given` are columns, other than partition columns, of
-# which the log has the value that all rows of the file hold, should the file itself lack them.
+# which the log has the value that all rows of the file hold, should the file itself lack them. What follows is of files
+# that form slices, as the manifest has it; null elsewhere (`kind`: a base).
 LOG_FILES = pa.schema(
     [
         pa.field("path", pa.string()),
@@ -113,6 +128,7 @@ LOG_FILES = pa.schema(
         pa.field("row_count", pa.int64()),
         pa.field("deletes", pa.string()),
         pa.field("given", pa.list_(pa.string())),
+        *(pa.field(name, pa.string()) for name in ("kind", "file_group", "slice_instant", "commit", "merge")),
     ]
 )
 
@@ -142,10 +158,12 @@ class Columns:
 @dataclass(frozen=True)
 class Changes:
     """What happened between two states: files that came or changed (LOG_FILES), and every path whose file, as it was
-    before, is live no more. `added` is all that is live, and `removed` None, where the log could not tell."""
+    before, is live no more. `added` is all that is live, and `removed` None, where the log could not tell. `groups`:
+    (partition, file group) of which only the files in `added` are live."""
 
     added: pa.Table
     removed: frozenset[str] | None
+    groups: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -165,7 +183,7 @@ class Known:
 class LogState(Protocol):
     """One state of a log.
 
-    kind        "delta" | "iceberg"
+    kind        "delta" | "iceberg" | "hudi"
     version     the log's own number for it; None where it has none yet
     position    by which `LogSource.at` finds it again
     table_id    the log's own id of its table: a table that was made anew has another

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -46,8 +46,9 @@ def log_files(
     row_counts: Sequence[int | None] | pa.Array,
     deletes: Sequence[str | None],
     given: Sequence[list[str] | None] | None = None,
+    slices: Mapping[str, Sequence[str | None]] | None = None,
 ) -> pa.Table:
-    """A table of LOG_FILES."""
+    """A table of LOG_FILES. `slices`: the fields of files that form slices."""
     columns = [
         string_array(paths),
         partitions,
@@ -56,6 +57,8 @@ def log_files(
         string_array(deletes),
         pa.nulls(len(paths), pa.list_(pa.string())) if given is None else pa.array(given, pa.list_(pa.string())),
     ]
+    for name in LOG_FILES.names[len(columns) :]:
+        columns.append(pa.nulls(len(paths), pa.string()) if slices is None else string_array(slices[name]))
     return pa.Table.from_arrays(columns, schema=LOG_FILES)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ...errors import InvalidArgumentError
 from ..storage import Storage
-from .log import DELTA, ICEBERG, KINDS, LogSource
+from .log import DELTA, HUDI, ICEBERG, KINDS, LogSource
 
 
 def open_source(
@@ -25,4 +25,8 @@ def open_source(
         from .iceberg import IcebergSource
 
         return IcebergSource(storage, options, metadata)
+    if kind == HUDI:
+        from .hudi.source import HudiSource
+
+        return HudiSource(storage, options)
     raise InvalidArgumentError(f"source={kind!r} is not known; it is one of {', '.join(KINDS)}")

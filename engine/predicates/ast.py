@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ...caching import cached_property
 from ...errors import PredicateError
 from .literals import LiteralValue, literal_sql, literal_value, string_sql
 
 FLIPPED = {"=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+DEPTH_MAX = 100  # levels of AND, OR and NOT: whatever walks a tree needs a few frames for each
+_COPIED_MAX = 256
 _WILDCARD, _ESCAPED = re.compile(r"[\\%_]"), r"\\\g<0>"
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -33,15 +36,13 @@ class Operand:
 class Node:
     """A predicate. `&`, `|` and `~` combine; comparing two nodes with == asks whether they are the same predicate."""
 
+    depth = 0
+
     def __and__(self, other: Node | ColumnBuilder | bool) -> Node:
-        right = as_predicate(other)
-        left_parts = self.children if isinstance(self, And) else (self,)
-        return And((*left_parts, right))
+        return _beside(And, self, as_predicate(other))
 
     def __or__(self, other: Node | ColumnBuilder | bool) -> Node:
-        right = as_predicate(other)
-        left_parts = self.children if isinstance(self, Or) else (self,)
-        return Or((*left_parts, right))
+        return _beside(Or, self, as_predicate(other))
 
     def __rand__(self, other: bool) -> Node:
         return as_predicate(other) & self
@@ -54,6 +55,35 @@ class Node:
 
     def __bool__(self) -> bool:
         raise _no_truth(self)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}  # of this process alone
+
+
+def _beside(kind: type[And | Or], node: Node, term: Node) -> Node:
+    """One more term of a chain. The last terms of a long one become a node of their own now and then: copied all at
+    each term, it would take time with the square of its length."""
+    terms = node.children if isinstance(node, kind) else (node,)
+    if len(terms) >= _COPIED_MAX and not isinstance(terms[-_COPIED_MAX], kind):
+        terms = (*terms[:-_COPIED_MAX], kind(terms[-_COPIED_MAX:]))
+    return kind((*terms, term))
+
+
+def _set_depth(node: Node, children: tuple[Node, ...]) -> None:
+    depth = 1 + max([child.depth for child in children], default=0)
+    if depth > DEPTH_MAX:
+        raise too_deep()
+    object.__setattr__(node, "depth", depth)
+
+
+def too_deep(text: str | None = None, position: int | None = None) -> PredicateError:
+    """For a predicate of more levels than `DEPTH_MAX`, or than an engine can walk."""
+    return PredicateError(
+        f"the predicate is nested too deeply: at most {DEPTH_MAX} levels; "
+        "write many values as one IN (is_in), many terms side by side",
+        text=text,
+        position=position,
+    )
 
 
 def _no_truth(what: object) -> PredicateError:
@@ -254,6 +284,16 @@ class And(Node):
 
     children: tuple[Node, ...]
 
+    def __post_init__(self) -> None:
+        _set_depth(self, self.children)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("And", self.children))
+
     def __str__(self) -> str:
         return " AND ".join(_grouped(child) for child in self.children) or "TRUE"
 
@@ -264,6 +304,16 @@ class Or(Node):
 
     children: tuple[Node, ...]
 
+    def __post_init__(self) -> None:
+        _set_depth(self, self.children)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(("Or", self.children))
+
     def __str__(self) -> str:
         return " OR ".join(_grouped(child) for child in self.children) or "FALSE"
 
@@ -273,6 +323,9 @@ class Not(Node):
     """NULL stays NULL."""
 
     child: Node
+
+    def __post_init__(self) -> None:
+        _set_depth(self, (self.child,))
 
     def __str__(self) -> str:
         text = str(self.child)

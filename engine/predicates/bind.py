@@ -40,7 +40,7 @@ from .ast import (
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf
 from .coerce import NoMeaningError, Place, integer_range, place, place_uuid
 from .literals import LiteralValue, Temporal
-from .patterns import is_text, parse_pattern
+from .patterns import LENGTH_MAX, is_text, parse_pattern
 from .widening import common_type, is_exact_widening
 
 
@@ -61,9 +61,24 @@ def bind(node: Node, schema: pa.Schema) -> Node:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
+_resolved: tuple[pa.Schema | None, dict[tuple[str, bool], ColumnRef]] = (None, {})  # of the last schema
+
+
 def resolve(name: str, schema: pa.Schema, any_case: bool = False) -> ColumnRef:
     """The column of this name; dots lead through structs only. With `any_case` a name that differs in the case of its
     letters will do, where there is one such."""
+    global _resolved
+    last, refs = _resolved
+    if last is not schema:
+        refs = {}
+        _resolved = (schema, refs)
+    ref = refs.get((name, any_case))
+    if ref is None:
+        ref = refs[name, any_case] = _resolve(name, schema, any_case)
+    return ref
+
+
+def _resolve(name: str, schema: pa.Schema, any_case: bool) -> ColumnRef:
     path, kind = _walk(name, list(schema), name)
     if path is None and any_case:
         same = [other for other in dict.fromkeys(_all_names(list(schema), "")) if other.casefold() == name.casefold()]
@@ -200,11 +215,13 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
     "not in". Raises NoMeaningError where the type gives a literal no meaning."""
     if op not in ("in", "not in"):
         return _compare_place(ref, op, place_in(ref, values[0]))
-    exact, parts = [], []
-    numbers = [value for value in values if type(value) is int] if pa.types.is_integer(ref.type) else []
-    if len(numbers) == len(values):  # a long list is mostly this
+    exact: list[Any] = []
+    parts: list[Node] = []
+    if pa.types.is_integer(ref.type) and all(type(value) is int for value in values):  # a long list is mostly this
         low, high = integer_range(ref.type)
-        exact, values = [value for value in numbers if low <= value <= high], ()
+        exact, values = [value for value in values if low <= value <= high], ()  # type: ignore[operator]
+    elif is_text(ref.type) and not ref.is_uuid and all(type(value) is str for value in values):  # or this
+        exact, values = list(values), ()
     for value in values:
         literal_place = place_in(ref, value)
         if literal_place.where == "exact":
@@ -337,6 +354,11 @@ def _bind_like(node: Like, schema: pa.Schema) -> Node:
         return _compare_place(ref, "=", place(pattern.prefix, ref.type))
     if pattern.is_prefix:
         return _starts_with(ref, pattern.prefix)
+    if len(node.pattern) > LENGTH_MAX:
+        raise PredicateError(
+            f"the LIKE pattern has {len(node.pattern):,} characters, and at most {LENGTH_MAX:,} are matched; "
+            "starts_with and = take any length"
+        )
     return make_leaf(ref, "like", [_as_stored(pattern.prefix, ref.type)], pattern)
 
 

@@ -11,6 +11,7 @@ import decimal
 import math
 import re
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ def as_duckdb(node: Node, schema: pa.Schema) -> Node | None:
 
     Raises PredicateError for a name that the schema lacks.
     """
-    found = _leaf(node, schema)
-    if found is None:
+    meant = _leaf(node, schema)
+    if meant is None:
         return None
+    # a list that stayed as it was holds values of one type, of which one stands for all
+    sample = replace(meant, values=meant.values[:1]) if isinstance(meant, In) and meant is node else meant
     try:
-        return None if unknowns(bind(found, schema)) else found
+        return None if unknowns(bind(sample, schema)) else meant
     except PredicateError:
         return None
 
@@ -76,6 +79,8 @@ def _leaf(node: Node, schema: pa.Schema) -> Node | None:
         return _comparison(node, schema)
     if isinstance(node, In):
         kind = _type_of(node.operand, schema)
+        if kind is not None and _are_of_its_type(kind, node):
+            return node
         values = None if kind is None else _literals(kind, [value.value for value in node.values])
         return None if values is None else In(node.operand, tuple(map(Literal, values)), node.negated)
     if isinstance(node, IsNull):
@@ -85,6 +90,13 @@ def _leaf(node: Node, schema: pa.Schema) -> Node | None:
     if kind is None or canon.is_uuid(kind):
         return None
     return node if (pa.types.is_floating(kind) if isinstance(node, IsNaN) else canon.is_bytes_like(kind)) else None
+
+
+def _are_of_its_type(kind: pa.DataType, node: In) -> bool:
+    """Integers beside a column of integers, or texts beside texts: a long list is mostly this."""
+    if pa.types.is_integer(kind):
+        return all(type(literal.value) is int and abs(literal.value) < _HUGE for literal in node.values)
+    return is_text(kind) and all(type(literal.value) is str for literal in node.values)
 
 
 def _type_of(operand: Operand, schema: pa.Schema) -> pa.DataType | None:
@@ -186,7 +198,7 @@ def _literal(kind: pa.DataType, value: Any, has_double: bool) -> Any:
         is_plain = isinstance(value, str) and "\\" not in value  # beyond ASCII DuckDB refuses: our extension
         return value if isinstance(value, bytes) or is_plain else None
     if pa.types.is_temporal(kind):
-        return _time(kind, value)
+        return time_beside(kind, value)
     if isinstance(value, bool | bytes | Temporal | uuid.UUID):
         return None
     if pa.types.is_integer(kind):
@@ -254,7 +266,8 @@ def _beside_decimals(kind: pa.DataType, value: Any) -> Any:
     return value if whole + max(scale, kind.scale) <= _DECIMAL_DIGITS_MAX else None
 
 
-def _time(kind: pa.DataType, value: Any) -> Any:
+def time_beside(kind: pa.DataType, value: Any) -> Any:
+    """What a time, or a text, is beside a column of times: a `Temporal`; None where DuckDB reads it otherwise."""
     if isinstance(value, Temporal):
         return value
     if not isinstance(value, str) or pa.types.is_duration(kind):

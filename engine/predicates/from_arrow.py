@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ from .ast import (
     StartsWith,
     Unknown,
     member_of,
+    too_deep,
 )
 from .bind import bind, resolve
 from .bound import unknowns
@@ -91,9 +92,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
         return Unknown(str(expression), "this pyarrow expression could not be read")
     except RecursionError:
-        raise PredicateError(
-            "the pyarrow expression is nested too deeply; use isin for a long list of values"
-        ) from None
+        raise too_deep() from None
 
 
 def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
@@ -225,40 +224,51 @@ def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
 
 def _tree(source: _Serialized) -> Any:
     items, batch = source.items, source.batch
+    calls: list[_OpenCall] = []
+    tree: Any = None
     place = 0
-
-    def read() -> Any:
-        nonlocal place
+    while True:
         start = place
         key, value = items[place]
         place += 1
-        if key == "literal":
-            return batch.column(int(value))[0]
-        if key == "field_ref":
-            return Column(value)
-        if key == "nested_field_ref":
+        if key == "call":
+            calls.append(_OpenCall(value, start))
+            continue
+        if key == "options":
+            scalar = batch.column(int(value))[0]
+            calls[-1].options = {field.name: scalar[field.name] for field in scalar.type}
+            continue
+        if key == "end":
+            call = calls.pop()
+            tree = _Call(call.name, tuple(call.arguments), call.options, (call.start, place))
+        elif key == "literal":
+            tree = batch.column(int(value))[0]
+        elif key == "field_ref":
+            tree = Column(value)
+        elif key == "nested_field_ref":
             names = items[place : place + int(value)]
             place += int(value)
             if any(name_key != "field_ref" for name_key, _ in names):
                 raise ValueError("a path that is not made of names")
-            return _Field(".".join(name for _, name in names), path=tuple(name for _, name in names))
-        if key != "call":
+            tree = _Field(".".join(name for _, name in names), path=tuple(name for _, name in names))
+        else:
             raise ValueError(f"{key} is not known")
-        arguments, options = [], {}
-        while items[place][0] != "end":
-            if items[place][0] == "options":
-                scalar = batch.column(int(items[place][1]))[0]
-                options = {field.name: scalar[field.name] for field in scalar.type}
-                place += 1
-            else:
-                arguments.append(read())
-        place += 1
-        return _Call(value, tuple(arguments), options, (start, place))
-
-    tree = read()
+        if not calls:
+            break
+        calls[-1].arguments.append(tree)
     if place != len(items):
         raise ValueError("more than one expression")
     return tree
+
+
+@dataclass
+class _OpenCall:
+    """A call of which the end was not reached yet."""
+
+    name: str
+    start: int
+    arguments: list[Any] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ sqlglot is imported at the first text.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +20,14 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import And, Literal, Node, Not, Or, Unknown
+from .ast import DEPTH_MAX, And, Node, Not, Or, Unknown, too_deep
 from .bind import bind
 from .bound import unknowns
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .implied import implied_by
-from .literals import Temporal, literal_sql, string_sql
 from .sql_leaves import LeafReader, NotUnderstoodError
+from .sql_parameters import Lists, list_sql, with_values
 
 _QUOTED_OR_ESCAPE = re.compile(
     r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
@@ -39,17 +38,8 @@ would escape the quote, and nothing that begins so is an ESCAPE of one character
 _OPENING = {"L_PAREN": "R_PAREN", "L_BRACKET": "R_BRACKET", "L_BRACE": "R_BRACE", "CASE": "END"}
 _CLOSING = frozenset(_OPENING.values())
 _ARROWS = frozenset({"ARROW", "DARROW"})
-_CLOCK = {
-    "now": "timestamptz",
-    "get_current_timestamp": "timestamptz",
-    "transaction_timestamp": "timestamptz",
-    "current_timestamp": "timestamptz",
-    "current_localtimestamp": "timestamp",
-    "localtimestamp": "timestamp",
-    "today": "date",
-    "current_date": "date",
-}
-_WORDS_OF_CLOCK = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # without parentheses, too
+LENGTH_MAX = 1_000_000  # characters of a text, which take a few seconds to read
+NESTING_MAX = DEPTH_MAX  # of parentheses, brackets and CASE
 
 
 @functools.cache
@@ -87,19 +77,28 @@ def from_sql(
 
     `params` are the values of `?` (a sequence) or of `$name` (a mapping); the clock is read once.
     """
+    if len(text) > LENGTH_MAX:
+        raise PredicateError(
+            f"the text has {len(text):,} characters, and a predicate at most {LENGTH_MAX:,}: give long lists as "
+            "parameters (`id IN ?` with params=[values]) or by col(...).is_in(values), and many terms as tuples"
+        )
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
     if dialect == "spark":
         text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
     _, errors, _ = _sqlglot(dialect)
     try:
+        tokens = _tokens(text, dialect)
+        lists: Lists = {}
         if dialect != "spark":
-            text = _with_values(text, _tokens(text, dialect), params)
-        return _Text(text, schema, dialect).predicate()
+            written, lists = with_values(text, tokens, params)
+            if written is not text:
+                text, tokens = written, _tokens(written, dialect)
+        return _Text(text, tokens, lists, schema, dialect).predicate()
     except errors.SqlglotError as error:
         raise _syntax_error(text, error) from None
     except RecursionError:
-        raise PredicateError("the predicate is nested too deeply; use IN for a long list of values") from None
+        raise too_deep(text, 0) from None
 
 
 def _tokens(text: str, dialect: str) -> list[Any]:
@@ -119,126 +118,31 @@ def _syntax_error(text: str, error: Any) -> PredicateError:
     return PredicateError(f"not a predicate: {message}", text=text, position=position)
 
 
-# -- parameters and the clock -----------------------------------------------------------------------------------------
-
-
-def _with_values(text: str, tokens: list[Any], params: Sequence | Mapping | None) -> str:
-    """The text with parameters and the clock's time written as literals."""
-    given = _Parameters(text, params)
-    now = dt.datetime.now(dt.UTC)
-    pieces: list[str] = []
-    end = 0
-    for start, stop, value in _replacements(tokens, given, now):
-        pieces += [text[end:start], value]
-        end = stop
-    given.check_all_used()
-    return "".join([*pieces, text[end:]]) if pieces else text
-
-
-def _replacements(tokens: list[Any], given: _Parameters, now: dt.datetime) -> Iterator[tuple[int, int, str]]:
-    """(start, stop, text to put there), in order."""
-    count = len(tokens)
-    skip = 0
-    for i, token in enumerate(tokens):
-        kind = token.token_type.name
-        if i < skip:
-            continue
-        if kind in ("PLACEHOLDER", "PARAMETER"):
-            before = tokens[i - 1].token_type.name if i else ""
-            is_named = kind == "PARAMETER" and i + 1 < count and tokens[i + 1].start == token.end + 1
-            name = tokens[i + 1].text if is_named else None
-            skip = i + 1 + (name is not None)
-            yield token.start, tokens[skip - 1].end + 1, given.text_of(name, token.start, before == "IN")
-        elif kind not in ("IDENTIFIER", "STRING") and token.text.lower() in _CLOCK:
-            if i and tokens[i - 1].token_type.name == "DOT":
-                continue
-            following = [one.token_type.name for one in tokens[i + 1 : i + 3]]
-            called = following == ["L_PAREN", "R_PAREN"]
-            word = token.text.lower()
-            if called or (word in _WORDS_OF_CLOCK and following[:1] not in (["DOT"], ["L_PAREN"])):
-                skip = i + (3 if called else 1)
-                yield token.start, tokens[skip - 1].end + 1, _clock(_CLOCK[word], now)
-
-
-def _clock(kind: str, now: dt.datetime) -> str:
-    if kind == "date":
-        return f"(DATE '{now:%Y-%m-%d}')"
-    zone = "+00" if kind == "timestamptz" else ""
-    return f"({kind.upper()} '{now:%Y-%m-%d %H:%M:%S.%f}{zone}')"
-
-
-class _Parameters:
-    """The values of a text's parameters."""
-
-    def __init__(self, text: str, params: Sequence | Mapping | None):
-        if params is not None and (isinstance(params, str | bytes) or not isinstance(params, Sequence | Mapping)):
-            raise PredicateError(f"params= is a list for ? or a dict for $name, not {type(params).__name__}")
-        self._text, self._params = text, params
-        self._used: set[object] = set()
-        self._next = 0
-
-    def text_of(self, name: str | None, position: int, after_in: bool) -> str:
-        key: object = name
-        params = self._params
-        if isinstance(params, Mapping):
-            if name is None:
-                raise self._error("a dict of params is for $name, not for ?", position)
-        else:
-            key = self._next if name is None else int(name) - 1 if name.isascii() and name.isdigit() else name
-            self._next += name is None
-        try:
-            if params is None or (not isinstance(params, Mapping) and (not isinstance(key, int) or key < 0)):
-                raise LookupError(key)
-            value = params[key]  # type: ignore[call-overload]
-        except LookupError:
-            shown = "?" if name is None else f"${name}"
-            raise self._error(f"no value is given for the parameter {shown}; give it by params=", position) from None
-        self._used.add(key)
-        return _value_sql(value, after_in)
-
-    def _error(self, message: str, position: int) -> PredicateError:
-        return PredicateError(message, text=self._text, position=position)
-
-    def check_all_used(self) -> None:
-        """Raises PredicateError for a value that no parameter takes."""
-        if self._params is not None and len(self._used) < len(self._params):
-            keys = self._params if isinstance(self._params, Mapping) else range(len(self._params))
-            unused = next(key for key in keys if key not in self._used)
-            raise PredicateError(f"params= gives {unused!r}, which the text does not take", text=self._text)
-
-
-def _value_sql(value: object, after_in: bool) -> str:
-    """A value as SQL that DuckDB reads; a list after IN in parentheses, which can prune."""
-    if isinstance(value, list | tuple | set | frozenset | pa.Array | pa.ChunkedArray):
-        listed = ", ".join(_value_sql(item, False) for item in value)
-        return f" ({listed})" if after_in else f"[{listed}]"
-    literal = Literal(value)  # type: ignore[arg-type]
-    if isinstance(value, dt.datetime) and value.tzinfo is not None and isinstance(literal.value, Temporal):
-        return f"CAST({string_sql(literal_sql(literal.value).split(chr(39))[1] + '+00')} AS TIMESTAMPTZ)"
-    return f"({literal})" if str(literal).startswith("-") else str(literal)
-
-
 # -- the text, split --------------------------------------------------------------------------------------------------
 
 
 class _Text:
     """One text: its tokens, and for each that opens something the place of the one that closes it."""
 
-    def __init__(self, text: str, schema: pa.Schema | None, dialect: str):
-        self.text, self.schema, self.dialect = text, schema, dialect
+    def __init__(self, text: str, tokens: list[Any], lists: Lists, schema: pa.Schema | None, dialect: str):
+        self.text, self.tokens, self.lists, self.schema, self.dialect = text, tokens, lists, schema, dialect
         self.exp, self.errors, self.parser = _sqlglot(dialect)
-        self.tokens = _tokens(text, dialect)
         if not self.tokens:
             raise PredicateError("the text holds no predicate; leave `where` out to keep every row", text=text)
         self.kinds = [token.token_type.name for token in self.tokens]
         self.closing = self._match()
+        self.has_arrows = not _ARROWS.isdisjoint(self.kinds)
         self.reader = LeafReader(dialect)
 
     def predicate(self) -> Node:
         return self._any_of(0, len(self.tokens), False)
 
+    def leaf(self, is_negated: bool) -> Node:
+        """The whole text as one leaf."""
+        return self._leaf(0, len(self.tokens), is_negated)
+
     def _match(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        closing: dict[int, int] = {}
         opened: list[int] = []
         for i, kind in enumerate(self.kinds):
             if kind == "SEMICOLON":
@@ -247,13 +151,15 @@ class _Text:
                 )
             if kind in _OPENING:
                 opened.append(i)
+                if len(opened) > NESTING_MAX:
+                    raise too_deep(self.text, self.tokens[i].start)
             elif kind in _CLOSING and (kind != "END" or (opened and self.kinds[opened[-1]] == "CASE")):
                 if not opened or _OPENING[self.kinds[opened[-1]]] != kind:
                     raise self._unbalanced(i)
-                found[opened.pop()] = i
+                closing[opened.pop()] = i
         if opened:
             raise self._unbalanced(opened[-1])
-        return found
+        return closing
 
     def _unbalanced(self, i: int) -> PredicateError:
         token = self.tokens[i]
@@ -289,16 +195,22 @@ class _Text:
         return parts[0] if len(parts) == 1 else And(parts)
 
     def _one(self, start: int, stop: int, is_negated: bool) -> Node:
+        """A term between ANDs: what NOTs and parentheses hold, or a leaf."""
+        is_not = False
+        while start < stop and self.kinds[start] == "NOT" and not self._has_arrow(start, stop):
+            start, is_not, is_negated = start + 1, not is_not, True
         if start == stop:
             token = self.tokens[min(start, len(self.tokens) - 1)]
             position = token.start if start < len(self.tokens) else len(self.text)
             raise PredicateError("not a predicate: something is missing here", text=self.text, position=position)
-        is_whole = not _ARROWS.intersection(self._outside(start, stop))
-        if self.kinds[start] == "NOT" and is_whole:
-            return Not(self._one(start + 1, stop, True))
         if self.kinds[start] == "L_PAREN" and self.closing[start] == stop - 1 and stop - start > 2:
-            return self._any_of(start + 1, stop - 1, is_negated)
-        return self._leaf(start, stop, is_negated)
+            node = self._any_of(start + 1, stop - 1, is_negated)
+        else:
+            node = self._leaf(start, stop, is_negated)
+        return Not(node) if is_not else node
+
+    def _has_arrow(self, start: int, stop: int) -> bool:
+        return self.has_arrows and not _ARROWS.isdisjoint(self._outside(start, stop))
 
     def _outside(self, start: int, stop: int) -> Iterator[str]:
         """The kinds of tokens in no parentheses."""
@@ -311,11 +223,17 @@ class _Text:
 
     def _leaf(self, start: int, stop: int, is_negated: bool) -> Node:
         tokens = self.tokens[start:stop]
+        node = None
         try:
+            node = self.reader.of_tokens(tokens, self.lists)
+            if node is not None:
+                return self._as_meant(node, tokens)
+            if self.lists and any(token.start in self.lists for token in tokens):
+                return self._written_out(tokens).leaf(is_negated)
             return self._understood(tokens)
         except NotUnderstoodError as reason:
             unknown = self._unknown(tokens, str(reason))
-            implied = None if is_negated else self._implied(tokens)
+            implied = None if is_negated or node is not None else self._implied(tokens)
             return unknown if implied is None else And((implied, unknown))
         except self.errors.SqlglotError as error:
             failure = _syntax_error(self.text, error)
@@ -334,7 +252,10 @@ class _Text:
         if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
             message = "a predicate is expected (what would stand after WHERE)"
             raise PredicateError(message, text=self.text, position=tokens[0].start)
-        node = self.reader.predicate(trees[0])
+        return self._as_meant(self.reader.predicate(trees[0]), tokens)
+
+    def _as_meant(self, node: Node, tokens: list[Any]) -> Node:
+        """A leaf in literals that mean to us what the text means to its engine. Raises NotUnderstoodError."""
         if self.schema is None:
             return node
         if self.dialect == "spark":
@@ -346,6 +267,16 @@ class _Text:
             self._check_literals(node, self._source(tokens), self.schema)
             raise NotUnderstoodError("DuckDB casts here")
         return agreed
+
+    def _written_out(self, tokens: list[Any]) -> _Text:
+        """Some tokens as a text of their own, in which lists after IN are written."""
+        text = self._source(tokens)
+        if len(text) > LENGTH_MAX:
+            raise PredicateError(
+                f"a list of parameters beside more than a column is written as text, here of {len(text):,} characters, "
+                f"and a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
+            )
+        return _Text(text, _tokens(text, self.dialect), {}, self.schema, self.dialect)
 
     def _check_literals(self, node: Node, text: str, schema: pa.Schema) -> None:
         """Raises PredicateError where a literal is no value of the type that DuckDB would cast it to."""
@@ -377,6 +308,9 @@ class _Text:
             if kind == "NULLSAFE_EQ" or (kind == "IDENTIFIER" and written == "`"):
                 name = token.text.replace('"', '""')
                 pieces += [self.text[end : token.start], f'"{name}"' if written == "`" else "IS NOT DISTINCT FROM"]
+                end = token.end + 1
+            elif token.start in self.lists:
+                pieces += [self.text[end : token.start], list_sql(self.lists[token.start])]
                 end = token.end + 1
         return "".join([*pieces, self.text[end : tokens[-1].end + 1]])
 

@@ -2,8 +2,7 @@
 
     TRUE(leaf)  implies  TRUE(what is given here),      for every row, whatever is in it
 
-It never replaces the leaf, and stands under no NOT: where the leaf is NULL it may be FALSE. Each rule says why it
-holds.
+It never replaces the leaf, and is under no NOT: where the leaf is NULL it may be FALSE. Each rule says why it holds.
 Trees are sqlglot's, read as in `sql_leaves`: nothing follows from a tree with an argument that we do not know.
 """
 
@@ -16,7 +15,8 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Column, Comparison, Literal, Node, StartsWith
 from .bind import resolve
-from .literals import DAY_NS, Temporal, parse_temporal
+from .duckdb_meaning import time_beside
+from .literals import DAY_NS, Temporal, days_from_civil
 from .patterns import is_text
 from .sql_leaves import COMPARISONS, LeafReader, NotUnderstoodError, check_arguments
 from .widening import plain_type
@@ -42,11 +42,11 @@ def implied_by(tree: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
         rule = _RULES.get(type(_bare(call)).__name__)
         try:
             check_arguments(tree, "this", "expression")
-            found = None if rule is None else rule(_bare(call), direction, other, schema, reader)
+            implied = None if rule is None else rule(_bare(call), direction, other, schema, reader)
         except (NotUnderstoodError, PredicateError):
             continue
-        if found is not None:
-            return found
+        if implied is not None:
+            return implied
     return None
 
 
@@ -77,41 +77,56 @@ def _cast(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader)
     check_arguments(tree, "this", "to")
     if tree.to.this.name != "DATE" or tree.to.expressions:
         return None
-    day = _moment(_literal(other, reader))
-    found = _column(tree.this, schema, reader)
-    if found is None or not pa.types.is_timestamp(found[1]) or day is None or day % DAY_NS:
+    return _in_days(tree.this, op, other, schema, reader)
+
+
+def _date(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    """date(ts) is CAST(ts AS DATE)."""
+    check_arguments(tree, "this")
+    return _in_days(tree.this, op, other, schema, reader)
+
+
+def _in_days(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+    day = _moment(_literal(other, reader), pa.date32())
+    target = _column(tree, schema, reader)
+    if target is None or not pa.types.is_timestamp(target[1]) or day is None or day % DAY_NS:
         return None
-    return _cut_down(found[0], op, day, DAY_NS)
+    return _cut_down(target, op, day, day + DAY_NS)
 
 
 def _timestamptrunc(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
     """date_trunc(unit, ts) is the start of the unit that ts is in: start <= ts < start + the longest that a unit is."""
     check_arguments(tree, "this", "unit")
     unit = str(getattr(tree.args.get("unit"), "name", "")).lower()
-    moment = _moment(_literal(other, reader))
-    found = _column(tree.this, schema, reader)
-    if found is None or unit not in _NS_AT_MOST or moment is None:
+    target = _column(tree.this, schema, reader)
+    if target is None or unit not in _NS_AT_MOST:
         return None
-    if not (pa.types.is_timestamp(found[1]) or pa.types.is_date32(found[1])):
+    if not (pa.types.is_timestamp(target[1]) or pa.types.is_date32(target[1])):
         return None
-    return _cut_down(found[0], op, moment, _NS_AT_MOST[unit])
+    zone = target[1].tz if pa.types.is_timestamp(target[1]) else None
+    moment = _moment(_literal(other, reader), pa.timestamp("us", zone))  # what date_trunc gives
+    return None if moment is None else _cut_down(target, op, moment, moment + _NS_AT_MOST[unit])
 
 
-def _moment(value: Any) -> int | None:
+def _moment(value: Any, kind: pa.DataType) -> int | None:
+    """The instant that DuckDB compares with values of a type: it leaves out the zone of a text beside one without."""
     if isinstance(value, str):
-        value = parse_temporal(value, "timestamp")
-    return value.ns if isinstance(value, Temporal) and value.kind in ("date", "timestamp") else None
+        value = time_beside(kind, value)
+    is_moment = isinstance(value, Temporal) and value.kind in ("date", "timestamp") and value.ns % 1_000 == 0
+    return value.ns if is_moment else None
 
 
-def _cut_down(column: Column, op: str, moment: int, width: int) -> Node:
-    """Of f(x) op moment, where f(x) <= x < f(x) + width. f(x) < m and f(x) <= m give x < m + width; f(x) > m and
-    f(x) >= m give x > m and x >= m."""
-    start, stop = (Literal(Temporal("timestamp", ns)) for ns in (moment, moment + width))
+def _cut_down(target: tuple[Column, pa.DataType], op: str, first: int, stop: int) -> Node:
+    """Of f(x) op m, where f(x) = m is first <= x < stop, and f never falls as x grows: f(x) < m and f(x) <= m give
+    x < stop; f(x) > m and f(x) >= m give x >= first. DuckDB rounds nanoseconds to microseconds before it cuts."""
+    column, kind = target
+    slack = 1_000 if pa.types.is_timestamp(kind) and kind.unit == "ns" else 0
+    start, end = (Literal(Temporal("timestamp", ns)) for ns in (first - slack, stop + slack))
     if op in ("<", "<="):
-        return Comparison("<", column, stop)
+        return Comparison("<", column, end)
     if op in (">", ">="):
-        return Comparison(op, column, start)
-    return And((Comparison(">=", column, start), Comparison("<", column, stop)))
+        return Comparison(">=", column, start)
+    return And((Comparison(">=", column, start), Comparison("<", column, end)))
 
 
 def _year(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
@@ -128,18 +143,17 @@ def _extract(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafRead
 
 
 def _in_years(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    year, found = _literal(other, reader), _column(tree, schema, reader)
-    if found is None or type(year) is not int or year not in _YEARS:
+    year, target = _literal(other, reader), _column(tree, schema, reader)
+    if target is None or type(year) is not int or year not in _YEARS:
         return None
-    column, kind = found
-    if not (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
+    if not (pa.types.is_timestamp(target[1]) or pa.types.is_date32(target[1])):
         return None
-    first, after = (Literal(parse_temporal(f"{y:04}-01-01", "timestamp")) for y in (year, year + 1))
-    if op in ("<", ">="):
-        return Comparison(op, column, first)
-    if op in ("<=", ">"):
-        return Comparison("<" if op == "<=" else ">=", column, after)
-    return And((Comparison(">=", column, first), Comparison("<", column, after)))
+    first, stop = (days_from_civil(y, 1, 1) * DAY_NS for y in (year, year + 1))
+    if op == "<":  # of whole years: before the year itself
+        first, stop = stop, first
+    elif op == ">":
+        first = stop
+    return _cut_down(target, op, first, stop)
 
 
 # -- numbers and texts ------------------------------------------------------------------------------------------------
@@ -152,14 +166,14 @@ def _sum(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) 
     value = _literal(other, reader)
     for side, rest in ((tree.this, tree.expression), (tree.expression, tree.this)):
         constant = _literal(rest, reader) if type(_bare(side)).__name__ == "Column" else None
-        found = None if constant is None else _column(_bare(side), schema, reader)
-        if found is None or not pa.types.is_integer(found[1]) or type(constant) is not int or type(value) is not int:
+        target = None if constant is None else _column(_bare(side), schema, reader)
+        if target is None or not pa.types.is_integer(target[1]) or type(constant) is not int or type(value) is not int:
             continue
         if is_add:
-            return Comparison(op, found[0], Literal(value - constant))
+            return Comparison(op, target[0], Literal(value - constant))
         if side is tree.this:
-            return Comparison(op, found[0], Literal(value + constant))
-        return Comparison(FLIPPED[op], found[0], Literal(constant - value))  # c - x op v
+            return Comparison(op, target[0], Literal(value + constant))
+        return Comparison(FLIPPED[op], target[0], Literal(constant - value))  # c - x op v
     return None
 
 
@@ -177,14 +191,15 @@ def _left(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader)
 
 
 def _prefix(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    text, found = _literal(other, reader), _column(tree, schema, reader)
-    if op != "=" or found is None or not is_text(found[1]) or not isinstance(text, str) or not text:
+    text, target = _literal(other, reader), _column(tree, schema, reader)
+    if op != "=" or target is None or not is_text(target[1]) or not isinstance(text, str) or not text:
         return None
-    return StartsWith(found[0], text)
+    return StartsWith(target[0], text)
 
 
 _RULES = {
     "Cast": _cast,
+    "Date": _date,
     "TimestampTrunc": _timestamptrunc,
     "DateTrunc": _timestamptrunc,
     "Year": _year,

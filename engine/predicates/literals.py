@@ -27,6 +27,8 @@ from ...errors import PredicateError
 DAY_NS = 86_400_000_000_000
 _SECOND_NS = 1_000_000_000
 _DECIMAL_EXPONENT_MAX = 1_000
+_INTEGER_BITS_MAX = 3_325  # of 1,000 digits and one more, which a decimal may have, too
+_INTEGER_END = 1 << 256
 NS_PER_UNIT = {"s": _SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 UUID_BYTES = 16
 _NS_PER_NUMPY_UNIT = {**NS_PER_UNIT, "m": 60 * _SECOND_NS, "h": 3_600 * _SECOND_NS, "D": DAY_NS, "W": 7 * DAY_NS}
@@ -42,13 +44,26 @@ class Temporal:
     kind: str
     ns: int
 
+    def plus_months(self, months: int) -> Temporal:
+        """The same day and time so many months later, or the month's last day where it has no such day."""
+        days, within = divmod(self.ns, DAY_NS)
+        year, month, day = _civil_from_days(days)
+        years, month_index = divmod(month - 1 + months, 12)
+        year, month = year + years, month_index + 1
+        day = min(day, _MONTH_DAYS[month - 1] - (month == 2 and not _is_leap(year)))
+        return Temporal("timestamp", days_from_civil(year, month, day) * DAY_NS + within)
+
 
 LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | uuid.UUID | Temporal | None"
 
 
 def literal_value(value: object) -> LiteralValue:
     """The one form of a Python, numpy, pandas or Arrow value. Raises PredicateError for what cannot be a literal."""
-    if type(value) in (int, bool, float, bytes):
+    if type(value) is int:
+        return value if -_INTEGER_END < value < _INTEGER_END else _checked_integer(value)
+    if type(value) is str:
+        return _checked_text(value)
+    if type(value) in (bool, float, bytes):
         return value  # type: ignore[return-value]
     if isinstance(value, enum.Enum):
         value = value.value
@@ -59,7 +74,7 @@ def literal_value(value: object) -> LiteralValue:
     if isinstance(value, np.generic):
         return _from_numpy(value)
     if isinstance(value, int):
-        return int(value)
+        return _checked_integer(int(value))
     if isinstance(value, float):
         return float(value)
     if isinstance(value, decimal.Decimal):
@@ -76,6 +91,12 @@ def literal_value(value: object) -> LiteralValue:
         f"{value!r} ({type(value).__name__}) cannot be a literal; "
         "use a number, string, bytes, date, time, UUID or Arrow scalar"
     )
+
+
+def _checked_integer(value: int) -> int:
+    if value.bit_length() > _INTEGER_BITS_MAX:
+        raise PredicateError(f"an integer of more than {_DECIMAL_EXPONENT_MAX:,} digits cannot be a literal")
+    return value
 
 
 def _from_decimal(value: decimal.Decimal) -> LiteralValue:
@@ -199,9 +220,9 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
         return None
-    if month == 2 and day == 29 and not (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)):
+    if month == 2 and day == 29 and not _is_leap(year):
         return None
-    ns = _days_from_civil(year, month, day) * DAY_NS
+    ns = days_from_civil(year, month, day) * DAY_NS
     if match["hour"] is None:
         return Temporal(kind, ns)
     within = _time_of_day_ns(match)
@@ -232,7 +253,11 @@ def _zone_ns(zone: str | None) -> int:
     return (-minutes if zone[0] == "-" else minutes) * 60 * _SECOND_NS
 
 
-def _days_from_civil(year: int, month: int, day: int) -> int:
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year (Howard Hinnant, "chrono-Compatible
     Low-Level Date Algorithms"): Python's dates end at the years 1 and 9999, Arrow's do not."""
     year -= month <= 2
@@ -242,7 +267,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def _civil_from_days(days: int) -> tuple[int, int, int]:
-    """The inverse of `_days_from_civil`: year, month, day."""
+    """The inverse of `days_from_civil`: year, month, day."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -25,6 +25,7 @@ from .ast import (
     Unknown,
     as_predicate,
     member_of,
+    too_deep,
 )
 from .bind import bind, resolve
 from .bound import operands_of
@@ -64,7 +65,7 @@ def prepare(
         bound = bind(_parsed(where, schema, params, "duckdb"), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)
     except RecursionError:
-        raise PredicateError("the predicate is nested too deeply; use is_in for a long list of values") from None
+        raise too_deep() from None
 
 
 def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping | None, dialect: str) -> Node:

@@ -16,6 +16,7 @@ from ...arrays import to_numpy
 from ...errors import PredicateError
 
 ANY_CHARACTERS, ONE_CHARACTER = "%", "_"
+LENGTH_MAX = 50_000  # characters of a pattern that becomes a regular expression: Arrow refuses ten times as many
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Pattern:
                 pieces.extend(f"\\x{{{code:x}}}" for code in codes)
             else:
                 pieces.append(".*" if text == ANY_CHARACTERS else ".")
-        return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")
+        return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")  # of LENGTH_MAX it takes any
 
     def matches_stored(self, values: pa.Array, kind: pa.DataType) -> np.ndarray | None:
         """bool [n]: which bytes match, read as values of `kind`; None where some are no text though `kind` is."""
@@ -87,10 +88,11 @@ def is_text(kind: pa.DataType) -> bool:
 def parse_pattern(text: str, escape: str = "\\") -> Pattern:
     """Splits a LIKE pattern. Raises PredicateError where the escape stands last, or before what needs none."""
     parts: list[tuple[str, str]] = []
+    plain: list[str] = []  # characters of the text that is being read
     position = 0
     while position < len(text):
         character = text[position]
-        part = ("wildcard", character)
+        is_wildcard = character in (ANY_CHARACTERS, ONE_CHARACTER)
         if character == escape:
             position += 1
             character = text[position : position + 1]
@@ -98,12 +100,15 @@ def parse_pattern(text: str, escape: str = "\\") -> Pattern:
                 raise PredicateError(
                     f"in a LIKE pattern {escape!r} stands before %, _ or itself", text=text, position=position - 1
                 )
-            part = ("text", character)
-        elif character not in (ANY_CHARACTERS, ONE_CHARACTER):
-            part = ("text", character)
-        if parts and part[0] == "text" and parts[-1][0] == "text":
-            parts[-1] = ("text", parts[-1][1] + part[1])
-        elif part != ("wildcard", ANY_CHARACTERS) or parts[-1:] != [part]:
-            parts.append(part)
+            is_wildcard = False
         position += 1
-    return Pattern(tuple(parts))
+        if not is_wildcard:
+            plain.append(character)
+            continue
+        if plain:
+            parts.append(("text", "".join(plain)))
+            plain = []
+        part = ("wildcard", character)
+        if part != ("wildcard", ANY_CHARACTERS) or parts[-1:] != [part]:
+            parts.append(part)
+    return Pattern((*parts, ("text", "".join(plain))) if plain else tuple(parts))

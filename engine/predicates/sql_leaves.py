@@ -29,8 +29,9 @@ from .ast import (
     Operand,
     StartsWith,
 )
-from .literals import Temporal, parse_temporal, parse_uuid
+from .literals import DAY_NS, Temporal, parse_temporal, parse_uuid
 from .patterns import parse_pattern
+from .sql_parameters import Lists
 
 COMPARISONS = {
     "EQ": "=",
@@ -41,6 +42,22 @@ COMPARISONS = {
     "GT": ">",
     "GTE": ">=",
 }
+COMPARISON_TOKENS = {
+    "EQ": "=",
+    "NULLSAFE_EQ": "<=>",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+}
+_NAMES = frozenset({"VAR", "IDENTIFIER"})
+_SPECIAL_NAMES = frozenset(
+    {"ANY", "CASE", "CONNECT_BY_ROOT", "IF", "MAP", "NEXT", "PRIOR", "TRANSFORM"}
+)  # begin more than a name
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_WHOLE = re.compile(r"-?\d{1,6}", re.ASCII)
+_YEAR_1_NS, _YEAR_10000_NS = -719_162 * DAY_NS, 2_932_897 * DAY_NS
 _NS_PER_INTERVAL = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400}
 _FRACTION_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIME_NS": 9}  # of others 6
 _ZONED = frozenset({"TIMESTAMPTZ", "TIMESTAMPLTZ"})
@@ -101,6 +118,58 @@ class LeafReader:
         if reader is None:
             raise NotUnderstoodError(f"{kind} is not understood")
         return reader(tree)
+
+    # -- from tokens --------------------------------------------------------------------------------------------------
+
+    def of_tokens(self, tokens: list[Any], lists: Lists) -> Node | None:
+        """A leaf of the commonest shapes, without a parser: a column beside a literal, or IN a list of them; None for
+        any other."""
+        kinds = [token.token_type.name for token in tokens[:4]]
+        size = 1
+        if kinds[0] not in _NAMES or tokens[0].text.upper() in _SPECIAL_NAMES:
+            return None
+        while size + 1 < len(tokens) and tokens[size].token_type.name == "DOT":
+            if tokens[size + 1].token_type.name not in _NAMES:
+                return None
+            size += 2
+        kinds = [token.token_type.name for token in tokens[size : size + 3]]
+        column = Column(".".join(token.text for token in tokens[:size:2]), any_case=not self._is_spark)
+        if kinds and kinds[0] in COMPARISON_TOKENS:
+            literals = self._literals(tokens[size + 1 :])
+            return Comparison(COMPARISON_TOKENS[kinds[0]], column, literals[0]) if len(literals) == 1 else None
+        is_negated = kinds[:1] == ["NOT"]
+        if kinds[is_negated : is_negated + 1] != ["IN"]:
+            return None
+        listed = tokens[size + is_negated + 1 :]
+        if len(listed) == 1 and listed[0].start in lists:
+            return In(column, lists[listed[0].start], is_negated)
+        if len(listed) < 3 or listed[0].token_type.name != "L_PAREN" or listed[-1].token_type.name != "R_PAREN":
+            return None
+        values = self._literals(listed[1:-1])
+        return In(column, tuple(values), is_negated) if values else None
+
+    def _literals(self, tokens: list[Any]) -> list[Literal]:
+        """Literals between commas; none where there is anything else."""
+        values: list[Literal] = []
+        is_negative, is_expected = False, True
+        for token in tokens:
+            kind = token.token_type.name
+            if not is_expected:
+                if kind != "COMMA":
+                    return []
+                is_expected = True
+            elif kind == "DASH" and not is_negative:
+                is_negative = True
+            elif kind == "NUMBER":
+                number = _number(token.text)
+                values.append(_negated(number) if is_negative else number)
+                is_negative = is_expected = False
+            elif kind == "STRING" and not is_negative:
+                values.append(Literal(token.text))
+                is_expected = False
+            else:
+                return []
+        return [] if is_expected else values
 
     # -- predicates ---------------------------------------------------------------------------------------------------
 
@@ -213,24 +282,40 @@ class LeafReader:
     def _operand_literal(self, tree: Any) -> Operand:
         if tree.is_string:
             return Literal(tree.this)
-        text = tree.this
-        if "e" in text.lower():
-            return Literal(float(text))
-        try:
-            return Literal(decimal.Decimal(text))
-        except decimal.InvalidOperation:
-            raise NotUnderstoodError(f"{text} is not a number") from None
+        return _number(tree.this)
 
     def _operand_neg(self, tree: Any) -> Operand:
-        operand = self.operand(tree.this)
-        value = operand.value if isinstance(operand, Literal) else None
-        if type(value) is decimal.Decimal:
-            return Literal(value.copy_negate())  # unlike `-`, which rounds to the context's digits
-        if type(value) in (int, float):
-            return Literal(-value)  # type: ignore[operator]
-        if type(value) is Temporal and value.kind == "duration":
-            return Literal(Temporal("duration", -value.ns))
-        raise NotUnderstoodError("arithmetic is not understood")
+        return _negated(self.operand(tree.this))
+
+    def _operand_add(self, tree: Any) -> Operand:
+        return self._moved(tree, 1)
+
+    def _operand_sub(self, tree: Any) -> Operand:
+        return self._moved(tree, -1)
+
+    def _moved(self, tree: Any, sign: int) -> Operand:
+        """A date or timestamp, moved by an interval or by days, as DuckDB moves it in UTC."""
+        check_arguments(tree, "this", "expression")
+        moment = self.operand(tree.this)
+        value = moment.value if isinstance(moment, Literal) else None
+        if self._is_spark or not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
+            raise NotUnderstoodError("arithmetic is not understood")
+        if type(tree.expression).__name__ == "Interval" and not _WHOLE.fullmatch(_amount(tree.expression)):
+            raise NotUnderstoodError("an interval that DuckDB may round")
+        months = _months(tree.expression)
+        step = Literal(0) if months else self.operand(tree.expression)
+        size = step.value if isinstance(step, Literal) else None
+        if months:
+            moved = value.plus_months(sign * months)
+        elif isinstance(size, Temporal) and size.kind == "duration":
+            moved = Temporal("timestamp", value.ns + sign * size.ns)
+        elif type(size) is int and value.kind == "date":
+            moved = Temporal("date", value.ns + sign * size * DAY_NS)
+        else:
+            raise NotUnderstoodError("arithmetic is not understood")
+        if value.ns % 1_000 or moved.ns % 1_000 or not _YEAR_1_NS <= moved.ns < _YEAR_10000_NS:
+            raise NotUnderstoodError("an instant that DuckDB may round, or that is far away")
+        return Literal(moved)
 
     def _operand_hexstring(self, tree: Any) -> Operand:
         check_arguments(tree, "this")
@@ -244,6 +329,8 @@ class LeafReader:
         amount, unit = tree.args.get("this"), str(tree.args.get("unit") or "").upper().rstrip("S")
         try:
             numerator, denominator = decimal.Decimal(amount.this).as_integer_ratio()
+            if denominator != 1 and unit != "SECOND" and not self._is_spark:
+                raise NotUnderstoodError("of INTERVAL 1.5 DAY DuckDB takes one day, of INTERVAL '1.5' DAY all")
             ns, rest = divmod(numerator * _NS_PER_INTERVAL[unit] * 1_000_000_000, denominator)
         except (decimal.InvalidOperation, AttributeError, LookupError, TypeError, ValueError, OverflowError):
             raise NotUnderstoodError("an interval of days, hours, minutes or seconds is expected") from None
@@ -307,6 +394,39 @@ class LeafReader:
             except (ValueError, AttributeError, TypeError):
                 pass
         raise NotUnderstoodError(f"the type {to} is not understood")
+
+
+def _number(text: str) -> Literal:
+    if "e" in text.lower():
+        return Literal(float(text))
+    try:
+        return Literal(decimal.Decimal(text))
+    except decimal.InvalidOperation:
+        raise NotUnderstoodError(f"{text} is not a number") from None
+
+
+def _negated(operand: Operand) -> Literal:
+    value = operand.value if isinstance(operand, Literal) else None
+    if type(value) is decimal.Decimal:
+        return Literal(value.copy_negate())  # unlike `-`, which rounds to the context's digits
+    if type(value) in (int, float):
+        return Literal(-value)  # type: ignore[operator]
+    if type(value) is Temporal and value.kind == "duration":
+        return Literal(Temporal("duration", -value.ns))
+    raise NotUnderstoodError("arithmetic is not understood")
+
+
+def _months(tree: Any) -> int:
+    """The months of an interval of whole months, quarters or years; 0 for any other."""
+    if type(tree).__name__ != "Interval":
+        return 0
+    check_arguments(tree, "this", "unit")
+    unit = _MONTHS.get(str(tree.args.get("unit") or "").upper().rstrip("S"))
+    return int(_amount(tree)) * unit if unit else 0
+
+
+def _amount(interval: Any) -> str:
+    return str(getattr(interval.this, "this", ""))
 
 
 def check_arguments(tree: Any, *known: str) -> None:

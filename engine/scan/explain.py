@@ -20,7 +20,7 @@ from ..state.coverage import is_covered
 from ..state.slices import slices_of
 from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
-from .steps import Step
+from .steps import Step, bytes_text
 from .survivors import Units, units_of
 from .tasks import FileTask, RowGroups
 
@@ -119,15 +119,6 @@ def cells(step: Step) -> tuple[str, ...]:
         bytes_text(step.bytes_read),
         f"{step.elapsed_ms:.1f}",
     )
-
-
-def bytes_text(count: float) -> str:
-    """A number of bytes in a unit that suits it."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1000
-    raise AssertionError
 
 
 # -- why --------------------------------------------------------------------------------------------------------------

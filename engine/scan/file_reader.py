@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
-    """Around the reading of one file: what it meets in another file than the planned one, be it damage or other columns
-    and row groups, is a NotReadableError that says so.
+    """Around the reading of one file: an error in another file than the planned one, be it damage or missing columns
+    and row groups, becomes a NotReadableError that says so. In the planned file it stays what it is.
 
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
@@ -33,19 +33,14 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     found = check_identity(task, storage)
     try:
         yield found
-    except SkipstoneError:
+    except (SkipstoneError, LookupError):
         check_identity(task, storage)
         raise
-    except LookupError as error:
-        check_identity(task, storage)
-        raise _overwritten(task) from error
 
 
-def changed_file(
-    path: str, what: str, remedy: str = "sync() or refresh() the table and scan again"
-) -> NotReadableError:
+def changed_file(path: str, what: str, hint: str = "{sync} or {refresh} the table and scan again") -> NotReadableError:
     """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
-    return NotReadableError(f"{path}: {what}; {remedy}", paths=[path], changed=what)
+    return NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint=hint)
 
 
 def check_identity(task: FileTask, storage: Storage) -> Entry:

@@ -21,7 +21,7 @@ from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
-from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
@@ -226,11 +226,25 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     # Every statistics index tells of the row groups; the first that does is believed.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))
+    foreign = _foreign(tasks, entries, task, is_group[row_group[is_group] == 0])
+    if foreign:
+        path = tasks[foreign[0]].path
+        left_out(CorruptionError(f"fine statistics of {path} are of another file: restore the index"), strict)
+        return read_fine_rows(
+            [replace(t, fine=()) if i in foreign else t for i, t in enumerate(tasks)], storage, strict
+        )
     at = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
     if not len(units) or not np.array_equal(units[at], unit):
         left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, at, is_known)
+
+
+def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:
+    """The tasks whose entries are of other data files: another index file was copied over the one that they name."""
+    marks = entries.column("min_bytes").take(from_numpy(first_groups)).to_pylist()
+    of_task = task[first_groups].tolist()
+    return sorted({i for i, mark in zip(of_task, marks, strict=True) if mark != path_mark(tasks[i].path)})
 
 
 def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterator[tuple[list[int], pa.Table]]:

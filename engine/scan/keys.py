@@ -146,7 +146,7 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
     if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
         try:
             keys = pa.array(keys)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
     return pa.table({names[0]: keys})
 

@@ -74,3 +74,12 @@ class Steps:
         """What was read until now, and the time."""
         readings = [s.reading() for s in self._storages]
         return (sum(r for r, _ in readings), sum(b for _, b in readings)), time.perf_counter()
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes in a unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -11,9 +11,9 @@ instant names is ever trusted.
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
     action           create | commit | replace | index | alter | ...
     time_us          microseconds since 1970 UTC; never goes back, but after one that lay in the storage's future
-    source           {"kind": "directory" | "delta" | "iceberg", "version": the external log's version or null}; with a
-                     log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what the log
-                     knows a column by: its field id}
+    source           {"kind": "directory" | "delta" | "iceberg" | "hudi", "version": the external log's version or
+                     null}; with a log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what
+                     the log knows a column by: its field id}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
@@ -54,7 +54,7 @@ from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 3  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 4  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores that tell seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000

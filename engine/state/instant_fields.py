@@ -203,7 +203,7 @@ _OPTIONS: dict[str, Field] = {
 }
 _SOURCE = record(
     {
-        "kind": one_of("directory", "delta", "iceberg"),
+        "kind": one_of("directory", "delta", "iceberg", "hudi"),
         "version": nullable(integer(-1, INT64_MAX)),
         "hive": flag,
         "partitions_declared": flag,

@@ -45,14 +45,14 @@ def attach_files(
     columns: Leaves = None,
     keep_pending: bool = False,
     progress: Progress | None = None,
-    as_told: Callable[[Entry, Footer], dict[str, Any]] | None = None,
+    as_told: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
     """Reads the footers of files and writes one task index file for all of them.
 
     With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
     CorruptionError that it raised. `as_told` gives what somebody else tells of a file, in place of what is added here;
-    `options`: how pyarrow opens files.
+    None for one to pass over. `options`: how pyarrow opens files.
     """
     wanted = column_filter(columns if as_told is None else None)
     built = ResultBuilder()
@@ -71,8 +71,11 @@ def attach_files(
                 "stats": footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX)),
             }
             if as_told is not None:
-                known = as_told(entry, footer)
-            fine.add_file(footer.row_groups, known["stats"])
+                told = as_told(entry, footer)
+                if told is None:
+                    continue
+                known = told
+            fine.add_file(entry.path, footer.row_groups, known["stats"])
             built.add(
                 path=entry.path,
                 size_bytes=entry.size_bytes,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import string_array
+from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..lakes.log import PARQUET_OPTIONS, Naming
@@ -20,6 +20,8 @@ from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead
 from .attach import COLUMNS_MAX, attach_files, column_filter
+
+_OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
 
 
 def attach_log(
@@ -33,7 +35,9 @@ def attach_log(
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
     or are not of the size that the log says, are told of all the same: they are live, and may match; `pending` of the
-    last result names them."""
+    last result names them. Files of slices that are no bases are not opened."""
+    is_base = to_numpy(pc.fill_null(pc.equal(files.column("kind"), text(BASE)), True))
+    logs, files = files.filter(from_numpy(~is_base)), files.filter(from_numpy(is_base))
     rows = {row["path"]: row for row in files.to_pylist()}
     wanted = column_filter(columns)
     entries, unread = [], []
@@ -46,9 +50,15 @@ def attach_log(
             told = "not of the size that the log says" if isinstance(found, Entry) else str(found)
             unread.append({"path": row["path"], "reason": told})
 
-    def as_told(entry: Entry, footer: Footer) -> dict[str, Any]:
+    misfits: dict[str, str] = {}
+
+    def as_told(entry: Entry, footer: Footer) -> dict[str, Any] | None:
         assert footer.own is not None
         row = rows[entry.path]
+        misfit = naming.misfit_of(loose_schema(footer.own))
+        if misfit is not None:
+            misfits[entry.path] = misfit
+            return None
         names = naming.names_in(footer.own, entry.path, row["given"])
         stats = {path: parts for path, parts in footer.stats.items() if wanted(_in_table(path, names))}
         return {
@@ -57,6 +67,7 @@ def attach_log(
             "schema": loose_schema(footer.own),
             "names": names,
             "stats": stats if columns is not None else dict(islice(stats.items(), COLUMNS_MAX)),
+            "of_slice": {name: row[name] for name in _OF_SLICES},
         }
 
     result = attach_files(
@@ -75,12 +86,20 @@ def attach_log(
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
+    results += [told_of(told, naming) for told in (logs, _marked(files, misfits)) if told.num_rows]
     if unread:
         paths = string_array([pending["path"] for pending in unread])
         left = told_of(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
         left.pending = unread
         results.append(left)
     return results
+
+
+def _marked(files: pa.Table, reasons: dict[str, str]) -> pa.Table:
+    """Some files (path -> why their rows are not ours to read), marked so."""
+    files = files.filter(pc.is_in(files.column("path"), value_set=string_array(list(reasons))))
+    told = string_array([reasons[path] for path in files.column("path").to_pylist()])
+    return files.set_column(files.schema.get_field_index("deletes"), "deletes", told)
 
 
 def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
@@ -148,12 +167,12 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
 def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
     count = files.num_rows
     known = {
-        "kind": pa.array([BASE] * count, pa.string()),
+        "kind": pc.fill_null(files.column("kind"), text(BASE)),
         "rows_exact": pc.and_(files.column("deletes").is_null(), files.column("row_count").is_valid()),
         "row_count": pc.fill_null(files.column("row_count"), 0),
         "schema_id": schema_ids,
     }
-    there = {name: files.column(name) for name in ("path", "partition", "size_bytes", "deletes")} | known
+    there = {name: files.column(name) for name in ("path", "partition", "size_bytes", "deletes", *_OF_SLICES)} | known
     rows = [there.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
     return TaskResult(
         files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),

@@ -18,11 +18,11 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
-from skipstone.engine.indexes.protocol import fine_paths
 from skipstone.engine.state import Timeline
 from skipstone.engine.state import timeline as timeline_module
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
-from table_actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
+from table_actions import ACTIONS, Action, add_a_row, picture, rows_of
+from table_recovery import recovered
 
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 3  # trees
@@ -117,38 +117,9 @@ def check_recovery(root: Path, told: str) -> None:
     """A clean removes all that the dead writer left, and nothing else."""
     table = ss.open(root)
     was = picture(table)["rows"]
-    clean_all(table)
+    assert recovered(table) == [], told
     assert picture(table)["rows"] == was, told
-    assert table.verify(deep=True) == [], told
-    assert not table.handle.timeline.markers.in_flight(), told
-    named: set[str] = set()
-    live: set[str] = set()
-    for version in readable_versions(table):
-        then = ss.open(root, version=version)
-        named |= {
-            run.path
-            for runs in (then.handle.instant.manifest, *(i.runs for i in then.handle.instant.indexes))
-            for run in runs
-        }
-        fine = [
-            fine_paths(then.handle.readers, index, run) or ()
-            for index in then.handle.instant.indexes
-            for run in index.runs
-        ]
-        named |= {path for paths in fine for path in paths if path.startswith("runs/")}  # of runs that were merged
-        live |= set(then.files().column("path").to_pylist())
-    there = {p.relative_to(root / ".skipstone").as_posix() for p in (root / ".skipstone/runs").rglob("*.sbf")}
-    assert there == named, told
-    written = {p.relative_to(root).as_posix() for p in root.rglob("part-*.parquet")}
-    assert written <= live, told
-    assert not list(root.rglob(TEMPORARY_PREFIX + "*")), told
     add_a_row(table)
-
-
-def readable_versions(table: ss.Table) -> list[int]:
-    """The versions that were not cleaned."""
-    gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
-    return [v for v in range(1, table.version + 1) if v not in gone]
 
 
 def spread(trees: list) -> list:

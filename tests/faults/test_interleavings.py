@@ -19,7 +19,8 @@ import skipstone as ss
 from example_counts import is_thorough
 from faulty_storage import Fault, troubled
 from power_cut_disk import without_flushes
-from table_actions import ACTIONS, Action, add_a_row, clean_all, picture, rows_of
+from table_actions import ACTIONS, Action, add_a_row, picture, rows_of
+from table_recovery import clean_all
 
 OTHERS: dict[str, Callable[[ss.Table], object]] = {
     "clean": clean_all,

@@ -100,6 +100,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
+    "fastavro": lambda module: module == "engine.lakes.hudi.timeline",
+    "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
         module
         in ("engine.scan.by_duckdb", "engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")

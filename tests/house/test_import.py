@@ -16,13 +16,22 @@ REPOSITORY = Path(__file__).parents[2]
 LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "sqlglot", "obstore", "pandas"}
 
 
-def _loaded_by(code: str) -> set[str]:
-    """The top-level modules that a fresh process holds after `code`."""
-    code += "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    told = subprocess.run(
+# Of ours, in a process that looks one value up. Each costs about half a millisecond.
+MODULES_MAX = 118
+
+
+def _modules_of(code: str) -> list[str]:
+    """The modules that a fresh process holds after `code`."""
+    code += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    process = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd="/"
     )
-    return set(json.loads(told.stdout.splitlines()[-1]))
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def _loaded_by(code: str) -> set[str]:
+    """The top-level modules that a fresh process holds after `code`."""
+    return {name.partition(".")[0] for name in _modules_of(code)}
 
 
 def test_import_is_lazy() -> None:
@@ -67,6 +76,23 @@ def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows:
     look_up = f"import skipstone as ss\nfound = ss.open({str(indexed_lake)!r}).scan({where}).to_table()"
     loaded = _loaded_by(f"{look_up}\nassert found.num_rows == {rows}, found.num_rows")
     assert loaded & LATE == set()
+
+
+def test_a_cold_look_up_loads_few_modules(indexed_lake: Path) -> None:
+    """No writer, no commit, no view for people, no index that the predicate does not ask."""
+    code = f"import skipstone as ss\nassert len(ss.open({str(indexed_lake)!r}).scan(ss.col('n') == 7).to_table()) == 4"
+    ours = [name for name in _modules_of(code) if name.partition(".")[0] == "skipstone"]
+    rooms = ("engine.commit", "engine.tasks", "engine.views", "engine.indexes.secondary", "hfile_like.writer", "bloom.")
+    assert [name for name in ours if name.removeprefix("skipstone.").startswith(rooms)] == []
+    assert len(ours) <= MODULES_MAX, f"{len(ours)} modules: {', '.join(ours)}"
+
+
+def test_a_command_loads_its_own_verb_alone(indexed_lake: Path) -> None:
+    code = f"import skipstone.cli as c\ntry: c.main(['scan', {str(indexed_lake)!r}, '--count', '--json'])\n"
+    loaded = _modules_of(code + "except SystemExit as end: assert not end.code, end.code")
+    verbs = {name for name in loaded if name.startswith("skipstone.commands.")}
+    assert verbs == {f"skipstone.commands.{name}" for name in ("app", "options", "output", "scan")}
+    assert "rich" not in loaded
 
 
 def test_the_checkout_is_imported_once() -> None:

@@ -75,11 +75,6 @@ def test_an_iceberg_directory_is_refused_with_the_way_to_name_it(tmp_path: Path)
     assert ss.create(lake, source="directory").scan().count() == 1
 
 
-def test_a_hudi_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ss.NotATableError, match="Hudi"):
-        ss.create(_hudi(tmp_path / "t"))
-
-
 def test_a_folder_that_is_merely_called_so_is_no_log(tmp_path: Path) -> None:
     for name in ("_delta_log", ".hoodie", "metadata"):
         (tmp_path / name).mkdir()

@@ -53,6 +53,8 @@ def times(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, duckdb.Du
     instants = pa.array(values, pa.timestamp("us"))
     days = pa.array([None if value is None else value // DAY_US for value in values], pa.int32()).cast(pa.date32())
     columns = {"ts": instants, "tz": pa.array(values, pa.timestamp("us", "Asia/Tokyo")), "day": days}
+    near = [None if value is None or abs(value) > 2**53 else value * 1_000 + value % 2 * 900 for value in values]
+    columns["ns"] = pa.array(near, pa.timestamp("ns"))
     return _lake(tmp_path_factory.mktemp("times"), columns)
 
 
@@ -66,6 +68,66 @@ def test_times_cut_down(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call:
         _check(*times, f"{call} {op} DATE '{edge}'")
         _check(*times, f"DATE '{edge}' {op} {call}")
     _check(*times, f"{call} = '2024-02-29'")
+
+
+@pytest.mark.parametrize("call", ["date(ts)", "date(tz)", "date(ns)", "ns::DATE", "date_trunc('second', ns)"])
+def test_dates_and_nanoseconds(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
+    for op in OPS:
+        _check(*times, f"{call} {op} DATE '1970-01-01'")
+
+
+@pytest.mark.parametrize("op", ["<", ">=", "="])
+@pytest.mark.parametrize("zone", ["", "+02", "-02"])
+def test_the_zone_of_a_text(times: tuple[ss.Table, duckdb.DuckDBPyConnection], op: str, zone: str) -> None:
+    for call in ("date_trunc('hour', ts)", "date_trunc('hour', tz)", "ts::DATE"):
+        for text in ("1970-01-01 00:00:00", "1969-12-31 22:00:00", "1970-01-01 02:00:00"):
+            _check(*times, f"{call} {op} '{text}{zone}'", prunes=False)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["TIMESTAMP '1970-01-02' - INTERVAL 1 DAY", "DATE '1970-01-02' - 1", "DATE '1969-12-31' + INTERVAL '24 hours'",
+     "TIMESTAMPTZ '1970-03-31 00:00:00+00' - INTERVAL 1 MONTH", "TIMESTAMP '2024-03-31' - INTERVAL 1 MONTH",
+     "DATE '2023-02-28' + INTERVAL 1 YEAR", "(TIMESTAMP '1970-01-01' + INTERVAL '-1' QUARTER) + INTERVAL '3 months'",
+     "TIMESTAMP '2024-02-29' - INTERVAL 12 MONTHS", "TIMESTAMP '1970-01-01' - INTERVAL '90' MINUTE"],
+)  # fmt: skip
+def test_moved_instants_are_folded(times: tuple[ss.Table, duckdb.DuckDBPyConnection], moment: str) -> None:
+    table, connection = times
+    for op, name in (("<", "ts"), (">=", "tz"), ("=", "day")):
+        where = f"{name} {op} {moment}"
+        plan = table.scan(where)
+        assert "DuckDB" not in str(plan.explain()), "nothing is left for DuckDB to test"
+        expected = [n for (n,) in connection.execute(f"SELECT n FROM lake WHERE {where} ORDER BY n").fetchall()]
+        assert sorted(plan.to_table()["n"].to_pylist()) == expected, where
+        assert plan.files().num_rows < table.files().num_rows
+
+
+@pytest.mark.parametrize(
+    "interval",
+    ["INTERVAL 1.5 DAY", "INTERVAL '1.5' MONTH", "INTERVAL 100000000 MONTH", "INTERVAL 1 MICROSECOND",
+     "INTERVAL 0.5 SECOND", "INTERVAL '0.5' SECOND"],
+)  # fmt: skip
+def test_other_intervals_are_duckdbs(times: tuple[ss.Table, duckdb.DuckDBPyConnection], interval: str) -> None:
+    _check_or_refused(*times, f"ts > TIMESTAMP '1970-01-01' - {interval}")
+
+
+def _check_or_refused(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str) -> None:
+    try:
+        expected = [n for (n,) in connection.execute(f"SELECT n FROM lake WHERE {where} ORDER BY n").fetchall()]
+    except duckdb.Error:
+        with pytest.raises(ss.errors.PredicateError):
+            table.scan(where).to_table()
+        return
+    assert sorted(table.scan(where).to_table()["n"].to_pylist()) == expected, where
+
+
+def test_the_clock_prunes(times: tuple[ss.Table, duckdb.DuckDBPyConnection]) -> None:
+    table, _ = times
+    for where in ("ts > now() - INTERVAL 1 DAY", "day >= today() - 7", "date(ts) = current_date",
+                  "ts::DATE >= current_date - INTERVAL 1 MONTH"):  # fmt: skip
+        plan = table.scan(where)
+        assert plan.files().num_rows < 8, where
+        assert plan.to_table().num_rows == (3 if ">" in where else 0), "the rows of the year 9998"
 
 
 @pytest.mark.parametrize("call", ["year(ts)", "extract(year FROM tz)", "year(day)"])

@@ -23,18 +23,23 @@ from skipstone.engine.predicates import (
     In,
     IsNaN,
     IsNull,
+    Leaf,
     Like,
     Literal,
     Not,
     Or,
     StartsWith,
     Unknown,
+    bind,
     col,
+    leaves_of,
     matches,
     parse,
     prepare,
+    simplify,
     unknowns,
 )
+from skipstone.engine.predicates.ast import DEPTH_MAX
 from skipstone.errors import PredicateError, SkipstoneError
 
 X = Column("x")
@@ -174,19 +179,93 @@ def test_long_chains_do_not_exhaust_the_stack():
     for n in range(1, 1500):
         node = node | (col("x") == n)
     assert len(prepare(node, schema).values) == 1500
-    with pytest.raises(PredicateError):
-        prepare("(" * 20_000 + "x = 1" + ")" * 20_000, schema)
-    deep = col("x") == 0
-    for _ in range(20_000):
-        deep = ~deep
-    with pytest.raises(PredicateError):
-        prepare(deep, schema)
-    assert parse(deep, schema) is deep
     expression = pc.field("x") == 0
-    for n in range(3000):
+    for n in range(1, 3000):
         expression = expression | (pc.field("x") == n)
-    with pytest.raises(PredicateError, match="isin"):
-        parse(expression)
+    assert len(prepare(expression, schema).values) == 3000
+
+
+def test_nesting_ends_in_an_answer_or_a_predicate_error():
+    schema = pa.schema([("x", pa.int64())])
+    with pytest.raises(PredicateError, match="nested") as caught:
+        prepare("(" * 20_000 + "x = 1" + ")" * 20_000, schema)
+    assert caught.value.position == DEPTH_MAX and len(str(caught.value)) < 2_000
+    assert prepare("(" * 90 + "x = 1" + ")" * 90, schema) == prepare("x = 1", schema)
+    assert prepare("NOT " * 20_000 + "x = 1", schema) == prepare("x = 1", schema)
+    assert prepare("NOT " * 20_001 + "x = 1", schema) == prepare("x <> 1", schema)
+    for text in ["x = " + "- " * 20_000 + "1", "x = " + "abs(" * 5_000 + "1" + ")" * 5_000, "x = 1" + " + 1" * 20_000]:
+        with contextlib.suppress(PredicateError):
+            prepare(text, schema)
+    deep = col("x") == 0
+    levels = 0
+    with pytest.raises(PredicateError, match="nested"):
+        while levels < 20_000:
+            deep, levels = ~deep, levels + 1
+    assert levels == DEPTH_MAX
+    assert prepare(deep, schema) == prepare(col("x") == 0, schema)
+    expression = pc.field("x") == 0
+    for _ in range(1_000):
+        expression = ~(expression & (pc.field("x") > 1))
+    with pytest.raises(PredicateError, match="nested"):
+        prepare(expression, schema)
+
+
+def test_a_chain_is_not_copied_at_each_term():
+    node = col("x") != 0
+    copied = 0
+    for n in range(1, 12_000):
+        node = node & (col("x") != n)
+        copied += len(node.children)
+    assert copied < 12_000 * 400 and node.depth == 2
+    assert len(prepare(node, pa.schema([("x", pa.int64())])).values) == 12_000
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "=", "!="]), st.integers(-3, 3)), max_size=8))
+def test_the_bound_that_stays_means_all_of_them(bounds):
+    schema = pa.schema([("x", pa.float64())])
+    rows = pa.table({"x": pa.array([None, float("nan"), float("-inf"), float("inf"), *range(-4, 5)], pa.float64())})
+    leaves = [Comparison(op, X, Literal(float(value))) for op, value in bounds]
+    for kind in (And, Or):
+        for node in (kind(tuple(leaves)), Not(kind(tuple(leaves)))):
+            bound = bind(node, schema)
+            simple = simplify(bound)
+            assert matches(bound, rows) == matches(simple, rows)
+            sides = [leaf.op[0] for leaf in leaves_of(simple) if leaf.op[0] in "<>"]
+            assert isinstance(simple, Leaf | Constant) or len(sides) == len(set(sides))
+
+
+# -- leaves of the commonest shapes, read from tokens ----------------------------------------------------------------
+
+_SHAPES = st.one_of(
+    st.tuples(
+        st.sampled_from(["x", "X", '"x"', "`x`", "s", "st.f", 'st."f"', "if", "next"]),
+        st.sampled_from(["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]),
+        st.sampled_from(["1", "-1", "1.5", "-1.50", "1e3", "-1e3", "1_0", "'a'", "'it''s'", "-'a'", "NULL", "- -1"]),
+    ).map(" ".join),
+    st.tuples(
+        st.sampled_from(["x", "s", "st.f"]),
+        st.sampled_from(["IN", "NOT IN", "not in"]),
+        st.lists(st.sampled_from(["1", "-2", "2.5", "'b'", "1e1"]), max_size=4).map(", ".join).map("({})".format),
+    ).map(" ".join),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@settings(max_examples=examples(150))
+@given(_SHAPES)
+def test_tokens_mean_what_the_parser_makes_of_them(dialect, text):
+    from skipstone.engine.predicates.from_sql import _sqlglot
+    from skipstone.engine.predicates.sql_leaves import LeafReader
+
+    exp, _, parser = _sqlglot(dialect)
+    reader = LeafReader(dialect)
+    tokens = parser.tokenize(text)
+    node = reader.of_tokens(tokens, {})
+    if node is None:
+        return
+    (tree,) = parser.parser().parse_into(exp.Condition, tokens, text)
+    assert reader.predicate(tree) == node
 
 
 # -- the builder ------------------------------------------------------------------------------------------------------

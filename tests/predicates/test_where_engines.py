@@ -361,3 +361,86 @@ def test_literals_of_other_libraries(table: ss.Table) -> None:
     assert table.scan(col("s") == uuid.UUID(int=1)).count() == 0
     assert _numbers(table.scan(col("ts") == np.datetime64("2024-01-01T05:00", "m"))) == [5]
     assert _numbers(table.scan(col("ts").is_in(np.array(["2024-01-01T05", "NaT"], "datetime64[h]")))) == [5]
+
+
+# -- how large a predicate may be --------------------------------------------------------------------------------------
+
+
+def test_a_list_that_is_a_parameter_is_never_text(table: ss.Table) -> None:
+    numbers = list(range(5, 200_000))  # as text more than a predicate may have
+    assert _numbers(table.scan("n IN ?", params=[numbers])) == list(range(5, 40))
+    assert _numbers(table.scan("k < 3 AND NOT n NOT IN $l", params={"l": numbers})) == list(range(5, 30))
+    assert _numbers(table.scan("s IN ? OR n = $2", params=[["AbC", "aa", None, *map(str, numbers)], 1])) == [
+        n for n, s in enumerate(ROWS["s"].to_pylist()) if s == "aa" or n == 1
+    ]
+    assert table.scan("n IN ?", params=[[]]).count() == 0
+    assert table.scan("n NOT IN ?", params=[[1, None]]).count() == 0
+    assert _numbers(table.scan("n::SMALLINT IN ? AND n < 5", params=[(1, 2)])) == [1, 2]
+    assert _numbers(table.scan("lower(s) IN ? AND n < 9", params=[{"a", "b"}])) == [
+        n for n, s in enumerate(ROWS["s"].to_pylist()[:9]) if s is not None and s.lower() in ("a", "b")
+    ]
+    with pytest.raises(ss.PredicateError, match="test the column itself"):
+        table.scan("lower(s) IN ?", params=[[*map(str, numbers)]])
+
+
+def test_what_is_too_large_is_refused_with_the_way_out(table: ss.Table) -> None:
+    with pytest.raises(ss.PredicateError, match=r"1,000,000.*params") as caught:
+        table.scan("n IN (" + ",".join(map(str, range(200_000))) + ")")
+    assert len(str(caught.value)) < 1_000
+    pattern = "%a_" + "b%_" * 30_000
+    with pytest.raises(ss.PredicateError, match="LIKE pattern has 90,003 characters"):
+        table.scan(col("s").like(pattern))
+    assert table.scan(f"s LIKE '{pattern}'").count() == 0, "DuckDB tests it"
+    long = "a" * 100_000
+    assert table.scan(col("s").like(long)).count() == table.scan(col("s").like(long + "%")).count() == 0
+    assert table.scan(col("s").like("%a_" + "b%_" * 16_000)).count() == 0
+
+
+@pytest.mark.parametrize("value", [10**5000, -(10**5000), decimal.Decimal("1e5000")], ids=["int", "less", "decimal"])
+def test_a_number_of_too_many_digits(table: ss.Table, value: object) -> None:
+    for ask in (
+        lambda: table.scan("n = ?", params=[value]),
+        lambda: table.scan("n IN ?", params=[[value]]),
+        lambda: table.scan(col("n") == value),
+        lambda: table.scan([("n", "=", value)]),
+        lambda: table.lookup([value], on="n").count(),
+    ):
+        with pytest.raises(ss.SkipstoneError):
+            ask()
+
+
+# -- what a float is beside an integer ---------------------------------------------------------------------------------
+
+
+def test_floats_beside_integers(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "u": pa.array([2**63, 2**63 + 1, 2**64 - 1, 5, None], pa.uint64()),
+            "i": pa.array([2**53, 2**53 + 1, 2**62, 5, None], pa.int64()),
+        }
+    )
+    pq.write_table(rows, tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    connection = duckdb.connect(":memory:")
+    connection.register("lake", rows)
+    for name, value in [("u", 2.0**63), ("u", 2.0**64), ("i", 2.0**53), ("i", 2.0**62), ("i", 5.0)]:
+        exact = sum(one is not None and one == value for one in rows[name].to_pylist())
+        where = f"{name} = {value!r}" + ("" if "e" in repr(value) else "e0")
+        as_doubles = connection.execute(f"SELECT count(*) FROM lake WHERE {where}").fetchall()[0][0]
+        assert table.scan(where).count() == table.scan(f"{name} = ?", params=[value]).count() == as_doubles, where
+        for plan in (table.scan(col(name) == value), table.scan([(name, "=", value)]), table.lookup([value], on=name)):
+            assert plan.count() == plan.to_table().num_rows == exact, where
+
+
+# -- polars' is_between with nulls -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", [(None, 5), (5, None), (None, None), (3, 7)])
+@pytest.mark.parametrize("closed", ["both", "left", "right", "none"])
+def test_polars_between_with_a_null(table: ss.Table, ends: tuple[int | None, int | None], closed: str) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.from_arrow(ROWS)
+    for name in ("n", "d"):
+        between = polars.col(name).is_between(*ends, closed=closed)
+        for test in (between, ~between, between.is_null() & (polars.col("n") < 9)):
+            assert _numbers(table.scan(test)) == frame.filter(test)["n"].to_list()

@@ -59,18 +59,22 @@ def delete_rows(table: str | Path, path: str, rows: list[int]) -> int:
 
 
 def deletion_vector(rows: list[int]) -> dict:
-    """A deletion vector of a few rows, inline: a RoaringBitmapArray of one bitmap of one array container."""
+    """A deletion vector of a few rows, inline."""
+    data = bitmap_array(rows)
+    return {"storageType": "i", "pathOrInlineDv": inline(data), "sizeInBytes": len(data), "cardinality": len(rows)}
+
+
+def bitmap_array(rows: list[int]) -> bytes:
+    """A RoaringBitmapArray of one bitmap of one array container."""
     cookie, containers = 12346, 1
     bitmap = struct.pack("<IIHHI", cookie, containers, 0, len(rows) - 1, 16)
     bitmap += struct.pack(f"<{len(rows)}H", *sorted(rows))
-    data = struct.pack("<iqI", 1681511377, 1, 0) + bitmap
-    padded = data + b"\0" * (-len(data) % 4)
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": _z85(padded),
-        "sizeInBytes": len(data),
-        "cardinality": len(rows),
-    }
+    return struct.pack("<iqI", 1681511377, 1, 0) + bitmap
+
+
+def inline(data: bytes) -> str:
+    """The bytes of a deletion vector as its descriptor holds them."""
+    return _z85(data + b"\0" * (-len(data) % 4))
 
 
 def _z85(data: bytes) -> str:
@@ -110,13 +114,16 @@ def delete_positions(table: str | Path, path: str, rows: list[int]) -> Path:
     Returns the metadata file that says so."""
     import pyarrow.parquet as pq
     from pyiceberg.manifest import DataFileContent
+    from pyiceberg.table import StaticTable
 
     folder = Path(table) / "data"
     file = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
     deleted = pa.table({"file_path": pa.array([path] * len(rows)), "pos": pa.array(rows, pa.int64())})
     pq.write_table(deleted, file)
     ends = {key: {2147483546: path.encode()} for key in ("lower_bounds", "upper_bounds")}
-    return _with_delete_file(table, file, len(rows), DataFileContent.POSITION_DELETES, **ends)
+    live = StaticTable.from_metadata(f"file://{newest_metadata(table)}").scan().plan_files()
+    partition = next(task.file.partition for task in live if task.file.file_path == path)
+    return _with_delete_file(table, file, len(rows), DataFileContent.POSITION_DELETES, partition, **ends)
 
 
 def delete_equal(table: str | Path, column: str, values: list) -> Path:
@@ -133,7 +140,9 @@ def delete_equal(table: str | Path, column: str, values: list) -> Path:
     return _with_delete_file(table, file, len(values), DataFileContent.EQUALITY_DELETES, equality_ids=[known.field_id])
 
 
-def _with_delete_file(table: str | Path, file: Path, rows: int, content: Any, **more: Any) -> Path:
+def _with_delete_file(
+    table: str | Path, file: Path, rows: int, content: Any, partition: Any = None, **more: Any
+) -> Path:
     from pyiceberg.manifest import (
         DataFile,
         FileFormat,
@@ -167,7 +176,7 @@ def _with_delete_file(table: str | Path, file: Path, rows: int, content: Any, **
             content=content,
             file_path=f"file://{file}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*([None] * len(their.spec().fields))),
+            partition=partition or Record(*([None] * len(their.spec().fields))),
             record_count=rows,
             file_size_in_bytes=file.stat().st_size,
             **more,

@@ -10,7 +10,6 @@ add_a_row(table)    a commit that fits any of these lakes
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import skipstone as ss
 from lake_strategies import make_file
+from table_recovery import clean_all
 
 ONE_ROW = pa.table({"a": [10], "b": ["x"], "p": pa.array([0], pa.int32())})
 TWO_FILES = pa.table({"a": [10, 11], "b": ["x", "w"], "p": pa.array([0, 7], pa.int32())})
@@ -140,11 +140,6 @@ def _task(tx) -> None:
         task.write(ONE_ROW)
         task.add_files(["p=1/_later.parquet"])
     tx.add_task(pickle.loads(pickle.dumps(task.result)))
-
-
-def clean_all(table: ss.Table) -> None:
-    """Cleans what may be cleaned at all."""
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
 
 
 def _written_instead(tx) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,9 @@ from ....arrays import binary_array, empty_bytes, from_numpy, joined, null_colum
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.evidence import Evidence
-from ...state import run_writing
-from ...state.run_writing import SHARD_BYTES, Form, Rows
+
+if TYPE_CHECKING:
+    from ...state.run_writing import Form, Rows
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
 KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
@@ -52,11 +53,15 @@ BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to 
 
 def run_form(options: Mapping[str, Any]) -> Form:
     """How the runs of an index with these options are written."""
+    from ...state.run_writing import SHARD_BYTES, Form
+
     return Form(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
 def widened(rows: pa.Table) -> pa.Table:
     """Rows with every field of the index's runs, null where they have none."""
+    from ...state import run_writing
+
     return run_writing.widened(rows, RUN_SCHEMA)
 
 

@@ -1,0 +1,115 @@
+"""The blocks of a Hudi log file: of which kind they are, and which commit wrote them; never their rows.
+
+    "#HUDI#", size u64, version u32, kind u32, header, content size u64, content, footer, size u64 with the magic's
+
+Numbers are big-endian; a header is a count, then (key u32, length u32, UTF-8). The content is not read. (Hudi,
+`HoodieLogFormatWriter` and `HoodieLogFileReader`, format version 1.)
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ...storage import FileMissingError, Storage
+
+COMMAND, DELETE, CORRUPT, DATA = "command", "delete", "corrupt", "data"
+_KINDS = {0: COMMAND, 1: DELETE, 2: CORRUPT, 3: DATA, 4: DATA, 5: DATA}  # 6 is change data, which no reader merges
+_MAGIC = b"#HUDI#"
+_FRONT = len(_MAGIC) + 8
+_INSTANT_TIME, _TARGET_TIME, _COMMAND, _IS_PARTIAL = 0, 1, 3, 7
+_ROLLBACK = "0"
+_READ_BYTES = 1 << 16
+_HEADER_BYTES_MAX = 1 << 26
+
+
+@dataclass(frozen=True)
+class LogBlock:
+    """One block.
+
+    kind        "data", "delete", "command" or "corrupt"
+    instant     the commit that wrote it
+    target      of a command: the commit that it rolls back
+    """
+
+    kind: str
+    instant: str
+    target: str | None = None
+    is_partial: bool = False
+
+
+def log_blocks(storage: Storage, path: str, size_bytes: int) -> list[LogBlock] | None:
+    """The blocks of a log file; None where not all of it is understood, or it is gone. Raises
+    StorageError where it cannot be read."""
+    blocks, offset = [], 0
+    while offset < size_bytes:
+        try:
+            block, length = _block_at(storage, path, offset, size_bytes)
+        except (ValueError, struct.error, FileMissingError):
+            return None
+        blocks.append(block)
+        offset += length
+    return blocks
+
+
+def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tuple[LogBlock, int]:
+    """(the block at an offset, its length with what stands before its size). Raises ValueError for what is none."""
+    wanted = _READ_BYTES
+    while True:
+        (data,) = storage.read_ranges(path, [(offset, min(wanted, size_bytes - offset))])
+        try:
+            fields = _Fields(data)
+            length = fields.block_length()
+            if offset + length > size_bytes:
+                raise ValueError("the block ends beyond its file")
+            number = fields.u32()
+            header = fields.header()
+            break
+        except struct.error:
+            if len(data) < min(wanted, size_bytes - offset) or wanted >= min(_HEADER_BYTES_MAX, size_bytes - offset):
+                raise ValueError("the header ends beyond its file") from None
+            wanted *= 8
+    (end,) = (
+        storage.read_ranges(path, [(offset + length - 8, 8)]) if length > len(data) else (data[length - 8 : length],)
+    )
+    if struct.unpack(">Q", end)[0] != length - 8:
+        raise ValueError("the block's two sizes differ")
+    kind, instant = _KINDS.get(number), header.get(_INSTANT_TIME)
+    if kind is None or instant is None or (kind == COMMAND and header.get(_COMMAND) != _ROLLBACK):
+        raise ValueError("a block of a kind that is not known")
+    return LogBlock(kind, instant, header.get(_TARGET_TIME), header.get(_IS_PARTIAL, "").lower() == "true"), length
+
+
+class _Fields:
+    """Reads one field after the other; struct.error where the bytes end."""
+
+    def __init__(self, data: bytes):
+        self._data, self._offset = data, 0
+
+    def block_length(self) -> int:
+        if self._data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError("no block begins here")
+        self._offset = len(_MAGIC)
+        (size,) = self._take(">Q")
+        if self.u32() != 1:
+            raise ValueError("a block of a version that is not known")
+        return _FRONT + size
+
+    def u32(self) -> int:
+        return self._take(">I")[0]
+
+    def header(self) -> dict[int, str]:
+        found = {}
+        for _ in range(self.u32()):
+            key, length = self.u32(), self.u32()
+            text = self._data[self._offset : self._offset + length]
+            if len(text) < length:
+                raise struct.error("the header ends later")
+            self._offset += length
+            found[key] = text.decode("utf-8", "replace")
+        return found
+
+    def _take(self, form: str) -> tuple:
+        found = struct.unpack_from(form, self._data, self._offset)
+        self._offset += struct.calcsize(form)
+        return found

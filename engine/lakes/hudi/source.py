@@ -1,0 +1,308 @@
+"""Hudi tables: their live files by their timeline and their folders, and what changed by the instants that came since.
+
+A state is the timeline up to its latest completed instant, less the earlier ones that were not completed then; its
+position says both. A look at an unchanged table reads the properties and lists the timeline. One at a changed table
+reads the metadata of each instant since, and lists the partitions in which logs, or bases over logs, came. Where that
+cannot tell - instants that were archived meanwhile, or rolled back after they were completed, a restore - every
+partition is listed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ....errors import NotATableError, NotReadableError, StorageError
+from ...storage import Entry, FileMissingError, Storage
+from ..log import HUDI, Changes, Columns, Known
+from ..log_files import log_files
+from .columns import HudiColumns
+from .timeline import (
+    CLEAN,
+    EMPTY,
+    FOLDER,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    HudiInstant,
+    Timeline,
+    TimelineReader,
+    parsed,
+)
+from .view import Group, HudiFile, SliceFile, View, file_of, list_partition, list_table, merge_of
+
+_ATTEMPTS_MAX = 5
+_TAIL_INSTANTS_MAX = 200  # beyond, listing everything is cheaper
+
+
+@dataclass
+class HudiState:
+    """A state of a Hudi timeline; see `LogState`."""
+
+    source: HudiSource
+    timeline: Timeline
+    found: HudiColumns
+    table_id: str
+    mark: str
+    known_changes: Changes
+    kind: str = HUDI
+
+    @property
+    def version(self) -> int | None:
+        return None if self.timeline.latest == EMPTY else int(self.timeline.latest)
+
+    @property
+    def position(self) -> str:
+        return self.timeline.position
+
+    def columns(self) -> Columns:
+        return self.found.columns
+
+    def changes(self, *, is_anew: bool = False) -> Changes:
+        if is_anew and self.known_changes.removed is not None:
+            return self.source.look(self.position).every_file()
+        return self.known_changes
+
+
+class HudiSource:
+    """The timeline of one Hudi table; see `LogSource`."""
+
+    def __init__(self, storage: Storage, options: Mapping[str, str] | None = None):
+        self.storage, self.options = storage, dict(options or {})
+
+    @property
+    def location(self) -> str:
+        return self.storage.uri
+
+    def at(self, position: str | None, since: Known | None) -> HudiState | None:
+        for _ in range(_ATTEMPTS_MAX):
+            look = self.look(position)
+            timeline = look.timeline
+            instants = None if since is None else look.since(since)
+            if since is not None and instants == [] and parsed(since.position)[0] == timeline.latest:
+                return None  # some writes may be pending that were not, or the other way round
+            with suppress(FileMissingError):  # of the timeline: archived, or rolled back
+                changes = None if since is None or not instants else look.changes_by(instants, since)
+                if changes is None:
+                    changes = look.every_file()
+                if not look.was_cleaned_meanwhile():
+                    return HudiState(self, timeline, look.columns, look.table_id, timeline.mark, changes)
+        raise StorageError(
+            f"{self.storage.uri}: Hudi cleaned, archived or rolled back {_ATTEMPTS_MAX} times meanwhile; try later"
+        )
+
+    def position_of(self, log_version: int) -> str:
+        return self.look(str(log_version)).timeline.position
+
+    def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
+        return {}  # logs take out rows by their keys
+
+    def look(self, position: str | None) -> _Look:
+        """Reads the timeline at a position, or the latest."""
+        reader = TimelineReader(self.storage)
+        properties = reader.properties()
+        look = _Look(self.storage, reader, properties, reader.read(properties, position))
+        if position is not None:
+            look.check_kept()
+        return look
+
+
+class _Look:
+    """What was read of a table at one state, and what is read more of it when it is asked for."""
+
+    def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: Timeline):
+        self.storage, self.properties, self.timeline = storage, properties, timeline
+        self._reader = reader
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._has_listed = False
+
+    @property
+    def table_id(self) -> str:
+        names = (self.properties.get("hoodie.database.name", ""), self.properties.get("hoodie.table.name", ""))
+        return ".".join(name for name in names if name)
+
+    @property
+    def is_merge_on_read(self) -> bool:
+        return self.properties.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
+
+    def metadata(self, instant: HudiInstant) -> dict[str, Any]:
+        if instant.path not in self._metadata:
+            self._metadata[instant.path] = self._reader.metadata(instant)
+        return self._metadata[instant.path]
+
+    def since(self, known: Known) -> list[HudiInstant] | None:
+        if known.table_id != self.table_id:
+            return None
+        if known.position == EMPTY:
+            return [] if self.timeline.latest == EMPTY else None
+        return self.timeline.since(known.position, known.mark)
+
+    def check_kept(self) -> None:
+        """Raises NotATableError for a state some of whose files a clean has removed."""
+        latest = self.timeline.latest
+        if not self.timeline.cleans or latest in self.timeline.savepoints:
+            return
+        kept = str(self.metadata(self.timeline.cleans[-1]).get("earliestCommitToRetain") or "")
+        if latest < kept:
+            raise NotATableError(f"{self.storage.uri}: Hudi cleaned files of before {kept}, which {latest} would need")
+
+    def was_cleaned_meanwhile(self) -> bool:
+        """Whether files may have been removed while they were listed."""
+        if not self._has_listed:
+            return False
+        now = self._reader.read(self.properties, None)
+        ends = (f".{CLEAN}", f".{ROLLBACK}", f".{RESTORE}")
+        return any(end in path for path in now.seen - self.timeline.seen for end in ends)
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> HudiColumns:
+        """The table's columns at this state: of the latest commit that says what they are."""
+        for instant in reversed(self.timeline.writes):
+            extra = self.metadata(instant).get("extraMetadata") or {}
+            where = f"{self.storage.uri}/{instant.path}"
+            if extra.get("latest_schema"):
+                raise NotReadableError(
+                    f"{where}: the table evolves its schema on read (hoodie.schema.on.read.enable), and files are read "
+                    "by names of before; read it with Hudi",
+                    paths=[instant.path],
+                )
+            if extra.get("schema"):
+                return HudiColumns(self.properties, extra["schema"], where)
+        where = f"{self.storage.uri}/{FOLDER}/hoodie.properties"
+        schema = self.properties.get("hoodie.table.create.schema")
+        if schema is None:
+            raise NotReadableError(
+                f"{where}: neither it nor a commit says what the table's columns are; write it first"
+            )
+        return HudiColumns(self.properties, schema, where)
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def every_file(self) -> Changes:
+        """All that is live."""
+        replaced = self._replaced(self.timeline.writes)
+        self._has_listed = True
+        files = list_table(self.storage, self.timeline)
+        return Changes(self._table(self._view(replaced).live(files)), None)
+
+    def changes_by(self, instants: list[HudiInstant], known: Known) -> Changes | None:
+        """What some instants, completed since the state that is known, changed; None where they do not tell all."""
+        if len(instants) > _TAIL_INSTANTS_MAX:
+            return None
+        touched: set[Group] = set()
+        listed: set[str] = set()
+        files: list[HudiFile] = []
+        last = max((i.time for i in self.timeline.changes if i not in instants), default="")
+        for instant in instants:
+            if instant.action == RESTORE:
+                return None
+            if instant.action == ROLLBACK:
+                rolled = self._of_rollback(instant, known)
+                if rolled is None:
+                    return None
+                touched |= rolled
+                listed |= {partition for partition, _ in rolled}
+            for partition, stat in self._stats(instant) if instant.action != ROLLBACK else ():
+                file = self._file(stat)
+                if file is None:
+                    touched.add((partition, stat["fileId"]))
+                    listed.add(partition)
+                    continue
+                touched.add(file.group)
+                files.append(file)
+                is_first = file.log_version is None and stat.get("prevCommit") in (None, "", "null")
+                if (self.is_merge_on_read and not is_first) or instant.time < last:
+                    listed.add(file.partition)
+        replaced = self._replaced(instants)
+        self._has_listed = bool(listed)
+        for partition in sorted(listed):
+            files += [file for file in list_partition(self.storage, partition) if file.group in touched]
+        live = self._view(replaced).live({file.path: file for file in files}.values())
+        groups = sorted(touched | replaced)
+        texts = self.columns.partition_texts([partition for partition, _ in groups]).to_pylist()
+        pairs = zip(texts, (group_id for _, group_id in groups), strict=True)
+        return Changes(self._table(live), frozenset(), frozenset(pairs))
+
+    def _stats(self, instant: HudiInstant) -> Iterator[tuple[str, dict[str, Any]]]:
+        for partition, stats in (self.metadata(instant).get("partitionToWriteStats") or {}).items():
+            for stat in stats:
+                if stat.get("fileId"):
+                    yield partition, stat
+
+    def _file(self, stat: Mapping[str, Any]) -> HudiFile | None:
+        """The file that a commit says it wrote; None where it does not say which."""
+        path, size = stat.get("path"), stat.get("fileSizeInBytes")
+        if not path or not isinstance(size, int) or size <= 0:
+            return None
+        file = file_of(Entry(path, size, 0))
+        return file if file is not None and file.group_id == stat["fileId"] else None
+
+    def _of_rollback(self, instant: HudiInstant, known: Known) -> set[Group] | None:
+        """The groups of the logs that a rollback wrote to; None where it undid what was completed before."""
+        metadata, (last, pending) = self.metadata(instant), parsed(known.position)
+        if any(time <= last and time not in pending for time in metadata.get("commitsRollback") or ()):
+            return None
+        groups: set[Group] = set()
+        for partition, rolled in (metadata.get("partitionMetadata") or {}).items():
+            for path in rolled.get("rollbackLogFiles") or ():
+                file = file_of(Entry(posixpath.join(partition, posixpath.basename(path)), 0, 0))
+                if file is not None:
+                    groups.add(file.group)
+        return groups
+
+    def _replaced(self, instants: Iterable[HudiInstant]) -> frozenset[Group]:
+        found: set[Group] = set()
+        for instant in instants:
+            if instant.action == REPLACE_COMMIT:
+                for partition, ids in (self.metadata(instant).get("partitionToReplaceFileIds") or {}).items():
+                    found.update((partition, group_id) for group_id in ids)
+        return frozenset(found)
+
+    def _view(self, replaced: frozenset[Group]) -> View:
+        return View(
+            self.storage, self.timeline, replaced, merge_of(self.properties), self._written_by, self._completed_at
+        )
+
+    def _written_by(self, time: str) -> set[str] | None:
+        for instant in self.timeline.writes:
+            if instant.time == time:
+                return {stat["path"] for _, stat in self._stats(instant) if stat.get("path")}
+        return None
+
+    def _completed_at(self, time: str) -> str | None:
+        return self.timeline.completed_at.get(time) or self._archived.get(time)
+
+    @cached_property
+    def _archived(self) -> dict[str, str]:
+        return self._reader.archived_completions(self.properties)
+
+    def _table(self, files: list[SliceFile]) -> Any:
+        return log_files(
+            [one.file.path for one in files],
+            self.columns.partition_texts([one.file.partition for one in files]),
+            [one.file.size_bytes for one in files],
+            [None] * len(files),
+            [_unreadable(one) for one in files],
+            slices={
+                "kind": [one.kind for one in files],
+                "file_group": [one.file.group_id for one in files],
+                "slice_instant": [one.slice_instant for one in files],
+                "commit": [one.commit for one in files],
+                "merge": [one.merge for one in files],
+            },
+        )
+
+
+def _unreadable(one: SliceFile) -> str | None:
+    """Why a base is not ours to read."""
+    if one.file.log_version is not None or one.file.ending == "parquet":
+        return None
+    return f"format:{one.file.ending}"

@@ -1,0 +1,293 @@
+"""Hudi's timeline: its instants by their file names, and the metadata of completed ones.
+
+    layout 1    .hoodie/<time>.<action>[.requested | .inflight]                      table versions up to 6
+    layout 2    .hoodie/timeline/<time>_<completed at>.<action>, pending ones as above    table versions 8 and 9
+
+Old instants are archived: what the active timeline does not have, and is older than its first instant, was completed.
+Instants that a savepoint keeps may stand alone below what was archived, so they do not count as its first.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....errors import NotATableError, NotReadableError
+from ...storage import FileMissingError, Storage
+from ..log_files import missing_package
+
+FOLDER = ".hoodie"
+COMMIT, DELTA_COMMIT, REPLACE_COMMIT = "commit", "deltacommit", "replacecommit"
+CLEAN, ROLLBACK, RESTORE, SAVEPOINT = "clean", "rollback", "restore", "savepoint"
+REQUESTED, INFLIGHT, COMPLETED = "requested", "inflight", "completed"
+_WRITES = {COMMIT, DELTA_COMMIT, REPLACE_COMMIT}
+_CHANGES_FILES = {*_WRITES, ROLLBACK, RESTORE}
+_PENDING_WRITES = {*_WRITES, "compaction", "logcompaction", "clustering"}
+_ACTIONS = {*_CHANGES_FILES, *_PENDING_WRITES, CLEAN, SAVEPOINT, "indexing", "schemacommit"}
+_NAME = re.compile(r"(\d+)(?:_(\d+))?((?:\.\w+)+)\Z", re.ASCII)
+_VERSIONS = {"5": "1", "6": "1", "8": "2", "9": "2"}  # table version -> layout
+_MARKED_MAX = 1000
+_AVRO = b"Obj\x01"
+NO_MARK = "-"
+EMPTY = "0"  # the time of a table without completed instants
+
+
+@dataclass(frozen=True)
+class HudiInstant:
+    """One file of the timeline.
+
+    time            when it was requested: its name among instants
+    completed_at    layout 2: when it was completed
+    """
+
+    time: str
+    action: str
+    state: str
+    completed_at: str | None
+    path: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The active timeline up to a time, some pending instants left out.
+
+    latest      the time of the latest completed instant that changed files; EMPTY where there is none
+    pending     times of pending writes before it
+    changes     completed instants that changed files, ascending by time
+    seen        names of all files of the active timeline, whatever their time
+    start       the time before which instants were archived; None where nothing was completed
+    layout      1 or 2
+    """
+
+    latest: str
+    pending: frozenset[str]
+    changes: tuple[HudiInstant, ...]
+    seen: frozenset[str]
+    start: str | None
+    layout: int
+    cleans: tuple[HudiInstant, ...] = ()
+    savepoints: frozenset[str] = frozenset()
+    completed_at: dict[str, str] = field(default_factory=dict)
+    committed: frozenset[str] = frozenset()
+
+    @property
+    def position(self) -> str:
+        """The state's name: its latest completed instant, and the earlier ones that were not completed yet."""
+        return "~".join([self.latest, *sorted(self.pending)])
+
+    @property
+    def mark(self) -> str:
+        """A short number for each completed instant, the oldest left out beyond some."""
+        return _mark(self.changes) or NO_MARK
+
+    @property
+    def writes(self) -> list[HudiInstant]:
+        """The completed instants that wrote files, ascending by time."""
+        return [instant for instant in self.changes if instant.action in _WRITES]
+
+    def is_committed(self, time: str) -> bool:
+        """Whether what a commit of that time wrote is live at this state."""
+        if time > self.latest or time in self.pending:
+            return False
+        return time in self.committed or (self.start is not None and time < self.start)
+
+    def is_archived(self, time: str) -> bool:
+        """Whether an instant is older than the active timeline."""
+        return self.start is not None and time < self.start and time not in self.pending
+
+    def since(self, position: str, mark: str) -> list[HudiInstant] | None:
+        """The instants completed since an earlier state, ascending; None where that cannot be told: where what was
+        completed then is not there any more, but for instants archived from below."""
+        time, pending = parsed(position)
+        if self.start is None or time < self.start or time > self.latest:
+            return None
+        known = [i for i in self.changes if i.time <= time and i.time not in pending]
+        if not known or known[-1].time != time or not mark.endswith(_mark(known)):
+            return None
+        return [i for i in self.changes if i.time > time or i.time in pending]
+
+
+def _mark(instants: Iterable[HudiInstant]) -> str:
+    names = [i.path.rsplit("/", 1)[-1].encode() for i in instants][-_MARKED_MAX:]
+    return base64.b64encode(b"".join((zlib.crc32(name) & 0xFFFFFF).to_bytes(3, "big") for name in names)).decode()
+
+
+def parsed(position: str) -> tuple[str, frozenset[str]]:
+    """(time, pending instants before it) of a position. Raises NotATableError for a text that is none."""
+    time, *pending = position.split("~")
+    if not all(part.isdecimal() and part.isascii() for part in (time, *pending)):
+        raise NotATableError(f"{position!r} is no instant of a Hudi timeline, such as 20260131235959999")
+    return time, frozenset(pending)
+
+
+class TimelineReader:
+    """Reads the timeline of the table at a storage."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties. Raises NotATableError where there are none, NotReadableError for a table of a version
+        that is not known."""
+        for name in ("hoodie.properties", "hoodie.properties.backup"):
+            try:
+                properties = parse_properties(self._storage.read(f"{FOLDER}/{name}").decode("utf-8", "replace"))
+            except FileMissingError:
+                continue
+            if properties:
+                self._check(properties)
+                return properties
+        raise NotATableError(f"{self._storage.uri}: no Hudi table there: no {FOLDER}/hoodie.properties")
+
+    def _check(self, properties: dict[str, str]) -> None:
+        version, path = properties.get("hoodie.table.version", ""), f"{self._storage.uri}/{FOLDER}/hoodie.properties"
+        if version not in _VERSIONS or properties.get("hoodie.timeline.layout.version", "1") != _VERSIONS[version]:
+            raise NotReadableError(
+                f"{path}: table version {version or 'unknown'} with timeline layout "
+                f"{properties.get('hoodie.timeline.layout.version', '1')} is not known here ({', '.join(_VERSIONS)} "
+                "are); read it with Hudi, or upgrade the table",
+                paths=[f"{FOLDER}/hoodie.properties"],
+            )
+        odd = {
+            "hoodie.bootstrap.base.path": "its rows lie in the files of the table that it was bootstrapped from",
+            "hoodie.table.multiple.base.file.formats.enable": "its base files are of several formats",
+        }
+        for name, reason in odd.items():
+            if properties.get(name, "false") not in ("", "false"):
+                raise NotReadableError(f"{path}: {name} is set: {reason}, which only Hudi reads", paths=[path])
+
+    def read(self, properties: dict[str, str], position: str | None) -> Timeline:
+        """The timeline at a position (see `Timeline.position`), or the latest. Raises NotReadableError for an action
+        that is not known, NotATableError for a position that was archived, cleaned or never was."""
+        instants, seen = self._listed(properties)
+        changes = [i for i in instants if i.state == COMPLETED and i.action in _CHANGES_FILES]
+        savepoints = frozenset(i.time for i in instants if i.action == SAVEPOINT and i.state == COMPLETED)
+        writes = [i.time for i in changes if i.action in _WRITES]
+        start = next((time for time in writes if time not in savepoints), writes[0] if writes else None)
+        latest, left_out = (changes[-1].time if changes else EMPTY, frozenset[str]())
+        if position is not None and position != EMPTY:
+            latest, left_out = parsed(position)
+            latest = max((i.time for i in changes if i.time <= latest), default="")
+            if not latest or start is None or (latest < start and latest not in savepoints):
+                raise NotATableError(
+                    f"{self._storage.uri}: its Hudi timeline has nothing at {position}; it was archived"
+                )
+        changes = [i for i in changes if i.time <= latest and i.time not in left_out]
+        done = {i.time for i in changes}
+        pending = {i.time for i in instants if i.action in _PENDING_WRITES and i.time < latest} - done
+        return Timeline(
+            latest,
+            frozenset(pending),
+            tuple(changes),
+            seen,
+            start,
+            _layout(properties),
+            tuple(i for i in instants if i.action == CLEAN and i.state == COMPLETED),
+            savepoints,
+            {i.time: i.completed_at for i in instants if i.completed_at is not None},
+            frozenset(i.time for i in changes if i.action in _WRITES),
+        )
+
+    def _listed(self, properties: dict[str, str]) -> tuple[list[HudiInstant], frozenset[str]]:
+        folder = FOLDER
+        if _layout(properties) == 2:
+            folder = f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
+        files, _ = self._storage.list_folder(folder)
+        instants = []
+        for file in files:
+            match = _NAME.match(file.path.rsplit("/", 1)[-1])
+            if match is not None:
+                instants.append(self._instant(match, file.path))
+        instants.sort(key=lambda i: (i.time, i.state == COMPLETED))
+        return instants, frozenset(i.path for i in instants)
+
+    def _instant(self, match: re.Match, path: str) -> HudiInstant:
+        time, completed_at, ending = match[1], match[2], match[3][1:].split(".")
+        state = ending.pop() if ending[-1] in (REQUESTED, INFLIGHT) else COMPLETED
+        action = ".".join(ending) or COMMIT  # a commit in flight is <time>.inflight alone
+        if action not in _ACTIONS:
+            raise NotReadableError(
+                f"{self._storage.uri}/{path}: an action of Hudi that is not known here, and may change which files are "
+                "live; read the table with Hudi",
+                paths=[path],
+            )
+        return HudiInstant(time, action, state, completed_at, path)
+
+    def metadata(self, instant: HudiInstant) -> dict[str, Any]:
+        """What a completed instant wrote of itself: JSON, or Avro. Raises NotReadableError where it is neither,
+        InvalidArgumentError where the package for Avro is missing."""
+        data = self._storage.read(instant.path)
+        read = _avro_reader() if data.startswith(_AVRO) else None
+        try:
+            found = json.loads(data or b"null") if read is None else next(read(io.BytesIO(data)))
+        except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise NotReadableError(
+                f"{self._storage.uri}/{instant.path}: not the metadata of a completed {instant.action}; which files it "
+                "wrote cannot be told: repair the timeline with Hudi's command line",
+                paths=[instant.path],
+            )
+        return found
+
+    def archived_completions(self, properties: dict[str, str]) -> dict[str, str]:
+        """Layout 2: when archived instants were completed, by their times, from the timeline's history."""
+        import pyarrow.parquet as pq
+
+        timeline = f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
+        folder = f"{timeline}/{properties.get('hoodie.timeline.history.path', 'history')}"
+        try:
+            version = self._storage.read(f"{folder}/_version_").decode().strip()
+            manifest = json.loads(self._storage.read(f"{folder}/manifest_{version}"))
+        except FileMissingError:
+            return {}
+        found: dict[str, str] = {}
+        for file in manifest["files"]:
+            data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))
+            rows = pq.read_table(data, columns=["instantTime", "completionTime"])
+            found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        return found
+
+
+def _layout(properties: dict[str, str]) -> int:
+    return int(properties.get("hoodie.timeline.layout.version", "1"))
+
+
+def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise missing_package("fastavro", "hudi") from error
+    return fastavro.reader
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The entries of a Java properties file (java.util.Properties: escapes, comments, lines that go on)."""
+    found = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        line = line.lstrip()
+        if not line or line[0] in "#!":
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(lines, "").lstrip()
+        match = re.match(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", line, re.DOTALL)
+        assert match is not None
+        found[_unescaped(match[1])] = _unescaped(match[2])
+    return found
+
+
+def _unescaped(text: str) -> str:
+    def one(match: re.Match) -> str:
+        return chr(int(match[1][1:], 16)) if len(match[1]) == 5 else _ESCAPES.get(match[1], match[1])
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)

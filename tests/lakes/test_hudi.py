@@ -1,0 +1,326 @@
+"""Tables that follow a Hudi timeline: Hudi's own published tables, beside the answers of the `hudi` package."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from hudi_tables import AVRO, HudiTable, log_block
+
+hudi = pytest.importorskip("hudi", reason='hudi is not installed: pip install -e ".[hudi]"')
+pytest.importorskip("fastavro")
+_ZIPS = Path(__file__).parent / "hudi_tables"
+_NAMES = sorted(path.stem for path in _ZIPS.glob("*.zip"))
+_TIME = re.compile(r"\d{14,}")
+
+
+def _unzipped(name, folder):
+    with zipfile.ZipFile(_ZIPS / f"{name}.zip") as file:
+        file.extractall(folder)
+    return folder / name
+
+
+def _created(path, **more):
+    return ss.create(path, index_path=path.parent / "index", **more)
+
+
+def _slices(table):
+    return sorted(
+        (posixpath.dirname(one["base"]), one["file_group"], one["slice_instant"], one["base"], sorted(one["logs"]))
+        for one in table.slices(latest=True).to_pylist()
+    )
+
+
+def _their_slices(path):
+    return sorted(
+        (
+            one.partition_path,
+            one.file_id,
+            one.creation_instant_time,
+            one.base_file_relative_path(),
+            sorted(one.log_files_relative_paths()),
+        )
+        for one in hudi.HudiTable(str(path)).get_file_slices()
+    )
+
+
+def _sorted_rows(rows, columns):
+    return sorted(map(repr, rows.select(columns).to_pylist()))
+
+
+def _check_rows(ours, batches):
+    if not batches:
+        assert ours.num_rows == 0
+        return
+    theirs = pa.Table.from_batches(batches)
+    assert set(theirs.column_names) == set(ours.column_names)
+    assert _sorted_rows(ours, theirs.column_names) == _sorted_rows(theirs, theirs.column_names)
+
+
+def _timeline(path):
+    folder = path / ".hoodie" / "timeline"
+    return folder if folder.is_dir() else path / ".hoodie"
+
+
+def _instants(path):
+    return sorted({_TIME.match(name)[0] for name in os.listdir(_timeline(path)) if _TIME.match(name)})
+
+
+def _requests(table):
+    return table.handle.storage.requests
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_slices_columns_and_rows_are_those_of_the_hudi_package(name, tmp_path):
+    path = _unzipped(name, tmp_path)
+    table, theirs = _created(path), hudi.HudiTable(str(path))
+    assert _slices(table) == _their_slices(path)
+    assert {f.name: f.type for f in theirs.get_schema()}.items() <= {f.name: f.type for f in table.schema}.items()
+    options = hudi.HudiReadOptions().with_hudi_option("hoodie.read.use.read_optimized.mode", "true")
+    _check_rows(table.scan(mode="read_optimized").to_table(), theirs.read(options))
+    assert table.sync() == 1
+
+
+@pytest.mark.parametrize("name", [name for name in _NAMES if name != "v6_empty"])
+def test_a_table_is_followed_instant_by_instant(name, tmp_path):
+    path = _unzipped(name, tmp_path)
+    timeline, times = _timeline(path), _instants(path)
+    held = {time: [n for n in os.listdir(timeline) if n.startswith(time)] for time in times}
+    (tmp_path / "held").mkdir()
+    for time in times[1:]:
+        for file in held[time]:
+            (timeline / file).rename(tmp_path / "held" / file)
+    table = _created(path)
+    for time in times[1:]:
+        for file in held[time]:
+            (tmp_path / "held" / file).rename(timeline / file)
+        unsynced = ss.open(path, index_path=tmp_path / "index")
+        assert _slices(unsynced) == _their_slices(path)
+        assert unsynced.handle.log_position == time or "indexing" in str(held[time])
+        table.sync()
+        assert _slices(table) == _their_slices(path)
+    assert _slices(table) == _slices(ss.create(path, index_path=tmp_path / "anew"))
+
+
+def test_a_table_is_read_as_of_an_instant(tmp_path):
+    path = _unzipped("v9_txns_nonpart_nometa", tmp_path)
+    table, theirs = _created(path), hudi.HudiTable(str(path))
+    for time in _instants(path):
+        then = ss.open(path, index_path=tmp_path / "index", log_version=time)
+        options = hudi.HudiReadOptions().with_as_of_timestamp(time)
+        assert {one[3] for one in _slices(then)} == {
+            s.base_file_relative_path() for s in theirs.get_file_slices(options)
+        }
+        if not any(one[4] for one in _slices(then)):
+            _check_rows(then.scan().to_table(), theirs.read(options))
+    first = ss.open(path, index_path=tmp_path / "index", log_version=int(_instants(path)[1]))
+    assert [len(one[4]) for one in _slices(first)] == [1]  # the package lists the logs of later commits, too
+    assert _slices(table) == _their_slices(path)
+    with pytest.raises(ss.NotATableError, match="archived"):
+        ss.open(path, index_path=tmp_path / "index", log_version="20200101000000000")
+
+
+def test_a_look_at_an_unchanged_table_is_two_requests_and_a_sync_costs_what_changed(tmp_path):
+    made = HudiTable(tmp_path / "t")
+    for number in range(30):
+        write = made.begin()
+        made.insert(write, f"p={number}", {str(number): number})
+        made.complete(write)
+    table = _created(made.folder)
+    before = _requests(table)
+    assert table.sync() == 1
+    assert _requests(table) - before <= 2
+    write = made.begin()
+    made.insert(write, "p=7", {"new": 7})
+    made.complete(write)
+    before = _requests(table)
+    result = table.sync()
+    assert len(result.added) == 1 and not result.removed
+    assert _requests(table) - before <= 6  # the properties, the timeline, the commit, the new file's footer
+
+
+def test_record_keys_become_a_secondary_index(tmp_path):
+    path = _unzipped("v6_simplekeygen_nonhivestyle_overwritetable", tmp_path)
+    table = _created(path)
+    table.create_index("_hoodie_record_key", kind="secondary")
+    (key,) = table.scan().to_table().column("_hoodie_record_key").to_pylist()
+    plan = table.scan(f"_hoodie_record_key = '{key}'")
+    assert plan.count() == 1
+    assert "secondary" in plan.explain()
+    assert table.scan("_hoodie_record_key = 'none'").files().num_rows == 0
+
+
+def test_a_path_that_holds_a_transformed_value_never_prunes_by_it(tmp_path):
+    path = _unzipped("v6_timebasedkeygen_nonhivestyle", tmp_path)
+    table = _created(path)
+    rows = table.scan().to_table().select(["id", "ts_str", "_hoodie_partition_path"]).to_pylist()
+    for row in rows:  # 2023-04-01T12:01:00.123Z lies in 2023/04/01/12
+        assert row["ts_str"].replace("-", "/")[:10] == row["_hoodie_partition_path"][:10]
+        found = table.scan(f"ts_str = '{row['ts_str']}'").to_table()
+        assert found.column("id").to_pylist() == [row["id"]]
+        plan = table.scan(f"_hoodie_partition_path = '{row['_hoodie_partition_path']}'")
+        assert row["id"] in plan.to_table().column("id").to_pylist()
+        assert plan.files().num_rows == 1
+    assert table.handle.instant.partitioning == ("_hoodie_partition_path",)
+
+
+@pytest.mark.parametrize("is_hive", [True, False])
+def test_values_of_dropped_partition_columns_come_from_the_path(is_hive, tmp_path):
+    names = {
+        "hoodie.datasource.write.drop.partition.columns": "true",
+        "hoodie.datasource.write.hive_style_partitioning": str(is_hive).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    }
+    made = HudiTable(tmp_path / "t", drops_partition=True, **names)
+    write = made.begin()
+    for value in ("a%2Fb", "__HIVE_DEFAULT_PARTITION__"):
+        made.insert(write, f"p={value}" if is_hive else value, {value: 1})
+    made.complete(write)
+    table = _created(made.folder)
+    found = table.scan().to_table()
+    assert dict(zip(found.column("k").to_pylist(), found.column("p").to_pylist(), strict=True)) == {
+        "a%2Fb": "a/b",
+        "__HIVE_DEFAULT_PARTITION__": None,
+    }
+    assert table.scan("p = 'a/b'").files().num_rows == 1
+
+
+def _one_row(tmp_path, version=6, kind="MERGE_ON_READ", **properties):
+    made = HudiTable(tmp_path / "t", version, kind, **properties)
+    write = made.begin()
+    group = made.insert(write, "p=x", {"a": 1})
+    made.complete(write)
+    return made, group
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_log_of_deletes_keeps_no_slice_and_one_of_rows_does(version, tmp_path):
+    made, group = _one_row(tmp_path, version)
+    write = made.begin()
+    made.update(write, group, {}, ["a"])
+    made.complete(write)
+    table = _created(made.folder)
+    assert table.scan("v = 2").files().num_rows == 0
+    with pytest.raises(ss.NotReadableError):
+        table.scan("v = 1").fragments()
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    table.sync()
+    assert table.scan("v = 2").files().num_rows == 3
+
+
+@pytest.mark.parametrize("broken", ["size", "kind", "cut", "version"])
+def test_a_log_that_is_not_understood_may_hold_rows(broken, tmp_path):
+    made, group = _one_row(tmp_path)
+    write = made.begin()
+    made.update(write, group, {}, ["a"])
+    made.complete(write)
+    (path,) = group.logs
+    file = made.folder / path
+    data = file.read_bytes()
+    file.write_bytes(
+        {
+            "size": data[:-8] + bytes(8),
+            "kind": log_block(9, {0: write.time}),
+            "cut": data[: len(data) // 2],
+            "version": data[:17] + b"\x07" + data[18:],
+        }[broken]
+    )
+    assert _created(made.folder).scan("v = 2").files().num_rows == 2
+
+
+def test_what_of_a_timeline_is_not_understood_is_refused_by_name(tmp_path):
+    made, _ = _one_row(tmp_path / "action")
+    (made.timeline / f"{made.tick()}.vanish").write_text("{}")
+    with pytest.raises(ss.NotReadableError, match=r"\.vanish"):
+        _created(made.folder)
+    made, _ = _one_row(tmp_path / "commit")
+    made.put(made.tick(), "deltacommit", "completed", b"no json")
+    with pytest.raises(ss.NotReadableError, match=r"\.deltacommit: not the metadata"):
+        _created(made.folder)
+    for name, properties in {
+        "version": {"hoodie.table.version": "3"},
+        "layout": {"hoodie.timeline.layout.version": "2"},
+        "bootstrap": {"hoodie.bootstrap.base.path": "s3://b/t"},
+    }.items():
+        made, _ = _one_row(tmp_path / name, **properties)
+        with pytest.raises(ss.NotReadableError, match=r"hoodie\.properties"):
+            _created(made.folder)
+    made, _ = _one_row(tmp_path / "name")
+    shutil.copy(next(made.folder.glob("p=x/*.parquet")), made.folder / "p=x" / "part-0.parquet")
+    with pytest.raises(ss.NotReadableError, match=r"part-0\.parquet"):
+        _created(made.folder)
+    made, _ = _one_row(tmp_path / "folder")
+    shutil.copytree(made.folder / "p=x", made.folder / "copy")
+    (made.folder / "copy" / ".hoodie_partition_metadata").unlink()
+    with pytest.raises(ss.NotReadableError, match="hoodie_partition_metadata"):
+        _created(made.folder)
+
+
+def test_a_state_whose_files_were_cleaned_is_refused(tmp_path):
+    made, group = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    first = max(made.completed_at)
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    table = _created(made.folder)
+    assert made.clean() == 1
+    assert table.sync() == 1
+    with pytest.raises(ss.NotATableError, match="cleaned"):
+        ss.open(made.folder, index_path=tmp_path / "index", log_version=first)
+
+
+def test_a_restore_takes_commits_back(tmp_path):
+    made, group = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    table = _created(made.folder)
+    for path in [*made.timeline.glob(f"{write.time}*"), *made.folder.glob(f"*/*_{write.time}.parquet")]:
+        path.unlink()
+    made.put(made.tick(), "restore", "completed")
+    assert ss.open(made.folder, index_path=tmp_path / "index").scan().to_table().column("v").to_pylist() == [1]
+    table.sync()
+    assert table.scan().to_table().column("v").to_pylist() == [1]
+
+
+def test_columns_come_and_widen_with_the_commits(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    table = _created(made.folder)
+    write = made.begin()
+    fields = [*AVRO["fields"], {"name": "w", "type": ["null", "double"]}]
+    made.complete(write, {**AVRO, "fields": fields})
+    table.sync()
+    assert table.schema.field("w").type == pa.float64()
+    assert table.scan("w IS NULL").count() == 1
+
+
+def test_without_its_packages_the_error_names_the_extra(tmp_path):
+    made, _ = _one_row(tmp_path, 9)
+    code = (
+        "import sys; sys.modules['fastavro'] = None; import skipstone as ss\n"
+        f"try: ss.create({str(made.folder)!r})\n"
+        "except ss.InvalidArgumentError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "skipstone[hudi]" in run.stdout
+
+
+def test_a_hudi_table_is_seen_without_being_named(tmp_path):
+    made, _ = _one_row(tmp_path)
+    assert _created(made.folder).handle.instant.source["kind"] == "hudi"
+    with pytest.raises(ss.NotATableError, match="Hudi table"):
+        ss.create(made.folder / "p=x")
+    assert json.loads((made.timeline / f"{max(made.completed_at)}.deltacommit").read_text())
