@@ -110,9 +110,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         module, attribute = _HOMES[name]
-        found = getattr(importlib.import_module(module, __name__), attribute)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(module, __name__), attribute)
+        globals()[name] = value
+        return value
     # "import skipstone as ss; ss.bloom" and the like work without importing them all at once.
     if name in ("bloom", "canon", "engine", "errors", "hfile_like", "spark_adapter"):
         return importlib.import_module(f".{name}", __name__)

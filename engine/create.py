@@ -34,7 +34,7 @@ from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
-from .progress import Progress, teller
+from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
@@ -96,7 +96,7 @@ def create(
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
-    tell = teller(progress)
+    tell = progress_function(progress)
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
-from ..parquet.footer_bytes import RowGroup
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..state.runs import written_as
 from ..storage import Storage

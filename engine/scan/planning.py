@@ -32,15 +32,15 @@ from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
 from ..storage.prefetch import ahead
-from .evidence import EvidenceReader
+from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
+from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
 from .fine import row_groups_of
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import DeletedRows, ScanRequest, checked_columns, sort_keys
 from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
-from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 if TYPE_CHECKING:
     from ..handle import Reopening
