@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.commit.moved_files import RebindResult
     from .engine.commit.repair import repair
     from .engine.commit.sync import SyncResult
     from .engine.commit.transaction import Transaction
@@ -53,6 +54,7 @@ _HOMES = {
     "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
+    "RebindResult": (".engine.commit.moved_files", "RebindResult"),
     "SyncResult": (".engine.commit.sync", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
@@ -88,6 +90,7 @@ __all__ = [
     "NotReadableError",
     "Plan",
     "PredicateError",
+    "RebindResult",
     "SchemaError",
     "SkipstoneError",
     "SkipstoneWarning",

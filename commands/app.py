@@ -1,6 +1,6 @@
 """The command `skipstone`: one file a verb, or a few verbs of one kind. Each opens a table, calls it, and prints.
 
-    create, sync, alter, index            make an index, and keep it up
+    create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
     listing (ls, history, slices), verify, inspect, layout, perf, explain, scan, demo
     options    arguments that commands share, statuses, how a table is opened
@@ -36,6 +36,7 @@ _EPILOG = (
 _VERBS = {
     "create": "create",
     "sync": "sync",
+    "rebind": "rebind",
     "alter": "alter",
     "optimize": "maintain",
     "clean": "maintain",
@@ -128,7 +129,7 @@ _WORDS = {
     "create_index": "`skipstone index add`",
     "drop_index": "`skipstone index drop`",
     "drop_savepoint": "`skipstone savepoint --drop`",
-    **{name: f"`skipstone {name}`" for name in ("create", "sync", "alter", "repair", "restore", "verify")},
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "rebind", "alter", "repair", "restore", "verify")},
 }
 _MESSAGE = ("message", "bare_message", "hint")  # what is printed of an error in any case
 

@@ -146,7 +146,7 @@ def create(
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
             alike = without(results, minority(results, infers_keys=infers_keys))
         texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
-        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns)
+        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns, storage.uri)
         if is_declared:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
@@ -232,6 +232,7 @@ def _first_instant(
     texts: Sequence[str],
     is_hive: bool,
     columns: Sequence[str] | None,
+    location: str,
 ) -> Instant:
     """Version 0: what the first commit is bound to."""
     is_inferred = schema is None
@@ -250,7 +251,7 @@ def _first_instant(
     stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     return replace(
         empty,
-        source={"kind": "directory", "version": None, "hive": is_hive},
+        source={"kind": "directory", "version": None, "hive": is_hive, "location": location},
         schema=schema,
         partitioning=tuple(f.name for f in fields),
         fields=numbers,

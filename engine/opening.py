@@ -184,12 +184,27 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
     return with_tail(instant, readers, storage, state)
 
 
+def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
+    """A version whose table stands elsewhere than recorded: what a `Handle` asks for."""
+    from .commit.elsewhere import as_it_stands
+
+    return as_it_stands(instant, readers, storage, index_storage)
+
+
 def new_handle(
     storage: Counted, index_storage: Counted, timeline: Timeline, readers: RunReaders, instant: Instant, **how: Any
 ) -> Handle:
     """A `Handle` that can follow a log, and be pickled."""
     return Handle(
-        storage, index_storage, timeline, readers, instant, with_log_tail=with_log_tail, reopen=opened_again, **how
+        storage,
+        index_storage,
+        timeline,
+        readers,
+        instant,
+        with_log_tail=with_log_tail,
+        as_it_stands=as_it_stands,
+        reopen=opened_again,
+        **how,
     )
 
 

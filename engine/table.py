@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .column_layout import Layout
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
+    from .commit.moved_files import RebindResult
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .scan.lake_dataset import LakeDataset
@@ -433,6 +434,34 @@ class Table:
         from .commit.indexing import refresh_all
 
         return result.at(refresh_all(self.handle, progress=progress_function(progress)))
+
+    def rebind(self, *, trusted: bool = False, progress: Progress | bool | None = None) -> RebindResult:
+        """Takes the indexes of a lake along that was copied, moved or restored, and follows it as `sync` does.
+
+        A copy of a file has another time, and cannot be told from a file that was overwritten. Each is attached anew,
+        with the statistics of its footer; filters and secondary indexes do not speak of it until `refresh_index`. A
+        file that was taken out of the table before is known by its path and size, and stays out. Of a table that
+        follows a log, the log's own paths and sizes count, and nothing is to be done.
+
+        Args:
+            trusted: you vouch that files of the same size, with the same row groups and statistics in their footers,
+                hold the data that was indexed. They keep all that is known of them. Where one was overwritten with
+                other data of the same statistics, rows would be missed.
+
+        Raises as `sync`.
+        """
+        self.handle.check_latest()
+        if not isinstance(trusted, bool):
+            raise InvalidArgumentError(f"trusted= is True or False, not {trusted!r}")
+        from .commit.moved_files import RebindResult
+
+        if self.handle.log is not None:
+            return RebindResult(self.version)
+        from .commit.sync import rebind_table
+
+        instant, result = rebind_table(self.handle, trusted, progress_function(progress))
+        self.handle.move_to(instant)
+        return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that

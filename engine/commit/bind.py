@@ -25,6 +25,18 @@ from ..state.snapshot import Snapshot
 from .schemas import check_fits, check_instants_fit, file_schema
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Files that a storage has under another time or etag than recorded, as the manifest is to have them from now on.
+
+    live    file_id and the manifest's fields of live files
+    gone    files that were taken out, as `Snapshot.gone` gives them
+    """
+
+    live: pa.Table
+    gone: pa.Table
+
+
 @dataclass
 class Bound:
     """Rows to be written, and the instant that they lead to (its runs and indexes still those of the base).
@@ -48,11 +60,12 @@ def bind(
     *,
     remember_removed: bool,
     keys: Mapping[str, int | None],
+    moved: Moved | None = None,
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
     are named as they were at `named_at`. With `remember_removed` the removed files may be on storage still, and are
     remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
-    one that is free again.
+    one that is free again. `moved`: files that stand elsewhere, and are the same.
 
     Raises CommitConflictError for a file to be removed that is no longer live, SchemaError for one that does not fit.
     """
@@ -91,6 +104,9 @@ def bind(
         entries.append(removed_entries(removed_files))
     entries.append(_entries(manifest.KIND_GONE, _added_again(snapshot, added), None))
     entries += _key_entries(keys)
+    if moved is not None:
+        entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
+        entries.append(removed_entries(moved.gone))
     manifest_keys, parts, deleted = zip(*entries, strict=True)
     entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
     return Bound(after, entries_of_all, added, removed_files)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
+from ..indexes.task_result import TaskResult
 from ..lakes.log import Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
@@ -138,15 +140,26 @@ def at_state(base: Instant, state: LogState) -> Instant:
     if columns is None:
         return replace(base, source=source)
     last = known_state(base)
+    # Files are read by the names within their columns as these were when they were bound.
+    inner = base.source.get("inner", {})
     keys = [columns.keys[name] for name in columns.partitioning]
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
+    stays = stays and not _renamed_within(inner, columns.inner)
     stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
     if columns.naming.types is not None:  # files of before would fit no more
         stays = stays and all(
             _holds(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
         )
-    return _evolved(base, columns, source) if stays else fresh(base, columns, source)
+    if not stays:
+        return fresh(base, columns, source)
+    return _evolved(base, columns, {**source, "inner": {**inner, **columns.inner}})
+
+
+def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
+    ids = {path: number for number, path in before.items()}
+    return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
 
 
 def is_fresh_start(before: Instant, after: Instant) -> bool:
@@ -172,7 +185,11 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
             indexes.append(replace(index, id=index_id + len(indexes), columns=ids, runs=(), coverage=coverage))
     return replace(
         base,
-        source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},
+        source={
+            **source,
+            "keys": {key: numbers[name] for name, key in columns.keys.items()},
+            "inner": dict(columns.inner),
+        },
         schema=columns.schema,
         partitioning=tuple(columns.partitioning),
         fields=numbers,
@@ -249,26 +266,28 @@ def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version together with another state of its log."""
     changes = followed(instant, readers, state)
-    snapshot = _with_changes(instant, readers, storage, changes)
+    results = opened(storage, changes.added, changes.naming)
+    snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
     removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
     snapshot.tail = Tail(state.position, state.version, changes.added.num_rows, removed)
     return snapshot
 
 
-def _with_changes(instant: Instant, readers: RunReaders, storage: Storage, changes: Followed) -> Snapshot:
-    results = opened(storage, changes.added, changes.naming)
-    before = Snapshot(changes.instant, readers)
-    bound = bind(before, changes.instant, results, changes.removed, remember_removed=False, keys={})
+def with_files(
+    base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: dict[int, str]
+) -> Snapshot:
+    """A version for one handle: `base` with more files, which no index covers, and without others."""
+    bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
-    manifest = changes.instant.manifest
+    manifest = base.manifest
     if len(bound.manifest[0]):
-        run, data = _in_memory(*bound.manifest, instant.version + 1)
+        run, data = _in_memory(*bound.manifest, version + 1)
         manifest, readers = (*manifest, run), readers.holding(run, data)
     indexes = []
     for index in bound.instant.indexes:
         holes = (*index.coverage.holes, *((number, number) for number in ids))
         indexes.append(replace(index, coverage=index.coverage.with_holes(holes)))
-    return Snapshot(replace(bound.instant, version=instant.version, manifest=manifest, indexes=tuple(indexes)), readers)
+    return Snapshot(replace(bound.instant, version=version, manifest=manifest, indexes=tuple(indexes)), readers)
 
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:

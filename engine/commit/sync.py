@@ -33,6 +33,8 @@ from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .alter import adding, columns_state, evolver, new_columns
+from .bind import Moved
+from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
 from .rebind import live_schemas, names_ever, rebind, sure_columns
@@ -53,8 +55,10 @@ class Difference:
     removed: dict[int, str]
 
 
-def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) -> Synced:
-    """See `Table.sync`."""
+def sync(
+    handle: Handle, progress: Progress | None = None, adopts: bool = True, rebinding: Rebinding | None = None
+) -> Synced:
+    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`."""
     for attempt in range(ATTEMPTS_MAX):
         if handle.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
@@ -63,8 +67,9 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
         in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
         base = handle.timeline.latest(known=handle.instant) or handle.instant
         snapshot = Snapshot(base, handle.readers)
-        listed = _with_unlisted(listed, snapshot, handle.storage)
-        listing = listed, in_flight, before.version
+        listed = with_unlisted(listed, snapshot, handle.storage)
+        is_copy = rebinding is not None or stands_elsewhere(base, handle.storage.uri)
+        listing = listed, in_flight, before.version, is_copy
         changes = difference(snapshot, *listing)
 
         def validate(
@@ -74,7 +79,8 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
-            return _committed(handle, snapshot, changes, validate, progress, adopts)
+            copied = listed if is_copy else None
+            return _committed(handle, snapshot, changes, validate, progress, adopts, copied, rebinding)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -82,9 +88,28 @@ def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) 
     )
 
 
-def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since: int) -> Difference:
+def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tuple[Instant, RebindResult]:
+    """See `Table.rebind`."""
+    rebinding = Rebinding(trusted)
+    instant, result = sync(handle, progress, rebinding=rebinding)
+    added, removed = set(result.added), set(result.removed)
+    replaced = added & removed
+    changed = replaced & rebinding.changed
+    return instant, RebindResult(
+        instant.version,
+        rebound=len(rebinding.same),
+        uncovered=len(replaced - changed),
+        changed=len(changed),
+        removed=len(removed - added),
+        added=len(added - removed),
+    )
+
+
+def difference(
+    snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since: int, is_copy: bool = False
+) -> Difference:
     """Compares a listing with a version, by path, size, time and etag. Files that came after the version `since`, the
-    latest when the listing began, are left alone."""
+    latest when the listing began, are left alone. In a copy, a file that was taken out is known by path and size."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= since
     paths, live_paths = joined(listed.column("path")), _path_bytes(live)
@@ -93,7 +118,7 @@ def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since:
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
-    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight)
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight, is_copy)
     is_removed = np.zeros(live.num_rows, dtype=bool)
     is_removed[_missing(live, paths)] = True
     is_removed[rows[is_changed]] = True
@@ -102,6 +127,14 @@ def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since:
         listed.filter(from_numpy(appeared)),
         dict(zip(removed.column("file_id").to_pylist(), removed.column("path").to_pylist(), strict=True)),
     )
+
+
+def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
+    """The ids of the live files (uint64, ascending) that a listing has under another size, time or etag."""
+    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS])
+    positions = pc.index_in(_path_bytes(live), value_set=joined(listed.column("path")))
+    live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
+    return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
 
 
 def _path_bytes(files: pa.Table) -> pa.Array:
@@ -119,7 +152,9 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     return same
 
 
-def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
+def _appeared(
+    snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str], is_copy: bool
+) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
     removed = snapshot.gone().select(["path", *STAT_FIELDS])
@@ -132,7 +167,7 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_fligh
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows) and not _is_ours(entry.path, snapshot, in_flight)
+        appeared[position] = not _is_removed(entry, rows, is_copy) and not _is_ours(entry.path, snapshot, in_flight)
     return appeared
 
 
@@ -143,7 +178,7 @@ def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
     return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
-def _with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
+def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
     """The listing, and live files of names that it passes over, which somebody added by name: each is looked up."""
     live, unlisted = snapshot.files(), []
     for path in live.column("path").take(from_numpy(_missing(live, joined(listed.column("path"))))).to_pylist():
@@ -153,8 +188,10 @@ def _with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa
     return pa.concat_tables([listed, listed_of(unlisted)]) if unlisted else listed
 
 
-def _is_removed(entry: Entry, rows: Iterable[dict]) -> bool:
-    """True for a file that was taken out, and is on storage unchanged."""
+def _is_removed(entry: Entry, rows: Iterable[dict], is_copy: bool) -> bool:
+    """True for a file that was taken out, and is on storage unchanged; or for its copy."""
+    if is_copy:
+        return any(entry.size_bytes == row["size_bytes"] for row in rows)
     return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in rows)
 
 
@@ -179,11 +216,14 @@ def _committed(
     validate: Callable[[Snapshot], None],
     progress: Progress | None,
     adopts: bool,
+    copied: pa.Table | None,
+    rebinding: Rebinding | None,
 ) -> Synced:
+    """`copied`: the listing of a copy, `rebinding` as for `sync`."""
     base = snapshot.instant
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(known.schema, count) for known, count in unread_schemas]
-    if not changes.appeared.num_rows and not changes.removed and not base.pending:
+    if not changes.appeared.num_rows and not changes.removed and not base.pending and rebinding is None:
         columns = new_columns(base, of_live)
         if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread_schemas):
             return base, SyncResult(base.version, new_columns=list(columns))
@@ -192,6 +232,15 @@ def _committed(
     leftovers = change.leftovers
     with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(handle, base, change, changes.appeared, progress, adopts)
+        replaced, kept = changes.removed, set[str]()
+        if rebinding is not None:
+            rebinding.compare(snapshot, replaced, results)
+            kept = rebinding.same
+            results = without(results, kept, handle.index_storage)
+            replaced = {number: path for number, path in replaced.items() if path not in kept}
+        if copied is not None:
+            change.moved = Moved(moved_rows(snapshot, kept, copied), removed_in_copy(snapshot, copied))
+            change.source = {"location": handle.storage.uri}
         reasons, after = misfits(base, results, snapshot.ids_by_text()), base
         fitting = without(results, reasons)  # what does not fit in any case brings no column
         columns = new_columns(base, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
@@ -205,11 +254,12 @@ def _committed(
         change.pending = pending_of(pending, reasons)
         set_aside = {p["path"]: p["reason"] for p in change.pending}
         # A live file stays, and is unreadable, where the file that took its place cannot be read.
-        change.removed = {number: path for number, path in changes.removed.items() if path not in set_aside}
+        change.removed = {number: path for number, path in replaced.items() if path not in set_aside}
         added, removed = _paths(change.results), list(change.removed.values())
         if unread_schemas:
             rebind(handle, snapshot, after, change, changes.removed)
-        if not change.results and not change.removed and change.pending == base.pending:
+        is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
+        if not change.results and not change.removed and change.pending == base.pending and is_recorded:
             leftovers.remove()
             instant = base
         else:
