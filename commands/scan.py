@@ -145,7 +145,7 @@ def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> Non
     if plan.limit is None:  # else planning ended with the rows that were wanted
         files = len(set(plan.row_groups().column("path").to_pylist()))
         source = f" from {files:,} of {count_of(files_total, 'file')}"
-    read = sum(step.bytes_read for step in plan.steps)
+    read = sum(step.bytes_read for step in plan.planning.steps_so_far)
     note(f"{count_of(rows, 'row')}{source}, {bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms")
 
 
