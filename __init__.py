@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .engine.commit.moved_files import RebindResult
     from .engine.commit.repair import repair
     from .engine.commit.sync import SyncResult
     from .engine.commit.transaction import Transaction
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         PredicateError,
         SchemaError,
         SkipstoneError,
+        SkipstoneWarning,
         StorageError,
     )
 
@@ -52,6 +54,7 @@ _HOMES = {
     "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
     "repair": (".engine.commit.repair", "repair"),
+    "RebindResult": (".engine.commit.moved_files", "RebindResult"),
     "SyncResult": (".engine.commit.sync", "SyncResult"),
     "Table": (".engine.table", "Table"),
     "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
@@ -70,6 +73,7 @@ _HOMES = {
             "PredicateError",
             "SchemaError",
             "SkipstoneError",
+            "SkipstoneWarning",
             "StorageError",
         )
     },
@@ -86,8 +90,10 @@ __all__ = [
     "NotReadableError",
     "Plan",
     "PredicateError",
+    "RebindResult",
     "SchemaError",
     "SkipstoneError",
+    "SkipstoneWarning",
     "StorageError",
     "SyncResult",
     "Table",
@@ -107,9 +113,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         module, attribute = _HOMES[name]
-        found = getattr(importlib.import_module(module, __name__), attribute)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(module, __name__), attribute)
+        globals()[name] = value
+        return value
     # "import skipstone as ss; ss.bloom" and the like work without importing them all at once.
     if name in ("bloom", "canon", "engine", "errors", "hfile_like", "spark_adapter"):
         return importlib.import_module(f".{name}", __name__)

@@ -110,27 +110,70 @@ def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryA
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
+def byte_table(values: pa.BinaryArray) -> np.ndarray | None:
+    """uint8 [n, width] over the memory of binary values of one width; None where they are of several, or there
+    are none."""
+    if not len(values):
+        return None
+    offsets, buffer = offsets_and_data(values)
+    width = int(offsets[1] - offsets[0])
+    if int(offsets[-1] - offsets[0]) != width * len(values) or (np.diff(offsets) != width).any():
+        return None
+    table = np.frombuffer(buffer, dtype=np.uint8, count=width * len(values), offset=int(offsets[0]))
+    return table.reshape(len(values), width)
+
+
 def string_array(items: Sequence[str | None]) -> pa.Array:
     """A string array of some texts, null where None."""
     stored = binary_array([b"" if item is None else item.encode() for item in items])
     array = stored.view(pa.string() if stored.type == pa.binary() else pa.large_string())
-    given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
-    return array if given.all() else pc.if_else(from_numpy(given), array, pa.nulls(len(array), array.type))
+    is_given = np.fromiter((item is not None for item in items), dtype=bool, count=len(items))
+    return array if is_given.all() else pc.if_else(from_numpy(is_given), array, pa.nulls(len(array), array.type))
 
 
 def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.StringArray:
     """A string array of pieces of UTF-8 text: uint8 [bytes], where each piece begins and how long it is."""
     ends = offsets_of(lengths)
-    at = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[at])]
+    positions = np.arange(int(ends[-1])) + np.repeat(starts - ends[:-1], lengths)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data[positions])]
     return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
+
+
+def repeated(value: bytes, count: int, kind: pa.DataType) -> pa.Array:
+    """One value `count` times over."""
+    stop = len(value) * count + 1
+    dtype = np.int64 if is_large(kind) else np.int32
+    offsets = np.arange(0, stop, len(value), dtype=dtype) if value else np.zeros(count + 1, dtype=dtype)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)], 0)
+
+
+def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
+    """A column without nulls of its own, null where not `valid`."""
+    if valid.all():
+        return column
+    _, offsets, data = column.buffers()
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if column.offset:
+        window, _ = offsets_and_data(column)
+        offsets = pa.py_buffer(window)
+    return pa.Array.from_buffers(column.type, len(column), [bits, offsets, data], -1)
+
+
+def is_large(kind: pa.DataType) -> bool:
+    """Whether a type of strings or bytes has offsets of 64 bits."""
+    return pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is of strings."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def null_column(count: int, kind: pa.DataType) -> pa.ChunkedArray:
     """A column that is all null: however long it is, it takes the memory of a short one."""
-    whole, rest = divmod(count, _NULLS_AT_ONCE)
+    copies, rest = divmod(count, _NULLS_AT_ONCE)
     nulls = _nulls(kind)
-    return pa.chunked_array([*[nulls] * whole, nulls[:rest]], kind)
+    return pa.chunked_array([*[nulls] * copies, nulls[:rest]], kind)
 
 
 @cache
@@ -164,8 +207,8 @@ def number(value: int) -> pa.Scalar:
 def _bools(array: pa.BooleanArray) -> np.ndarray:
     if len(array) == 0:
         return np.zeros(0, dtype=bool)
-    found = _unpacked(array.buffers()[1], array.offset, len(array))
-    return found & _unpacked(array.buffers()[0], array.offset, len(array)) if array.null_count else found
+    flags = _unpacked(array.buffers()[1], array.offset, len(array))
+    return flags & _unpacked(array.buffers()[0], array.offset, len(array)) if array.null_count else flags
 
 
 def _unpacked(buffer: pa.Buffer, offset: int, length: int) -> np.ndarray:
@@ -182,6 +225,6 @@ def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     """For each wanted id, its position among the stored ones (ascending), or -1."""
     if len(stored_ids) == 0:
         return np.full(len(wanted_ids), -1, dtype=np.int64)
-    at = np.searchsorted(stored_ids, wanted_ids)
-    at[at == len(stored_ids)] = 0
-    return np.where(stored_ids[at] == wanted_ids, at, -1)
+    places = np.searchsorted(stored_ids, wanted_ids)
+    places[places == len(stored_ids)] = 0
+    return np.where(stored_ids[places] == wanted_ids, places, -1)

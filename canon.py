@@ -15,7 +15,7 @@ Every other type (list, map, struct, null, interval) has no class and is not ind
 any other we do not know that (Arrow's bool8 stores 2 and 3 for the same True), so it has none.
 
 **Hash forms** feed the filters. Values that are equal under any width or unit share a form, so int32 5 and int64 5
-hash alike, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
+hash to the same, as do 1 s and 1,000 ms. Collisions between unequal values (uint64 2**64-1 and int64 -1) only cost a
 false positive.
 """
 
@@ -281,9 +281,9 @@ def _microseconds(array: pa.Array) -> np.ndarray:
         return (values * np.int64(86_400_000_000)).view(np.uint64)
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     if unit == "ns":
-        whole = values // 1000
-        rest = values - whole * 1000
-        return (whole + (rest << np.int64(54))).view(np.uint64)
+        microseconds = values // 1000
+        rest = values - microseconds * 1000
+        return (microseconds + (rest << np.int64(54))).view(np.uint64)
     with np.errstate(over="ignore"):
         return (values * np.int64({"s": 1_000_000, "ms": 1_000, "us": 1}[unit])).view(np.uint64)
 

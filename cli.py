@@ -1,4 +1,4 @@
-"""The command `skipstone`: this file is only its entry point; the commands stand in `commands`."""
+"""The command `skipstone`: its entry point; the commands are in `commands`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and ends the process with its status (`commands.options.Status`).
 
     Args:
-        arguments: what stands after `skipstone`; None for the process's own.
+        arguments: what follows `skipstone`; None for the process's own.
     """
     from .commands.app import run
 

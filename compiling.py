@@ -1,7 +1,7 @@
 """Kernels, compiled once for a machine: kept on disk wherever the package lies, and never at an answer's cost.
 
 A kernel calls what is in its own file and the helpers at the end of this one: loads and stores of unaligned numbers,
-which exist in compiled code alone and have stand-ins for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
+which exist in compiled code alone and have substitutes for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
 file than the kernel's own, so the source of this file is part of the key under which compiled code is kept.
 
 numba keeps what it has compiled beside the source, or else in the user's home. A process of Spark's may have neither:
@@ -87,8 +87,8 @@ def _private_folder() -> str:
     path = os.path.join(tempfile.gettempdir(), f"skipstone-kernels-{os.geteuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(f"{path} is another's, or open to others")
     return path
 
@@ -129,7 +129,7 @@ class _Kept(FunctionCache):
 
 
 def _own_source() -> str:
-    """What tells one state of this file from another; "" where there is no source."""
+    """What identifies a state of this file; "" where there is no source."""
     try:
         return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
     except OSError:
@@ -201,42 +201,42 @@ store16, store32, store64 = _store_of(16), _store_of(32), _store_of(64)
 
 
 @inlined
-def copy_bytes(out, to, raw, at, size):
+def copy_bytes(out, to, raw, offset, size):
     """Copies bytes of uint8 arrays: the last word overlaps those before. A loop over short pieces takes longer."""
     if size >= 8:
         last = size - 8
-        store64(out, to, load64(raw, at))
+        store64(out, to, load64(raw, offset))
         if size > 16:
-            store64(out, to + 8, load64(raw, at + 8))
+            store64(out, to + 8, load64(raw, offset + 8))
             for k in range(16, last, 8):
-                store64(out, to + k, load64(raw, at + k))
-        store64(out, to + last, load64(raw, at + last))
+                store64(out, to + k, load64(raw, offset + k))
+        store64(out, to + last, load64(raw, offset + last))
     elif size >= 4:
-        store32(out, to, load32(raw, at))
-        store32(out, to + size - 4, load32(raw, at + size - 4))
+        store32(out, to, load32(raw, offset))
+        store32(out, to + size - 4, load32(raw, offset + size - 4))
     elif size:
-        out[to] = raw[at]
-        out[to + (size >> 1)] = raw[at + (size >> 1)]
-        out[to + size - 1] = raw[at + size - 1]
+        out[to] = raw[offset]
+        out[to + (size >> 1)] = raw[offset + (size >> 1)]
+        out[to + size - 1] = raw[offset + size - 1]
 
 
 @inlined
-def frame_item(raw, at, count, width, i):
+def frame_item(raw, offset, count, width, i):
     """Number i of `count` numbers of `width` bytes from raw[at] on; of 3, 5 and 6 bytes, the upper ones lie after the
     lower ones of all."""
     if width == 0:
         return np.uint64(0)
     if width == 1:
-        return np.uint64(raw[at + i])
+        return np.uint64(raw[offset + i])
     if width == 2:
-        return np.uint64(load16(raw, at + 2 * i))
+        return np.uint64(load16(raw, offset + 2 * i))
     if width == 3:
-        return np.uint64(load16(raw, at + 2 * i)) | np.uint64(raw[at + 2 * count + i]) << np.uint64(16)
+        return np.uint64(load16(raw, offset + 2 * i)) | np.uint64(raw[offset + 2 * count + i]) << np.uint64(16)
     if width == 4:
-        return np.uint64(load32(raw, at + 4 * i))
+        return np.uint64(load32(raw, offset + 4 * i))
     if width == 5:
-        return np.uint64(load32(raw, at + 4 * i)) | np.uint64(raw[at + 4 * count + i]) << np.uint64(32)
+        return np.uint64(load32(raw, offset + 4 * i)) | np.uint64(raw[offset + 4 * count + i]) << np.uint64(32)
     if width == 6:
-        high = np.uint64(load16(raw, at + 4 * count + 2 * i))
-        return np.uint64(load32(raw, at + 4 * i)) | high << np.uint64(32)
-    return load64(raw, at + 8 * i)
+        high = np.uint64(load16(raw, offset + 4 * count + 2 * i))
+        return np.uint64(load32(raw, offset + 4 * i)) | high << np.uint64(32)
+    return load64(raw, offset + 8 * i)

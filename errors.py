@@ -17,25 +17,69 @@ what one expects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+_VERBS = (
+    *("create", "open", "sync", "refresh", "alter", "rebind", "repair", "restore", "verify", "drop_savepoint"),
+    *("create_index", "drop_index", "refresh_index"),
+)
+_PYTHON = {**{name: f"{name}()" for name in _VERBS}, **{name: f"{name}=" for name in ("index_path", "schema")}}
 
-class SkipstoneError(Exception):
-    """The base of every error raised here."""
+
+class _Advising(Exception):
+    """An error or a warning with a hint, which says what to do about it.
+
+    A hint names verbs and arguments in braces, as in "{sync} follows what changed", and each face of the library words
+    them in its own way. `str` has them as Python does: "sync() follows what changed".
+    """
+
+    def __init__(self, message: str = "", *, hint: str | None = None):
+        self.bare_message, self.hint = message, hint
+        super().__init__(self.worded(_PYTHON))
+
+    def worded(self, words: Mapping[str, str]) -> str:
+        """The message and the hint in the words of a face, given by name. A hint that names what the face lacks is
+        left out."""
+        hint = self.hint_worded(words)
+        return f"{self.bare_message}; {hint}" if hint else self.bare_message
+
+    def hint_worded(self, words: Mapping[str, str]) -> str | None:
+        """The hint in the words of a face; None where there is none, or it names what the face lacks."""
+        try:
+            return None if self.hint is None else self.hint.format_map(words)
+        except KeyError:
+            return None
+
+
+class SkipstoneError(_Advising):
+    """The base of every error raised here. `hint` says what to do about it, or is None."""
+
+
+class SkipstoneWarning(_Advising, UserWarning):
+    """What is worth knowing, and stops nothing."""
 
 
 class CorruptionError(SkipstoneError, ValueError):
     """Bytes that fail a check. `path`, `offset` (bytes, or None) and `check` (which one) say where and what."""
 
-    def __init__(self, message: str, *, path: str | None = None, offset: int | None = None, check: str | None = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        check: str | None = None,
+        hint: str | None = None,
+    ):
         where = "" if path is None else f"{path}: "
         at = "" if offset is None else f" (at byte {offset:,})"
-        super().__init__(f"{where}{message}{at}")
+        super().__init__(f"{where}{message}{at}", hint=hint)
         self.message, self.path, self.offset, self.check = message, path, offset, check
 
     def __reduce__(self):
-        return _rebuild, (type(self), self.message, {"path": self.path, "offset": self.offset, "check": self.check})
+        details = {"path": self.path, "offset": self.offset, "check": self.check, "hint": self.hint}
+        return _rebuild, (type(self), self.message, details)
 
 
 class FormatVersionError(SkipstoneError, ValueError):
@@ -45,12 +89,12 @@ class FormatVersionError(SkipstoneError, ValueError):
 class CommitConflictError(SkipstoneError):
     """Another commit came first and touched the same thing. `paths` names the files, where files they are."""
 
-    def __init__(self, message: str, *, paths: Sequence[str] = ()):
-        super().__init__(message)
+    def __init__(self, message: str, *, paths: Sequence[str] = (), hint: str | None = None):
+        super().__init__(message, hint=hint)
         self.message, self.paths = message, list(paths)
 
     def __reduce__(self):
-        return _rebuild, (type(self), self.message, {"paths": self.paths})
+        return _rebuild, (type(self), self.message, {"paths": self.paths, "hint": self.hint})
 
 
 _SHOWN_CHARACTERS = 300
@@ -95,12 +139,12 @@ class NotReadableError(SkipstoneError, ValueError):
     """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them, but for
     one that lies on storage no more as it was planned: `changed` says what became of it."""
 
-    def __init__(self, message: str, *, paths: Sequence[str] = (), changed: str | None = None):
-        super().__init__(message)
+    def __init__(self, message: str, *, paths: Sequence[str] = (), changed: str | None = None, hint: str | None = None):
+        super().__init__(message, hint=hint)
         self.message, self.paths, self.changed = message, list(paths), changed
 
     def __reduce__(self):
-        return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed})
+        return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed, "hint": self.hint})
 
 
 class InvalidArgumentError(SkipstoneError, ValueError):

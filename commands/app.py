@@ -1,6 +1,6 @@
 """The command `skipstone`: one file a verb, or a few verbs of one kind. Each opens a table, calls it, and prints.
 
-    create, sync, alter, index            make an index, and keep it up
+    create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
     listing (ls, history, slices), verify, inspect, layout, perf, explain, scan, demo
     options    arguments that commands share, statuses, how a table is opened
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import CommitConflictError, SkipstoneError
+from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
 from .options import InterruptedCommandError, Status, UsageError, take_storage_options
 from .output import plain, stderr
 
@@ -36,6 +36,7 @@ _EPILOG = (
 _VERBS = {
     "create": "create",
     "sync": "sync",
+    "rebind": "rebind",
     "alter": "alter",
     "optimize": "maintain",
     "clean": "maintain",
@@ -81,7 +82,6 @@ def _app_for(arguments: Sequence[str]) -> typer.Typer:
         help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
         epilog=_EPILOG,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -122,6 +122,18 @@ def run(arguments: Sequence[str]) -> None:
     sys.exit(int(status or Status.OK))
 
 
+# How hints of errors name verbs and arguments here; hints that name others are left out.
+_WORDS = {
+    "index_path": "--index-path",
+    "refresh_index": "`skipstone index refresh`",
+    "create_index": "`skipstone index add`",
+    "drop_index": "`skipstone index drop`",
+    "drop_savepoint": "`skipstone savepoint --drop`",
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "rebind", "alter", "repair", "restore", "verify")},
+}
+_MESSAGE = ("message", "bare_message", "hint")  # what is printed of an error in any case
+
+
 def _status_of(error: SkipstoneError) -> Status:
     if isinstance(error, CommitConflictError):
         return Status.CONFLICT
@@ -130,9 +142,11 @@ def _status_of(error: SkipstoneError) -> Status:
 
 def _print_error(error: Exception, status: Status, as_json: bool, title: str = "error") -> None:
     sys.stdout.flush()
-    message = _as_commands(str(error))
+    message = _worded(error)
     if as_json:
-        details = {name: value for name, value in vars(error).items() if name != "message" and value is not None}
+        details = {name: value for name, value in vars(error).items() if name not in _MESSAGE and value is not None}
+        hint = error.hint_worded(_WORDS) if isinstance(error, SkipstoneError) else None
+        details |= {} if hint is None else {"hint": hint}
         kind = "Interrupted" if status is Status.INTERRUPTED else type(error).__name__
         _print_json_line({"error": {"type": kind, "message": message, "status": int(status), **details}})
     else:
@@ -140,7 +154,7 @@ def _print_error(error: Exception, status: Status, as_json: bool, title: str = "
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_titled("warning", "bold yellow", _as_commands(str(message)))
+    _print_titled("warning", "bold yellow", _worded(message))
 
 
 def _print_titled(title: str, style: str, message: str) -> None:
@@ -150,32 +164,12 @@ def _print_titled(title: str, style: str, message: str) -> None:
 
 
 def _show_json_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _print_json_line({"warning": _as_commands(str(message))})
+    _print_json_line({"warning": _worded(message)})
 
 
 def _print_json_line(value: dict[str, Any]) -> None:
     sys.stderr.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-# Errors advise in Python; who types commands needs commands.
-_IN_COMMANDS = {
-    "; to begin an empty table there, give schema=": "",
-    "or say where it is with index_path=": "or say where it is with --index-path",
-    "keep the index elsewhere with index_path=": "keep the index elsewhere with --index-path",
-    "; open() it, or sync() it with what changed": "; `skipstone sync` follows what changed",
-    "refresh_index()": "`skipstone index refresh`",
-    "create_index()": "`skipstone index add`",
-    "drop_index()": "`skipstone index drop`",
-    "drop_savepoint()": "`skipstone savepoint --drop`",
-    "restore()": "`skipstone restore`",
-    "alter()": "`skipstone alter`",
-    "create()": "`skipstone create`",
-    "repair()": "`skipstone repair`",
-    "sync()": "`skipstone sync`",
-}
-
-
-def _as_commands(message: str) -> str:
-    for python, command in _IN_COMMANDS.items():
-        message = message.replace(python, command)
-    return message
+def _worded(error: Exception | str) -> str:
+    return error.worded(_WORDS) if isinstance(error, (SkipstoneError, SkipstoneWarning)) else str(error)

@@ -23,7 +23,7 @@ def create(
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
         TableSource | None,
-        typer.Option(help="delta, iceberg: the live files of that table's own log; by default it is looked for."),
+        typer.Option(help="delta, iceberg, hudi: the live files of that table's own log; by default it is looked for."),
     ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

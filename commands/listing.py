@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from .options import AsJson, IndexPath, Path, UsageError, Version, opened
+from .options import AsJson, FallbackTo, IndexPath, Path, UsageError, Version, opened
 from .output import bytes_text, count_of, print_json, records, stdout, text_table
 
 SHOWN_ROWS = 1_000
@@ -32,6 +32,7 @@ def ls(
             min=0, help=f"At most so many lines; {SHOWN_ROWS:,} by default, all with --json.", show_default=False
         ),
     ] = None,
+    fallback: FallbackTo = None,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -39,7 +40,7 @@ def ls(
     """Partitions, or files, with their rows and sizes: from the index, nothing is listed."""
     if partitions and (files or partition is not None):
         raise UsageError("--partitions lists partitions; --files and --partition list files: give one")
-    with opened(path, index_path, version) as table:
+    with opened(path, index_path, version, fallback) as table:
         one_by_one = files or partition is not None
         rows = table.files(partition) if one_by_one else table.partitions()
         shown = rows.slice(0, (rows.num_rows if as_json else SHOWN_ROWS) if limit is None else limit)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.choices import ScanMode
+from ..engine.choices import Fallback, ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
 from ..errors import InvalidArgumentError, SkipstoneError
@@ -44,18 +44,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Version = Annotated[int | None, typer.Option(help="The version to read; the latest by default.")]
 Names = Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns.")]
 Mode = Annotated[ScanMode, typer.Option(help="read_optimized: of each file slice its base alone, without its logs.")]
+FallbackTo = Annotated[
+    Fallback | None,
+    typer.Option("--fallback", help="list: where no index can be read, list the directory and read footers."),
+]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")]
 
 
 @contextmanager
-def opened(path: str, index_path: str | None, version: int | None = None) -> Iterator[Table]:
+def opened(
+    path: str, index_path: str | None, version: int | None = None, fallback: Fallback | None = None
+) -> Iterator[Table]:
     """The table, closed in the end. Raises InterruptedCommandError, saying what is kept, after Ctrl-C within."""
-    with open_table(path, index_path=index_path, version=version, storage_options=storage_options()) as table:
+    with open_table(
+        path, index_path=index_path, version=version, storage_options=storage_options(), fallback=fallback
+    ) as table:
         before = table.version
         try:
             yield table
         except KeyboardInterrupt:
-            raise InterruptedCommandError(_what_is_kept(path, index_path, before, version is not None)) from None
+            raise InterruptedCommandError(_what_is_kept(path, index_path, before, table.handle.is_pinned)) from None
 
 
 def _what_is_kept(path: str, index_path: str | None, before: int, is_reading: bool) -> str:

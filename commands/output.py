@@ -64,9 +64,10 @@ def progress(stream: TextIO | None = None) -> Iterator[Report | None]:
     if not stream.isatty():
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    counts = (MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *counts)
     with Progress(*columns, console=_console(stream), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 

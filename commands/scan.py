@@ -19,7 +19,7 @@ import typer
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
-from .options import AsJson, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
+from .options import AsJson, FallbackTo, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
 from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _SHOWN_ROWS = 20
 _LISTED_ROWS_MAX = 3  # so few rows that do not fit side by side are shown one below the other
 _CUT_CELLS = 32  # to which long texts are cut, where not all columns fit
 _NAMES_SHOWN = 12
+_BLOCKS_MAX, _PREVIEW_LINES, _PREVIEW_ROWS_MIN = 12, 60, 5
 
 
 class Form(StrEnum):
@@ -55,6 +56,7 @@ def scan(
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
     mode: Mode = "snapshot",
+    fallback: FallbackTo = None,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -63,7 +65,7 @@ def scan(
     shape = _form(form, output, as_json, count)
     if sync and version is not None:
         raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
-    with opened(path, index_path, version) as table:
+    with opened(path, index_path, version, fallback) as table:
         if sync:
             _sync(table)
         is_preview = shape is Form.table and limit is None
@@ -241,17 +243,42 @@ def _print_table(plan: Plan, is_preview: bool) -> int:
     if fitting < len(names) and shown.num_rows <= _LISTED_ROWS_MAX:
         _print_listed(names, columns, screen)
         return shown.num_rows
-    is_cut = False
-    if fitting < len(names):
-        short = [[_cut(text) for text in texts] for texts in columns]
-        is_cut, columns = short != columns, short
-        fitting = _fitting(names, columns, screen.width)
     numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
-    screen.print(text_table(names[:fitting], zip(*columns[:fitting], strict=True), right=numbers))
-    _print_what_is_missing(names[fitting:], is_cut, screen)
-    if shown.num_rows < rows.num_rows:
-        screen.print(f"the first {shown.num_rows} rows: --limit shows more, --count counts them", style="dim")
-    return shown.num_rows
+    row_count = shown.num_rows
+    if fitting == len(names):
+        screen.print(text_table(names, zip(*columns, strict=True), right=numbers))
+    else:
+        row_count = _print_blocks(names, columns, numbers, is_preview, screen)
+    if row_count < rows.num_rows:
+        screen.print(f"the first {row_count} rows: --limit shows more, --count counts them", style="dim")
+    return row_count
+
+
+def _print_blocks(
+    names: list[str], columns: list[list[str]], numbers: list[str], is_preview: bool, screen: Console
+) -> int:
+    """Columns that do not fit side by side, in blocks below each other, each with the numbers of its rows. Returns how
+    many rows are shown: of a preview fewer, where there are many blocks."""
+    short = [[_cut(text) for text in texts] for texts in columns]
+    is_cut = short != columns
+    row_count = len(columns[0])
+    width = screen.width - len(str(row_count)) - 2
+    blocks: list[tuple[int, int]] = []
+    start = 0
+    while start < len(names) and len(blocks) < _BLOCKS_MAX:
+        blocks.append((start, start + _fitting(names[start:], short[start:], width)))
+        start = blocks[-1][1]
+    if is_preview:
+        row_count = min(row_count, max(_PREVIEW_LINES // len(blocks) - 3, _PREVIEW_ROWS_MIN))
+    ordinals = [str(number) for number in range(1, row_count + 1)]
+    for block, (first, stop) in enumerate(blocks):
+        if block:
+            screen.print()
+        cells = [ordinals, *(texts[:row_count] for texts in short[first:stop])]
+        right = ["#", *(name for name in names[first:stop] if name in numbers)]
+        screen.print(text_table(["#", *names[first:stop]], zip(*cells, strict=True), right=right))
+    _print_what_is_missing(names[start:], is_cut, screen)
+    return row_count
 
 
 def _text(value: object) -> str:

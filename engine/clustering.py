@@ -1,4 +1,4 @@
-"""The order in which clustering lays rows down, and where it is cut into files: both learnt from a sample of the rows.
+"""The order in which clustering writes rows, and where it is cut into files: both learnt from a sample of the rows.
 
 A `RowOrder` makes one key a row, and rows are laid down by their keys:
 
@@ -6,7 +6,7 @@ A `RowOrder` makes one key a row, and rows are laid down by their keys:
                        first. Nulls come before all values, NaN after all numbers, as in Spark
     zorder, hilbert    along a curve through a grid, good for each of a few columns. A column's levels in
                        the grid are *ranks*: which share of the sampled rows lies below the value, so crowded values,
-                       strings that begin alike and columns of two values spread over the whole grid as all others do
+                       strings with a common prefix and columns of two values spread over the whole grid, too
 
 `Buckets` cut the keys into ranges of about as many rows. Keys that are rarer than a bucket are never parted; of a key
 that alone fills several, the rows are dealt out over these in turn.
@@ -51,13 +51,13 @@ def morton(levels: Sequence[np.ndarray], bits: int) -> np.ndarray:
     Args:
         levels: a dimension each, the most significant first: uint64 [n], below 2**bits. At most 64 bits in all.
     """
-    found = np.zeros_like(levels[0])
+    places = np.zeros_like(levels[0])
     one = np.uint64(1)
     for bit in reversed(range(bits)):
         for level in levels:
-            found <<= one
-            found |= (level >> np.uint64(bit)) & one
-    return found
+            places <<= one
+            places |= (level >> np.uint64(bit)) & one
+    return places
 
 
 def hilbert(levels: Sequence[np.ndarray], bits: int) -> np.ndarray:
@@ -203,8 +203,8 @@ class Placement:
     def buckets_of(self, partition: int, keys: Keys, first: int = 0) -> np.ndarray:
         """int64 [n]: the bucket of each row of a partition; `first` as in `Buckets.of`."""
         cut = self._cut.get(partition)
-        found = np.zeros(len(keys), dtype=np.int64) if cut is None else cut.of(keys, first)
-        return found + self._firsts[partition]
+        buckets = np.zeros(len(keys), dtype=np.int64) if cut is None else cut.of(keys, first)
+        return buckets + self._firsts[partition]
 
 
 class _Ranks:
@@ -229,11 +229,11 @@ class _Ranks:
     def levels(self, values: pa.Array) -> np.ndarray:
         """uint64 [n]."""
         below, upto = _places_of(self._ordered(values), self._cuts)
-        found = self._cuts_of_nulls + (below + upto) // 2
+        levels = self._cuts_of_nulls + (below + upto) // 2
         valid = valid_mask(values)
         if valid is not None:
-            found = np.where(valid, found, self._cuts_of_nulls // 2)
-        return found.astype(np.uint64) << self._shift
+            levels = np.where(valid, levels, self._cuts_of_nulls // 2)
+        return levels.astype(np.uint64) << self._shift
 
     def _ordered(self, values: pa.Array) -> Keys:
         """What compares as the values do; anything for a null."""
@@ -245,7 +245,7 @@ class _Ranks:
 
 def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
     """The keys at some places of their order, ascending; none where there are no keys. Binary ones are cut to what
-    tells them from the key before them, but for those that several cuts fall on."""
+    distinguishes them from the key before, but for those that several cuts fall on."""
     if not len(keys):
         return keys
     if isinstance(keys, np.ndarray):
@@ -266,8 +266,8 @@ def _places_of(keys: Keys, cuts: Keys) -> tuple[np.ndarray, np.ndarray]:
     """(how many cuts are less than each key, how many are not greater), int64 [n] each."""
     if isinstance(keys, np.ndarray):
         return np.searchsorted(cuts, keys), np.searchsorted(cuts, keys, side="right")
-    told = keys.dictionary_encode()
-    both = pc.rank(pa.concat_arrays([cuts, told.dictionary]), tiebreaker="dense")
+    encoded = keys.dictionary_encode()
+    both = pc.rank(pa.concat_arrays([cuts, encoded.dictionary]), tiebreaker="dense")
     ranks = to_numpy(both).astype(np.int64)
-    own, found, of_row = ranks[: len(cuts)], ranks[len(cuts) :], to_numpy(told.indices)
-    return np.searchsorted(own, found)[of_row], np.searchsorted(own, found, side="right")[of_row]
+    cut_ranks, wanted, of_row = ranks[: len(cuts)], ranks[len(cuts) :], to_numpy(encoded.indices)
+    return np.searchsorted(cut_ranks, wanted)[of_row], np.searchsorted(cut_ranks, wanted, side="right")[of_row]

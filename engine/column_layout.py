@@ -1,4 +1,4 @@
-"""How the values of a column lie over a table's files: whether its bounds can tell files apart, and what would help.
+"""How the values of a column lie over a table's files: whether bounds can separate files, and what would help.
 
 The *depth* of a value is the number of files whose [min, max] holds it: what a look-up of it reads by bounds alone. It
 is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
-from .scan.evidence import EvidenceReader
+from .scan.evidence_reader import EvidenceReader
 from .scan.survivors import units_of
 from .state.slices import SNAPSHOT
 from .state.snapshot import Snapshot
@@ -122,7 +122,7 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     order = np.lexsort((axis.ends, axis.starts))
     count, without = len(lower), int((~bounds.may_be_value).sum())
     mean, unknown = float(depths.mean()) if count else 0.0, files.num_rows - count - without
-    made = Layout(
+    layout = Layout(
         column=column,
         type=kind,
         files=files.num_rows,
@@ -150,14 +150,14 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     }
     keys = {instant.path_of(i.columns[0]) for i in instant.indexes if i.kind == "secondary"}
     advice = _advice(
-        made,
+        layout,
         axis.values_max,
         has_statistics=column in indexed["stats"],
         has_filter=column in indexed["bloom"],
         is_key=column in keys,
         is_partition=column in instant.partitioning,
     )
-    return replace(made, advice=tuple(advice))
+    return replace(layout, advice=tuple(advice))
 
 
 def _checked_type(schema: pa.Schema, column: str) -> pa.DataType:
@@ -189,7 +189,7 @@ def _python(stored: int | bytes | None, kind: pa.DataType) -> Any:
 
 class _Axis:
     """A column's domain laid out from 0 to 1, evenly by value; bytes by the eight that follow what all have in common,
-    or, where those tell too few of them apart, by their rank."""
+    or, where those separate too few of them, by their rank."""
 
     def __init__(self, lower: pa.Array, upper: pa.Array, kind: pa.DataType):
         self._kind, self._stored = kind, lower.type
@@ -240,11 +240,11 @@ class _Axis:
                 return floats if np.isfinite(floats).all() else codes
             return codes
         both = pa.concat_arrays([lower, upper])
-        found = _words(both, len(_common_prefix(self.low, self.high)))
-        sample = np.linspace(0, len(found) - 1, min(len(found), _SAMPLED_MAX)).astype(np.int64)
-        if 2 * len(np.unique(found[sample])) < pc.count_distinct(both.take(from_numpy(sample))).as_py():
-            found = to_numpy(pc.rank(both, tiebreaker="dense")).astype(np.int64)
-        return found[:count], found[count:]
+        words = _words(both, len(_common_prefix(self.low, self.high)))
+        sample = np.linspace(0, len(words) - 1, min(len(words), _SAMPLED_MAX)).astype(np.int64)
+        if 2 * len(np.unique(words[sample])) < pc.count_distinct(both.take(from_numpy(sample))).as_py():
+            words = to_numpy(pc.rank(both, tiebreaker="dense")).astype(np.int64)
+        return words[:count], words[count:]
 
     def depths(self) -> tuple[np.ndarray, int]:
         """(int64 [4 n]: the depth at four places in each file's range, the greatest depth at any value)."""
@@ -255,8 +255,8 @@ class _Axis:
             points = np.sort(points)  # faster than to search for them in any order
             return np.searchsorted(lows, points, side="right") - np.searchsorted(highs, points, side="left")
 
-        found = np.concatenate([depth(_within(lower, upper, step)) for step in _STEPS])
-        return found, int(depth(lows).max(initial=0))
+        depths = np.concatenate([depth(_within(lower, upper, step)) for step in _STEPS])
+        return depths, int(depth(lows).max(initial=0))
 
     @property
     def values_max(self) -> int | None:
@@ -267,7 +267,7 @@ class _Axis:
         return self.high - self.low + 1
 
     def labels(self) -> tuple[tuple[float, str], ...]:
-        """Values to stand along the domain: the ends of what is shown and, where there are values between, some."""
+        """Values that label the domain: the ends of what is shown and, where there are values between, some."""
         low, high = self.shown
         if low is None:
             return ()
@@ -283,7 +283,7 @@ class _Axis:
         elif isinstance(low, int) and not pa.types.is_floating(self._kind):
             codes = sorted({low + (high - low) * step // _LABELS for step in range(1, _LABELS)} - {low})
             texts = texts_of(from_numpy(np.array(codes, dtype=np.int64)), self._kind).to_pylist()
-            between = [((code - low) / (high - low), told) for code, told in zip(codes, texts, strict=True)]
+            between = [((code - low) / (high - low), label) for code, label in zip(codes, texts, strict=True)]
         return ((0.0, ends[0]), *between, (1.0, ends[1]))
 
     def texts(self, *bounds: int | bytes) -> list[str]:
@@ -318,75 +318,79 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
     """int64 [n]: the eight bytes of each value after the first `skipped`, as a number in their order; 0 for bytes that
     are not there."""
     offsets, data = offsets_and_data(stored)
-    held = np.frombuffer(data, dtype=np.uint8)
-    found = np.zeros(len(stored), dtype=np.uint64)
+    stored_bytes = np.frombuffer(data, dtype=np.uint8)
+    words = np.zeros(len(stored), dtype=np.uint64)
     for place in range(skipped, skipped + 8):
         at = offsets[:-1] + place
-        taken = np.where(at < offsets[1:], held[np.minimum(at, len(held) - 1)], 0) if len(held) else 0
-        found = (found << np.uint64(8)) | np.uint64(taken)
-    return (found ^ canon.SIGN_BIT).view(np.int64)
+        byte = (
+            np.where(at < offsets[1:], stored_bytes[np.minimum(at, len(stored_bytes) - 1)], 0)
+            if len(stored_bytes)
+            else 0
+        )
+        words = (words << np.uint64(8)) | np.uint64(byte)
+    return (words ^ canon.SIGN_BIT).view(np.int64)
 
 
 # -- advice -----------------------------------------------------------------------------------------------------------
 
 
 def _advice(
-    found: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_key: bool, is_partition: bool
+    layout: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_key: bool, is_partition: bool
 ) -> list[str]:
     """What a person could do, in sentences."""
-    name, files = found.column, found.files
+    name, files = layout.column, layout.files
     if files == 0:
         return ["The table has no file with rows."]
     if is_partition:
         return ["A partition column: its values choose the partitions that are read, and no index is needed."]
     if is_key:
         return ["A secondary index begins with it: that knows the rows of each value, whatever the order of rows."]
-    if found.files_with_bounds == 0:
-        if found.files_unknown == 0:
+    if layout.files_with_bounds == 0:
+        if layout.files_unknown == 0:
             return ["No row has a value: there is nothing to look up."]
         if not has_statistics:
             return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
-        told = "No file has bounds of it, so they skip nothing."
-        return [told if has_filter else f"{told} A Bloom filter on {name} would answer = and IN."]
-    told_of = _of_bounds(found, values_max, has_filter)
-    if found.files_unknown:
-        told_of.append(
-            f"{_files(found.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
+        unbounded = "No file has bounds of it, so they skip nothing."
+        return [unbounded if has_filter else f"{unbounded} A Bloom filter on {name} would answer = and IN."]
+    advice = _of_bounds(layout, values_max, has_filter)
+    if layout.files_unknown:
+        advice.append(
+            f"{_files(layout.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
         )
-    return told_of
+    return advice
 
 
-def _of_bounds(found: Layout, values_max: int | None, has_filter: bool) -> list[str]:
-    name, count = found.column, found.files_with_bounds
-    share = found.depth_mean / count
-    if found.files == 1:
-        return ["One file: there is none to skip beside it. Its row groups are still told apart."]
+def _of_bounds(layout: Layout, values_max: int | None, has_filter: bool) -> list[str]:
+    name, count = layout.column, layout.files_with_bounds
+    share = layout.depth_mean / count
+    if layout.files == 1:
+        return ["One file: there is none to skip beside it. Its row groups still have bounds of their own."]
     if values_max == 1:
-        return ["One value in all files: it tells no file from another."]
-    if found.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:
+        return ["One value in all files: it separates no files."]
+    if layout.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:
         return ["Clustered: bounds alone lead to the files that hold a value. Leave it as it is."]
-    wide = int((found.ends - found.starts > _WIDE_MIN).sum())
-    if wide <= _WIDE_FILES_MAX * count and wide >= found.depth_mean / 2:
+    wide = int((layout.ends - layout.starts > _WIDE_MIN).sum())
+    if wide <= _WIDE_FILES_MAX * count and wide >= layout.depth_mean / 2:
         return [
             f"{_files(wide)} of {count:,} span more than half of the domain each, and the others little: sorting the "
-            f"rows of those alone by {name} would mend it."
+            f"rows of those alone by {name} would help."
         ]
     is_spread = share >= _SPREAD_SHARE_MIN
-    told = ["Nearly all files overlap: bounds skip little." if is_spread else "Partly clustered."]
+    advice = ["Nearly all files overlap: bounds skip little." if is_spread else "Partly clustered."]
     if values_max is not None and values_max <= _FEW_VALUES_MAX:
-        told.append(
+        advice.append(
             f"It has room for {values_max} values only: partitioning or sorting by {name} would separate them, "
             "a filter would not."
         )
-        return told
+        return advice
     if has_filter:
-        told.append("Its Bloom filter answers = and IN; ranges are left to the bounds.")
+        advice.append("Its Bloom filter answers = and IN; ranges are left to the bounds.")
     else:
-        told.append(f"For = and IN, a Bloom filter on {name} helps whatever the order of rows.")
-    told.append(
+        advice.append(f"For = and IN, a Bloom filter on {name} helps whatever the order of rows.")
+    advice.append(
         f"For ranges, write the rows sorted by {name}, or clustered (z-order) by it and by what else queries ask for."
     )
-    return told
+    return advice
 
 
 def _files(count: int) -> str:

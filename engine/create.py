@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
+from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
 from .choices import TableSource
 from .commit.publish import Change, publish
 from .commit.schemas import (
@@ -34,7 +34,7 @@ from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .partitions import hive
-from .progress import Progress, teller
+from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
@@ -42,6 +42,8 @@ from .storage import FileMissingError, Storage, open_storages, relative_path
 from .table import Table
 from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from .tasks.declared import declared_files, told_partitions
+
+_EMPTY = "to begin an empty table there, give {schema}"
 
 
 def create(
@@ -94,14 +96,14 @@ def create(
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
-    tell = teller(progress)
+    tell = progress_function(progress)
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     if storage.kind() == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if timeline.latest() is not None:
-        raise InvalidArgumentError(f"{storage.uri}: indexed already; open() it, or sync() it with what changed")
+        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
     named = table.kind or (ICEBERG if table.metadata is not None else None)
     kind = source or named or (DIRECTORY if files is not None else source_of(storage))
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
@@ -144,7 +146,7 @@ def create(
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
             alike = without(results, minority(results, infers_keys=infers_keys))
         texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
-        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns)
+        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns, storage.uri)
         if is_declared:
             results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
@@ -164,11 +166,8 @@ def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
         count = sum(result.files.num_rows for result in results)
         if 2 * len(odd) >= count:
             raise SchemaError(f"{len(odd)} of its {count} files do not fit the table; {path}: {reason}")
-        warnings.warn(
-            f"{len(odd)} of {count} files are set aside, since they do not fit the table; sync() tries them again, "
-            f"verify() lists them. {path}: {reason}",
-            stacklevel=3,
-        )
+        message = f"{len(odd)} of {count} files are set aside, since they do not fit the table ({path}: {reason})"
+        warnings.warn(SkipstoneWarning(message, hint="{sync} tries them again, {verify} lists them"), stacklevel=3)
     return odd
 
 
@@ -197,16 +196,16 @@ def _listed(
             raise InvalidArgumentError("files= is a list of paths")
         paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
         if not paths and schema is None:
-            raise NotATableError("files= names no file; to begin an empty table, give schema=")
+            raise NotATableError("files= names no file", hint=_EMPTY)
         try:
             return listed_of(storage.stat(path) for path in paths)
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
     if storage.kind() is None and schema is None:
-        raise NotATableError(f"{storage.uri}: no such directory; to begin an empty table there, give schema=")
+        raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
     found = list_parquet(storage, index_storage, progress)
     if not found.num_rows and schema is None:
-        raise NotATableError(f"{storage.uri}: no Parquet files below it; to begin an empty table there, give schema=")
+        raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)
     return found
 
 
@@ -217,7 +216,7 @@ def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None
             "files= is a table of files, which are not looked at: say with schema= what they hold"
         )
     if not files.num_rows:
-        raise NotATableError("files= names no file; to begin an empty table, give schema= alone")
+        raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
     return told_partitions(files, storage).unique().to_pylist()
 
 
@@ -233,6 +232,7 @@ def _first_instant(
     texts: Sequence[str],
     is_hive: bool,
     columns: Sequence[str] | None,
+    location: str,
 ) -> Instant:
     """Version 0: what the first commit is bound to."""
     is_inferred = schema is None
@@ -251,7 +251,7 @@ def _first_instant(
     stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     return replace(
         empty,
-        source={"kind": "directory", "version": None, "hive": is_hive},
+        source={"kind": "directory", "version": None, "hive": is_hive, "location": location},
         schema=schema,
         partitioning=tuple(f.name for f in fields),
         fields=numbers,

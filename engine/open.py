@@ -10,7 +10,14 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError, NotATableError
+from ..errors import (
+    CorruptionError,
+    FormatVersionError,
+    InvalidArgumentError,
+    NotATableError,
+    SkipstoneError,
+    SkipstoneWarning,
+)
 from .choices import CacheLevel, Fallback
 from .opening import open_handle
 from .state.cache import process_cache
@@ -113,11 +120,12 @@ def _listed(location: str | os.PathLike, storage_options: Mapping[str, str] | No
     weakref.finalize(table.handle.readers, _discard, folder, table.handle.index_storage.uri)
     table.handle.is_pinned = True
     files = table.handle.instant.totals["files"]
-    warnings.warn(
-        f"{table.location}: no index could be read ({why}); {files:,} files were listed, and their footers read. "
-        "create() makes an index, repair() goes on with a damaged one",
-        stacklevel=3,
+    reason = why.bare_message if isinstance(why, SkipstoneError) else why
+    message = (
+        f"{table.location}: no index could be read ({reason}): {files:,} files were listed, and their footers read"
     )
+    hint = "{create} makes an index, {repair} goes on with a damaged one"
+    warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
     return table
 
 

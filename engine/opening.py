@@ -64,9 +64,10 @@ def open_handle(
         kind = storage.kind()
         if kind == "file":
             raise NotATableError(f"{storage.uri} is a file, not a table's directory")
-        hint = "" if kind else " (and no such directory)"
+        why = "" if kind else " (and no such directory)"
         raise NotATableError(
-            f"{storage.uri}: no Skipstone index here{hint}; make one with create(), or say where it is with index_path="
+            f"{storage.uri}: no Skipstone index here{why}",
+            hint="make one with {create}, or say where it is with {index_path}",
         )
     indexed = instant.source["kind"]
     for wanted in (source, table.kind):
@@ -183,12 +184,27 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
     return with_tail(instant, readers, storage, state)
 
 
+def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
+    """A version whose table stands elsewhere than recorded: what a `Handle` asks for."""
+    from .commit.elsewhere import as_it_stands
+
+    return as_it_stands(instant, readers, storage, index_storage)
+
+
 def new_handle(
     storage: Counted, index_storage: Counted, timeline: Timeline, readers: RunReaders, instant: Instant, **how: Any
 ) -> Handle:
     """A `Handle` that can follow a log, and be pickled."""
     return Handle(
-        storage, index_storage, timeline, readers, instant, with_log_tail=with_log_tail, reopen=opened_again, **how
+        storage,
+        index_storage,
+        timeline,
+        readers,
+        instant,
+        with_log_tail=with_log_tail,
+        as_it_stands=as_it_stands,
+        reopen=opened_again,
+        **how,
     )
 
 

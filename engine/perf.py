@@ -41,7 +41,7 @@ Ask = Callable[[Table], int]
 
 @dataclass(frozen=True)
 class Listing:
-    """A listing of the storage: its median time, folders listed (a request each, or more where an object store tells
+    """A listing of the storage: its median time, folders listed (a request each, or more where an object store lists
     them in pages), files found."""
 
     elapsed_s: float
@@ -93,7 +93,7 @@ def perf_of(
 
     Args:
         partition: which one, by its text; by default the one with most files.
-        rounds: how often each call is made; medians are told. The whole storage is listed once.
+        rounds: how often each call is made; medians are reported. The whole storage is listed once.
         with_listing: also list the storage.
 
     Raises InvalidArgumentError for a partition that is not there.
@@ -108,9 +108,9 @@ def perf_of(
         listings |= {"all partitions": _listed_folders(table), "all files": _listed(table, progress)}
         of_partition = _listed_partition(table, chosen, rounds)
     calls, measured = _calls(chosen), []
-    for at, (name, hudi, ask) in enumerate(calls):
+    for number, (name, hudi, ask) in enumerate(calls):
         if progress:
-            progress("calls", at, len(calls))
+            progress("calls", number, len(calls))
         measured.append(_measured(table, name, hudi, ask, rounds, listings.get(name, of_partition)))
     if progress:
         progress("calls", len(calls), len(calls))
@@ -142,25 +142,25 @@ def _uncompacted(slices: pa.Table) -> int:
 
 
 def _largest(table: Table) -> str:
-    found = table.partitions()
-    if not found.num_rows:
+    partitions = table.partitions()
+    if not partitions.num_rows:
         raise InvalidArgumentError(f"{table.location}: the table has no files, so there is nothing to measure")
-    return found.column("partition")[int(np.argmax(to_numpy(found.column("file_count"))))].as_py()
+    return partitions.column("partition")[int(np.argmax(to_numpy(partitions.column("file_count"))))].as_py()
 
 
 def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing: Listing | None) -> Call:
     cold, warm = [], []
-    cost, answers = (0, 0), 0
+    cost, count = (0, 0), 0
     for _ in range(rounds):
         table.handle.forget()
         fresh = table if name == OPEN else _opened_again(table)
         before = table.handle.index_storage.reading()
-        elapsed_s, answer = _timed(partial(ask, fresh))
+        elapsed_s, cold_count = _timed(partial(ask, fresh))
         after = table.handle.index_storage.reading()
         cold.append(elapsed_s)
         warm.append(_timed(partial(ask, fresh))[0])
-        cost, answers = (after[0] - before[0], after[1] - before[1]), answer
-    return Call(name, hudi, answers, statistics.median(cold), statistics.median(warm), *cost, listing)
+        cost, count = (after[0] - before[0], after[1] - before[1]), cold_count
+    return Call(name, hudi, count, statistics.median(cold), statistics.median(warm), *cost, listing)
 
 
 def _opened_again(table: Table) -> Table:
@@ -172,8 +172,8 @@ def _opened_again(table: Table) -> Table:
 
 def _timed(action: Callable[[], R]) -> tuple[float, R]:
     start = time.perf_counter()
-    answer = action()
-    return time.perf_counter() - start, answer
+    result = action()
+    return time.perf_counter() - start, result
 
 
 # -- listing the storage ----------------------------------------------------------------------------------------------
@@ -197,22 +197,22 @@ class _Folders:
 def _listed(table: Table, progress: Progress | None) -> Listing:
     """All of the table's files, as `sync` finds them."""
     storage = _Folders(table.handle.storage)
-    elapsed_s, found = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
-    return Listing(elapsed_s, storage.listed, found.num_rows)
+    elapsed_s, files = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
+    return Listing(elapsed_s, storage.listed, files.num_rows)
 
 
 def _listed_folders(table: Table) -> Listing | None:
     """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
-    None where folders do not tell partitions."""
+    None where partitions are not folders."""
     if not table.handle.is_hive or not table.handle.instant.partitioning:
         return None
     storage, level = _Folders(table.handle.storage), [""]
     start = time.perf_counter()
     for _ in table.handle.instant.partitioning:
-        found = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
+        listings = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
         level = [
             f"{folder}/{name}".lstrip("/")
-            for folder, (_, names) in zip(level, found, strict=True)
+            for folder, (_, names) in zip(level, listings, strict=True)
             for name in names
             if "=" in name
         ]
@@ -226,7 +226,7 @@ def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | No
     storage = _Folders(table.handle.storage)
     times, files = [], 0
     for _ in range(rounds):
-        elapsed_s, (found, _) = _timed(partial(storage.list_folder, partition))
+        elapsed_s, (entries, _) = _timed(partial(storage.list_folder, partition))
         times.append(elapsed_s)
-        files = len(found)
+        files = len(entries)
     return Listing(statistics.median(times), 1, files) if files else None

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidArgumentError
-from . import html
 
 Progress = Callable[[str, int, int | None], None]
 _REPEAT_S = 0.1
 _BAR_WIDTH = 24
 
 
-def teller(progress: Progress | bool | None) -> Progress | None:
+def progress_function(progress: Progress | bool | None) -> Progress | None:
     """What `progress=` means: a function, called as f(step, done, total or None); True, a bar on stderr, or in the
     notebook; else none."""
     if progress is None or progress is False:
@@ -90,6 +89,8 @@ class _NotebookBars(_Bars):
 
     def _show(self, steps: list[_Step], is_finished: bool) -> None:
         from IPython.display import HTML, display
+
+        from . import html
 
         page = HTML(html.page(*(html.bar(step.name, step.done, step.total, step.counts()) for step in steps)))
         if self._output is None:

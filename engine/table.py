@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, Reader, Refresh, ScanMode
 from .handle import Handle
-from .progress import Progress, teller
+from .progress import Progress, progress_function
 from .scan.plan import Plan
 from .scan.planning import Planning
 from .scan.request import ScanRequest
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .column_layout import Layout
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
+    from .commit.moved_files import RebindResult
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .scan.lake_dataset import LakeDataset
@@ -103,7 +104,7 @@ class Table:
         return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot)
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
-        """The files of some numbers, as `files()` tells them, by number; those that are not live are left out."""
+        """The files of some numbers, as `files()` gives them, by number; those that are not live are left out."""
         from .views import files_by_id
 
         return files_by_id(self.handle.snapshot, ids)
@@ -114,8 +115,8 @@ class Table:
         from .state.paths import paths_of
 
         wanted = [self.handle.relative(path) for path in paths_of(paths)]
-        found = self.handle.snapshot.find(wanted)
-        return pa.array([found.get(path) for path in wanted], pa.uint64())
+        ids = self.handle.snapshot.find(wanted)
+        return pa.array([ids.get(path) for path in wanted], pa.uint64())
 
     def slices(self, partition: str | None = None, latest: bool = True) -> pa.Table:
         """The file slices: what is read of each file group, or with `latest=False` every slice that it has.
@@ -222,6 +223,10 @@ class Table:
             )
         )
 
+    def head(self, n: int = 5) -> pa.Table:
+        """At most n rows, of any files. See `Plan.head`."""
+        return self.scan().head(n)
+
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
 
@@ -250,7 +255,7 @@ class Table:
         those columns where there is one. Files that it does not cover are read and compared.
 
         Args:
-            keys: an Arrow table, or what speaks its C stream, of which all columns, or those of `on`, are the key; or
+            keys: an Arrow table, or anything with its C stream, of which all columns, or those of `on`, are the key; or
                 an array, or a list, of values of the one column `on`. Tens of millions are fine. Keys of any type
                 mean what `=` means of them; a key with a null, or of no value that the column can hold, equals
                 nothing.
@@ -299,7 +304,7 @@ class Table:
 
         `rename`, `drop` and `widen` name columns as they are before the call; `add` and `order` as they are after it.
         Only top-level data columns are altered. A column keeps its statistics and filters under its new name; one
-        that is dropped loses its indexes, and a later one of the same name begins anew.
+        that is dropped loses its indexes, and a later one of the same name begins empty.
 
         Args:
             rename: old names to new ones; {"a": "b", "b": "a"} swaps two.
@@ -311,10 +316,10 @@ class Table:
             order: all names, in the wanted order.
 
         A file is read by the names that the table had when the file was added. Files that hold an added column under
-        its name are bound anew, under fresh ids, where no column of this table ever had that name before and its type
-        holds theirs: filters and secondary indexes do not speak of them until `refresh_index`. Otherwise what files
-        hold stays unread (replace() a file by itself to bind it anew), and so does what comes under a name from before
-        a rename. A transaction speaks the names of the version that it began with. An added column gets statistics, in
+        its name are bound again, under new ids, where no column of this table ever had that name before and its type
+        holds theirs: filters and secondary indexes do not cover them until `refresh_index`. Otherwise what files
+        hold stays unread (replace() a file by itself to bind it again), and so does what comes under a name from before
+        a rename. A transaction uses the names of the version that it began with. An added column gets statistics, in
         an index of its own.
 
         Raises:
@@ -365,9 +370,11 @@ class Table:
         from .commit.indexing import create_index
 
         self.handle.check_latest()
-        given = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
-        options = {name: value for name, value in given.items() if value is not None}
-        return create_index(self.handle, columns, kind, maintain=maintain, options=options, progress=teller(progress))
+        all_options = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
+        options = {name: value for name, value in all_options.items() if value is not None}
+        return create_index(
+            self.handle, columns, kind, maintain=maintain, options=options, progress=progress_function(progress)
+        )
 
     def refresh_index(
         self, columns: str | Sequence[str], kind: IndexKindName, *, progress: Progress | bool | None = None
@@ -376,7 +383,7 @@ class Table:
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
-        return refresh_index(self.handle, columns, kind, progress=teller(progress))
+        return refresh_index(self.handle, columns, kind, progress=progress_function(progress))
 
     def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
         """Takes an index away. Returns the version made."""
@@ -393,12 +400,12 @@ class Table:
 
         A file that cannot be read, or whose columns or partition keys do not fit, is set aside and tried again at each
         sync; where it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
-        name what is set aside. Filters and secondary indexes do not speak of new files until `refresh_index`, so they
+        name what is set aside. Filters and secondary indexes do not cover new files until `refresh_index`, so they
         may match.
 
         Args:
             new_columns: "adopt": columns that files hold under names that no column of this table ever had become the
-                table's, behind its others, and files of before that hold them are bound anew, under fresh ids. After a
+                table's, behind its others, and files of before that hold them are bound again, under new ids. After a
                 drop or a rename the old name never comes back. "report": they are named in the result alone. Of a
                 table that follows a log, the log says what its columns are.
             refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
@@ -416,26 +423,54 @@ class Table:
         if self.handle.log is not None:
             from .commit.sync_log import sync_log
 
-            made, result = sync_log(self.handle, teller(progress))
+            instant, result = sync_log(self.handle, progress_function(progress))
         else:
             from .commit.sync import sync
 
-            made, result = sync(self.handle, teller(progress), adopts=new_columns == "adopt")
-        self.handle.move_to(made)
+            instant, result = sync(self.handle, progress_function(progress), adopts=new_columns == "adopt")
+        self.handle.move_to(instant)
         if not refresh:
             return result
         from .commit.indexing import refresh_all
 
-        return result.at(refresh_all(self.handle, progress=teller(progress)))
+        return result.at(refresh_all(self.handle, progress=progress_function(progress)))
+
+    def rebind(self, *, trusted: bool = False, progress: Progress | bool | None = None) -> RebindResult:
+        """Takes the indexes of a lake along that was copied, moved or restored, and follows it as `sync` does.
+
+        A copy of a file has another time, and cannot be told from a file that was overwritten. Each is attached anew,
+        with the statistics of its footer; filters and secondary indexes do not speak of it until `refresh_index`. A
+        file that was taken out of the table before is known by its path and size, and stays out. Of a table that
+        follows a log, the log's own paths and sizes count, and nothing is to be done.
+
+        Args:
+            trusted: you vouch that files of the same size, with the same row groups and statistics in their footers,
+                hold the data that was indexed. They keep all that is known of them. Where one was overwritten with
+                other data of the same statistics, rows would be missed.
+
+        Raises as `sync`.
+        """
+        self.handle.check_latest()
+        if not isinstance(trusted, bool):
+            raise InvalidArgumentError(f"trusted= is True or False, not {trusted!r}")
+        from .commit.moved_files import RebindResult
+
+        if self.handle.log is not None:
+            return RebindResult(self.version)
+        from .commit.sync import rebind_table
+
+        instant, result = rebind_table(self.handle, trusted, progress_function(progress))
+        self.handle.move_to(instant)
+        return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
-        went and tell anew what their partitions span, runs are merged where that pays, old instants are archived.
+        went and recompute what their partitions span, runs are merged where that pays, old instants are archived.
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
         from .commit.indexing import optimize
 
         self.handle.check_latest()
-        optimize(self.handle, teller(progress))
+        optimize(self.handle, progress_function(progress))
         return self.version
 
     def clean(
@@ -456,10 +491,10 @@ class Table:
         Args:
             retain_versions: 1 or more.
             min_age: keep it longer than the longest scan: executors read the files of versions a little old. Ages are
-                told by the clock of the storage, not of this machine.
+                taken by the clock of the storage, not of this machine.
             delete_data: remove, too, the data files that no readable version names: those taken out of the table that
                 lie on storage as they were, and those that dead transactions wrote. Otherwise no data file is touched.
-            dry_run: only tell.
+            dry_run: only report.
 
         Returns:
             What is removed (or would be): kind ("data", "run", "task", "marker", "temporary"), path, size_bytes.
@@ -472,7 +507,7 @@ class Table:
         self.handle.check_latest()
         if delete_data:
             self.handle.check_owns_files()
-        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, teller(progress))
+        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, progress_function(progress))
 
     def rollback(self, version: int) -> int:
         """Undoes one commit, by one more: the files that it added go, those that it took out come back, and the commit
@@ -501,7 +536,7 @@ class Table:
         The schema and the indexes stay as they are now. Files that are live in both keep their ids; those that come
         back get new ones, and what statistics knew of them then. Keys of commits that are undone are free again.
         A file is read by the columns of now: one that comes back and holds a column which was added since is bound
-        anew, as `sync` does it.
+        again, as `sync` does it.
 
         Raises:
             NotReadableError: the data of a file that should come back are gone, or others.

@@ -13,6 +13,7 @@ from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
 from .state.lineage import broken, newest_known
+from .state.runs import check_written_as
 from .state.timeline import instant_path, is_loss
 from .storage import FileMissingError, Ranged
 
@@ -129,6 +130,7 @@ def _runs(handle: Handle, deep: bool) -> list[Finding]:
 def _sorted_file(handle: Handle, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
     try:
         with SortedFileReader(Ranged(handle.index_storage, path, size_bytes)) as reader:
+            check_written_as(reader, path)
             return [Finding("damaged", path, f.message) for f in reader.verify()] if deep else []
     except FileMissingError as error:
         return [Finding("missing", path, str(error))]

@@ -16,20 +16,20 @@ from .state.coverage import is_covered
 from .state.slices import any_of, slices_of
 from .state.snapshot import Snapshot
 
-# What is told of a file, besides its number and its partition.
+# Of a file, besides its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
     """partition, one typed column a key, file_count, row_count, size_bytes."""
-    found = snapshot.partitions()
+    partitions = snapshot.partitions()
     return pa.table(
         {
-            "partition": found.column("partition"),
+            "partition": partitions.column("partition"),
             **snapshot.partition_values(),
-            "file_count": found.column("file_count"),
-            "row_count": found.column("live_rows"),
-            "size_bytes": found.column("live_bytes"),
+            "file_count": partitions.column("file_count"),
+            "row_count": partitions.column("live_rows"),
+            "size_bytes": partitions.column("live_bytes"),
         }
     )
 
@@ -37,12 +37,12 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
 def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
     """file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
     partitions = snapshot.partitions()
-    texts, known = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
+    texts, partition_ids = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
     ids = to_numpy(files.column("partition_id"))
     if len(ids) and ids[0] == ids[-1]:  # files come by partition
-        named = pa.repeat(texts[int(np.searchsorted(known, ids[0]))], len(ids))
+        named = pa.repeat(texts[int(np.searchsorted(partition_ids, ids[0]))], len(ids))
     else:
-        named = texts.take(from_numpy(np.searchsorted(known, ids)))
+        named = texts.take(from_numpy(np.searchsorted(partition_ids, ids)))
     view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
     return view if snapshot.tail is None else _unnumbered(view, snapshot.instant.version)
 
@@ -51,9 +51,9 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
     """The same without numbers for files that no commit of ours has given one."""
     is_committed = from_numpy(to_numpy(view.column("segment")) <= version)
     for name in ("file_id", "segment"):
-        at, kind = view.schema.get_field_index(name), view.schema.field(name).type
+        position, kind = view.schema.get_field_index(name), view.schema.field(name).type
         numbers = pc.if_else(is_committed, joined(view.column(name)), pa.nulls(1, kind)[0])
-        view = view.set_column(at, name, numbers)
+        view = view.set_column(position, name, numbers)
     return view
 
 
@@ -63,7 +63,7 @@ def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) 
         ids = ids.to_pylist()
     is_list = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))
     if not is_list or not all(isinstance(i, (int, np.integer)) and 0 <= i < 1 << 64 for i in ids):
-        raise InvalidArgumentError("ids are file numbers, as files() tells them: integers from 0 on")
+        raise InvalidArgumentError("ids are file numbers, as files() gives them: integers from 0 on")
     numbers = np.array([int(i) for i in ids], dtype=np.uint64)
     return files_view(snapshot.rows(np.unique(numbers), FILE_COLUMNS), snapshot)
 
@@ -72,12 +72,12 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
     if not isinstance(partition, str):
         raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
-    found = snapshot.partition_id(partition.strip("/"))
-    if found is None:
+    number = snapshot.partition_id(partition.strip("/"))
+    if number is None:
         texts = snapshot.partitions().column("partition")
         near = ", ".join(repr(t) for t in texts[:5].to_pylist())
         raise InvalidArgumentError(f"no partition {partition!r}; there are {len(texts)}, as {near}")
-    return found
+    return number
 
 
 def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:
@@ -114,21 +114,25 @@ def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Ta
 
 
 def _detail(instant: dict) -> str | None:
-    """What an action was about, where counts do not tell it."""
-    told, action = instant["summary"], instant["action"]
+    """What an action was about, where counts do not say it."""
+    summary, action = instant["summary"], instant["action"]
     if action == "rollback":
-        return f"of version {told['rolled_back']}"
+        return f"of version {summary['rolled_back']}"
     if action == "restore":
-        named = f", savepoint {told['savepoint']!r}" if "savepoint" in told else ""
-        return f"to version {told['restored']}{named}"
+        named = f", savepoint {summary['savepoint']!r}" if "savepoint" in summary else ""
+        return f"to version {summary['restored']}{named}"
     if action == "savepoint":
-        return f"{told['savepoint']!r}: version {told['named']}" if "named" in told else f"{told['dropped']!r} dropped"
+        return (
+            f"{summary['savepoint']!r}: version {summary['named']}"
+            if "named" in summary
+            else f"{summary['dropped']!r} dropped"
+        )
     if action == "clean":
-        return f"{told['versions']:,} versions, {told['data_files']:,} data files"
+        return f"{summary['versions']:,} versions, {summary['data_files']:,} data files"
     if action == "repair":
-        return f"goes on from version {told['goes_on_from']} without {told['lost']:,} that were lost"
+        return f"goes on from version {summary['goes_on_from']} without {summary['lost']:,} that were lost"
     if action == "fence":
-        return f"{told['fenced']:,} transactions given up"
+        return f"{summary['fenced']:,} transactions given up"
     return None
 
 
@@ -282,16 +286,16 @@ def _numbered(group: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, int]:
 
 def _last(slice_of: np.ndarray, flags: np.ndarray, count: int) -> np.ndarray:
     """int64 [count]: the last row of each slice that is flagged, or -1."""
-    found = np.full(count, -1)
-    found[slice_of[flags]] = np.flatnonzero(flags)
-    return found
+    rows = np.full(count, -1)
+    rows[slice_of[flags]] = np.flatnonzero(flags)
+    return rows
 
 
 def _first_of_all(slice_of: np.ndarray, count: int) -> np.ndarray:
     """int64 [count]: the first row of each slice."""
-    found = np.zeros(count, dtype=np.int64)
-    found[slice_of[::-1]] = np.arange(len(slice_of))[::-1]
-    return found
+    rows = np.zeros(count, dtype=np.int64)
+    rows[slice_of[::-1]] = np.arange(len(slice_of))[::-1]
+    return rows
 
 
 def _taken(files: pa.Table, name: str, at: np.ndarray) -> pa.ChunkedArray:

@@ -9,18 +9,21 @@ Keys and Arrow arrays flow in through `writer`, which cuts them into blocks; blo
 in the file; `reader` gives rows, Arrow batches and numpy arrays back. FORMAT.md beside this file describes the bytes.
 A file may be damaged or crafted: every length, count and offset is checked before it is used.
 
-Begin with `reader` and `writer`, then `block`. The modules stand in a line, and each imports from those before it:
+Begin with `reader` and `writer`, then `block`. The modules are in a line, and each imports from those before it:
 
     bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
-    encodings    integers; strings; keys, key_encoding; names, name_encoding (strings of one make); values
+    encodings    integers; keys; names (strings of one make); values
     a block      block; entries (keys, columns and tombstones in memory)
-    the index    summaries (bounds of blocks), cache, index_rows (its tables), index (the way down them)
-    a file       strided (rows of one length), file (header, footer, trailer), open_file (blocks as they are asked for)
-    reading      scanning, lookups, numbered (keys that are a prefix and a number), inspection, reader (the public face)
-    writing      writer; key_order (sorting and merging keys); merge_cursor, merge
+    the index    index_rows (its tables, and bounds of blocks), index (the way down them)
+    a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
+    reading      scanning, lookups, numbered (keys that are a prefix and a number), reader (the public face)
+    writing      name_encoding, block_encoding, index_building, writer
+    checking     inspection
+    merging      key_order (sorting and merging keys), merge_cursor, merge
     making keys  ordered (numbers and typed tuples as keys)
 
-`kernels_*` are compiled twins of what stands beside their callers; `lazy` alone imports them.
+What only writers need is imported by no reader. `kernels_*` are compiled twins of code in the modules that call them;
+`lazy` alone imports them.
 """
 
 from __future__ import annotations
@@ -30,15 +33,14 @@ from typing import TYPE_CHECKING
 
 from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
-from .file import GroupHandle
-from .index_rows import BlockInfo
+from .file import GroupHandle, StridedSection
+from .index_rows import BlockInfo, Summary
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
+from .open_file import read_strided_rows
 from .ordered import KeyLayout, OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
-from .strided import StridedSection, read_strided_rows
-from .summaries import Summary
 
 if TYPE_CHECKING:
     from .inspection import Finding

@@ -17,15 +17,13 @@ knowing only where it begins and ends: executors are sent that, and open no foot
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from . import codec, keys, values
-from .codec import Compressor, Encoded, Where
-from .key_encoding import encode_keys
-from .name_encoding import NameEncoder
+from .codec import Encoded, Where
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
@@ -36,80 +34,6 @@ BLOCK_ENTRIES_MAX = 1 << 20
 
 ENCODING_NONE = 0
 ENCODING_BITMAP = 1
-
-# Smaller sections cost little to try.
-_PAUSE_ABOVE_BYTES = 1024
-_PAUSE_MAX = 15
-# What saves less than one part in so many will do no better in the next block.
-_HOPELESS_GAIN = 48
-
-
-class Encoders:
-    """What the encoders of a file's columns remember of the blocks before."""
-
-    def __init__(self, columns: int):
-        self.names = [NameEncoder() for _ in range(columns)]
-        self.packers = [Packer() for _ in range(2 + columns)]
-
-
-class Packer:
-    """Compresses one section of block after block; where that gained nothing, it is not tried on the next few."""
-
-    def __init__(self) -> None:
-        self._blocks_left = self._pause = 0
-
-    def pack(self, section: Encoded, compressor: Compressor | None) -> tuple[int, bytes | memoryview]:
-        """As `codec.compress`."""
-        if compressor is None:
-            return codec.CODEC_RAW, section.raw
-        if self._blocks_left:
-            self._blocks_left -= 1
-            return codec.CODEC_RAW, section.raw
-        packed = codec.compress(section.raw, compressor, _HOPELESS_GAIN, section.tail_bytes)
-        if packed[0] == codec.CODEC_RAW:
-            self._pause = 0 if len(section.raw) < _PAUSE_ABOVE_BYTES else min(2 * self._pause + 1, _PAUSE_MAX)
-            self._blocks_left = self._pause
-            return packed
-        self._pause = 0
-        most = len(section.raw) - (len(section.raw) - section.tail_bytes) // section.gain
-        return packed if len(packed[1]) <= most else (codec.CODEC_RAW, section.raw)
-
-
-def build_block(
-    offset: int,
-    block_keys: pa.BinaryArray,
-    columns: Sequence[pa.Array],
-    deleted: np.ndarray | None,
-    compressor: Compressor | None,
-    compact: Collection[int] = (),
-    *,
-    encoders: Encoders | None = None,
-) -> bytes:
-    """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's,
-    that know the blocks before, or None for a block alone."""
-    if encoders is None:
-        encoders = Encoders(len(columns))
-    sections = [Encoded(ENCODING_NONE, 0, b"")]
-    if deleted is not None and deleted.any():
-        sections = [Encoded(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-    sections.append(encode_keys(block_keys, compressor))
-    sections.extend(
-        values.encode_column(column, i in compact, names)
-        for i, (column, names) in enumerate(zip(columns, encoders.names, strict=True))
-    )
-    directory, bodies = [], []
-    at = HEAD.size + SECTION.size * len(sections)
-    for section, packer in zip(sections, encoders.packers, strict=True):
-        packed_as, stored = packer.pack(section, compressor)
-        body = b"".join((stored, codec.padding(len(stored))))
-        checksum = codec.checksum_at(offset + at, body)
-        sizes = len(stored), len(section.raw)
-        directory.append(SECTION.pack(packed_as, section.encoding, section.flags, *sizes, checksum))
-        bodies.append(body)
-        at += len(body)
-    head = b"".join((HEAD.pack(0, at, len(block_keys), len(sections), 0)[4:], *directory))
-    return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
 class Block:
@@ -149,27 +73,27 @@ class Block:
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
         """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
-        at, total = end, 0
+        offset, total = end, 0
         sections = []
         for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
-            sections.append((at, stored, packed_as, encoding, flags, raw, checksum))
-            at += stored + (-stored % 8)
+            sections.append((offset, stored, packed_as, encoding, flags, raw, checksum))
+            offset += stored + (-stored % 8)
             total += raw
-            if raw > BLOCK_BYTES_MAX or at > self.length_bytes:
+            if raw > BLOCK_BYTES_MAX or offset > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
         if sections[0][4] or sections[1][4]:
             raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
-        if at != self.length_bytes:
+        if offset != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
         return sections
 
     def _checked(self, section: int) -> memoryview:
-        at, stored, *_, checksum = self._sections[section]
-        body = self._view[at : at + stored + (-stored % 8)]
-        if codec.checksum_at(self.where.offset + at, body) != checksum:
+        offset, stored, *_, checksum = self._sections[section]
+        body = self._view[offset : offset + stored + (-stored % 8)]
+        if codec.checksum_at(self.where.offset + offset, body) != checksum:
             raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
         return body[:stored]
 

@@ -215,7 +215,7 @@ class PathOutput:
 
 
 class ObjectOutput:
-    """A writable binary file object; offsets count from where it stands. Closing it is the caller's."""
+    """A writable binary file object; offsets count from its position. Closing it is the caller's."""
 
     def __init__(self, target):
         self.name = str(getattr(target, "name", "file object"))
@@ -225,11 +225,11 @@ class ObjectOutput:
         view = memoryview(data)
         try:
             while view:
-                taken = self._target.write(view)
-                if taken == 0 or (taken is None and isinstance(self._target, io.RawIOBase)):
+                written = self._target.write(view)
+                if written == 0 or (written is None and isinstance(self._target, io.RawIOBase)):
                     raise StorageError(f"{self.name}: takes no more bytes: give a file that waits until it can")
                 # A raw file may take part of it; most objects take all, and some of them return None.
-                view = view[len(view) if taken is None else taken :]
+                view = view[len(view) if written is None else written :]
         except TypeError as error:
             raise InvalidArgumentError(f"{self.name}: takes no bytes: give a writable binary file ({error})") from error
         except (OSError, ValueError) as error:

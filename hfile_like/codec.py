@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from ..arrays import is_text
 from ..errors import CorruptionError
 
 CODEC_RAW = 0
@@ -26,7 +27,7 @@ CODEC_ZSTD = 1
 CODEC_ZSTD_HEAD = 2
 ZSTD_LEVEL = 1
 
-# A zstandard block of 4 bytes stands for at most 128 KiB.
+# A zstandard block of 4 bytes decodes to at most 128 KiB.
 _ZSTD_RATIO_MAX = 32_768
 # What lies by itself (the footer, a meta, a node) may come to so many bytes more than twice what is stored. A writer
 # stores it as it is where it would come to more.
@@ -97,6 +98,12 @@ def place_crcs(offsets: np.ndarray) -> np.ndarray:
     for position in range(8):
         crcs ^= tables[position][by_byte[:, position]]
     return crcs
+
+
+def row_checksums(rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """uint32 [n]: the checksums of the rows of uint8 [n, stride] that lie at `offsets`."""
+    crc32 = zlib.crc32
+    return np.fromiter((crc32(row) for row in rows), dtype=np.uint32, count=len(rows)) ^ place_crcs(offsets)
 
 
 def _place_tables() -> np.ndarray:
@@ -234,3 +241,23 @@ def unpack_strings(data: memoryview, where: Where) -> tuple[list[bytes], memoryv
         raise where.bad("string table", f"a table of strings ends {end - len(data)} bytes past its section")
     cuts = [body, *ends.tolist()]
     return [bytes(data[a:b]) for a, b in itertools.pairwise(cuts)], data[end:]
+
+
+def checked_text(column: pa.Array, where: Where) -> pa.Array:
+    """The column. Raises CorruptionError where it is of text and holds bytes that are not UTF-8."""
+    if is_text(column.type):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise where.bad("text", f"a column of text is not UTF-8 ({error})") from None
+    return column
+
+
+def python_value(value: bytes, kind: pa.DataType, where: Where) -> bytes | str:
+    """One value as Python has it. Raises CorruptionError where it is of text and is not UTF-8."""
+    if not is_text(kind):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise where.bad("text", f"a column of text is not UTF-8 ({error})") from None

@@ -82,7 +82,7 @@ class Entries:
 
 
 def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Where the asked columns stand in the schema; all for None. Raises SchemaError for one that is not there."""
+    """The positions of columns in the schema; all for None. Raises SchemaError for one that is not there."""
     if columns is None:
         return list(range(len(schema)))
     if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -109,26 +109,26 @@ def entries_of(
     batches = _batches(schema, values, count)
     flags = _flags(deleted, count)
     parts: list[Entries] = []
-    at = 0
+    row = 0
     for chunk in chunks:
         done = 0
         while done < len(chunk):
-            columns, size = _columns_at(batches, at, len(chunk) - done)
-            part = None if flags is None else flags[at : at + size]
+            columns, size = _columns_at(batches, row, len(chunk) - done)
+            part = None if flags is None else flags[row : row + size]
             parts.append(Entries(chunk.slice(done, size), columns, part))
-            done, at = done + size, at + size
+            done, row = done + size, row + size
     return parts
 
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
     """Keys as plain binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
-    given = _arrow_keys(keys)
-    kind = given.type
+    array = _arrow_keys(keys)
+    kind = array.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         raise InvalidArgumentError(f"keys must be binary, not {kind}: cast them")
-    if given.null_count:
-        raise InvalidArgumentError(f"{given.null_count} keys are null: every entry needs a key")
-    chunks = given.chunks if isinstance(given, pa.ChunkedArray) else [given]
+    if array.null_count:
+        raise InvalidArgumentError(f"{array.null_count} keys are null: every entry needs a key")
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     plain = [piece for chunk in chunks if len(chunk) for piece in _binary_chunks(chunk)]
     for chunk in plain:
         if int(np.diff(offsets_and_data(chunk)[0]).max()) > KEY_BYTES_MAX:
@@ -169,8 +169,8 @@ def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
         raise _out_of_order(first, before)
     rises = pc.less(keys[:-1], keys[1:])
     if not pc.all(rises).as_py() and len(rises):
-        at = pc.index(rises, False).as_py()
-        raise _out_of_order(keys[at + 1].as_py(), keys[at].as_py())
+        row = pc.index(rises, False).as_py()
+        raise _out_of_order(keys[row + 1].as_py(), keys[row].as_py())
     return keys[len(keys) - 1].as_py()
 
 
@@ -199,9 +199,9 @@ def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count:
     if sorted(values.schema.names) != sorted(schema.names):
         raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
     for field in schema:
-        given = values.schema.field(field.name).type
-        if given != field.type:
-            raise SchemaError(f"column {field.name!r} is of type {given}, the file holds {field.type}: cast it")
+        kind = values.schema.field(field.name).type
+        if kind != field.type:
+            raise SchemaError(f"column {field.name!r} is of type {kind}, the file holds {field.type}: cast it")
     if values.num_rows != count and (schema.names or values.num_rows):
         raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
     if not schema.names:
@@ -211,13 +211,13 @@ def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count:
     return [batch for batch in batches if batch.num_rows]
 
 
-def _columns_at(batches: list[pa.RecordBatch], at: int, most: int) -> tuple[list[pa.Array], int]:
-    """The columns of rows from `at`, at most `most` and within one batch, and how many rows that is."""
+def _columns_at(batches: list[pa.RecordBatch], row: int, most: int) -> tuple[list[pa.Array], int]:
+    """The columns of rows from `row`, at most `most` and within one batch, and how many rows that is."""
     for batch in batches:
-        if at < batch.num_rows:
-            size = min(most, batch.num_rows - at)
-            return [column.slice(at, size) for column in batch.columns], size
-        at -= batch.num_rows
+        if row < batch.num_rows:
+            size = min(most, batch.num_rows - row)
+            return [column.slice(row, size) for column in batch.columns], size
+        row -= batch.num_rows
     return [], most
 
 

@@ -1,5 +1,5 @@
 """What a file is made of: a header, blocks and what lies beside them, a footer that names it all, and a trailer of
-fixed size that says where the footer stands.
+fixed size that says where the footer lies.
 
 A reader takes the last 64 KiB. The trailer is in them, and mostly the footer too: one read opens a file. Tables that
 few readers ask for (groups, strided sections, metas) are kept as bytes and read when asked for.
@@ -22,7 +22,6 @@ from . import codec
 from .byte_io import Source, name_of, read_exact
 from .codec import Compressor, Piece, Where
 from .index import BlockIndex
-from .strided import CHECKSUM_BYTES, STRIDE_BYTES_MAX, StridedSection
 from .values import check_schema
 
 FORMAT_VERSION = 2
@@ -37,6 +36,8 @@ _CHECKED_AFTER = 36
 _VERSION_AT = 38
 TAIL_BYTES = 64 * 1024
 META_BYTES_MAX = 1 << 30
+CHECKSUM_BYTES = 4
+STRIDE_BYTES_MAX = 1 << 28
 
 _SECTION = struct.Struct("<IIQ")
 SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_SUMMARIES = range(1, 7)
@@ -61,6 +62,27 @@ class GroupHandle:
     entries: int
     first_block: int
     block_count: int
+
+
+@dataclass(frozen=True)
+class StridedSection:
+    """Where a strided section lies: rows of one length, uncompressed, each followed by a checksum that is bound to its
+    place. Small and picklable: row i lies at `offset + i * (stride + 4)`, and any row is one range read.
+
+    offset   of row 0, in bytes
+    rows     how many
+    stride   bytes of a row, its checksum not counted
+    """
+
+    name: str
+    offset: int
+    rows: int
+    stride: int
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes of the section, checksums included."""
+        return self.rows * (self.stride + CHECKSUM_BYTES)
 
 
 @dataclass
@@ -144,17 +166,17 @@ class Footer:
 
     def _split(self, raw: memoryview) -> dict[int, memoryview]:
         count = int.from_bytes(raw[:8], "little")
-        at = 8 + _SECTION.size * count
-        if len(raw) < 8 or at > len(raw):
+        offset = 8 + _SECTION.size * count
+        if len(raw) < 8 or offset > len(raw):
             raise self._where.bad("footer", f"the footer claims {count} sections and does not hold them")
         sections = {}
-        for kind, reserved, length in _SECTION.iter_unpack(raw[8:at]):
+        for kind, reserved, length in _SECTION.iter_unpack(raw[8:offset]):
             if reserved or kind in sections:
                 raise self._where.bad("footer", f"section {kind} of the footer is there twice, or of no known kind")
-            if length > len(raw) - at:
+            if length > len(raw) - offset:
                 raise self._where.bad("footer", f"section {kind} of the footer is cut short")
-            sections[kind] = raw[at : at + length]
-            at += length
+            sections[kind] = raw[offset : offset + length]
+            offset += length
         return sections
 
     def _section(self, kind: int) -> memoryview:
@@ -230,28 +252,28 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
         raise Where(name, 0).bad("size", f"{size} bytes are no sorted-block file")
     tail = Tail(max(0, size - max(tail_bytes, TRAILER.size)), memoryview(b""))
     tail.data = read_exact(source, [(tail.offset, size - tail.offset)])[0]
-    at = size - TRAILER.size
-    where = Where(name, at)
-    trailer = bytes(tail.data[at - tail.offset :])
+    offset = size - TRAILER.size
+    where = Where(name, offset)
+    trailer = bytes(tail.data[offset - tail.offset :])
     *fields, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
     piece = Piece(*fields)
     if magic != MAGIC_TRAILER:
         raise where.bad("magic", "the end of the file is not that of a sorted-block file")
     if version != FORMAT_VERSION:
-        if _trailer_checksum(trailer[:_VERSION_AT] + HEADER[6:] + trailer[_VERSION_AT + 2 :], at) == own_checksum:
+        if _trailer_checksum(trailer[:_VERSION_AT] + HEADER[6:] + trailer[_VERSION_AT + 2 :], offset) == own_checksum:
             raise where.bad("trailer checksum", "only the version in the trailer does not fit its checksum")
         raise FormatVersionError(
             f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: read it with the "
             "Skipstone that wrote it, or build it again"
         )
-    if _trailer_checksum(trailer, at) != own_checksum:
+    if _trailer_checksum(trailer, offset) != own_checksum:
         raise where.bad("trailer checksum", "the trailer's checksum does not match")
     if flags & ~KNOWN_FLAGS:
         raise FormatVersionError(
             f"{name or 'sorted-block file'}: uses features {flags & ~KNOWN_FLAGS:#x} that this Skipstone does not "
             "know: upgrade it"
         )
-    if piece.offset < len(HEADER) or piece.offset + piece.stored != at:
+    if piece.offset < len(HEADER) or piece.offset + piece.stored != offset:
         raise where.bad(
             "footer length", f"a footer of {piece.stored} bytes at {piece.offset} does not end at the trailer"
         )
@@ -260,7 +282,7 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
     data = tail.slice(piece.offset, piece.stored)
     if data is None:
         head = read_exact(source, [(piece.offset, tail.offset - piece.offset)])[0]
-        data = memoryview(b"".join((head, tail.data[: at - tail.offset])))
+        data = memoryview(b"".join((head, tail.data[: offset - tail.offset])))
     where = Where(name, piece.offset)
     return Footer(codec.open_piece(data, piece, "footer", where), piece.offset, where), tail
 

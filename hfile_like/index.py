@@ -14,12 +14,24 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from ..caching import SizedCache
 from ..errors import InvalidArgumentError
 from .block import HEAD, SECTION
-from .cache import SizedCache
 from .codec import Piece, Where, open_piece
-from .index_rows import INDEX_HEAD, BlockInfo, BlockRows, NodeRows, Rows
-from .summaries import BlockSummary, Summary, has_bounds, joined_summaries, read_summaries, read_summary, together
+from .index_rows import (
+    INDEX_HEAD,
+    BlockInfo,
+    BlockRows,
+    BlockSummary,
+    NodeRows,
+    Rows,
+    Summary,
+    has_bounds,
+    joined_summaries,
+    read_summaries,
+    read_summary,
+    together,
+)
 
 LEVELS_MAX = 8
 FAN_OUT_MAX = 1 << 16
@@ -268,9 +280,9 @@ class BlockIndex:
         wanted: dict[str, Summary | None] = dict.fromkeys(columns)
         summarised = [name for name in wanted if name in self._top_summaries]
         if not self.levels or start >= stop:
-            whole = not self.levels and (start, stop) == (0, self.block_count)
+            is_all = not self.levels and (start, stop) == (0, self.block_count)
             wanted.update((name, self._of_top(name)) for name in summarised)
-            return wanted if whole else {name: each and each.sliced(start, stop) for name, each in wanted.items()}
+            return wanted if is_all else {name: each and each.sliced(start, stop) for name, each in wanted.items()}
         numbers = range(start // self.fan_out, (stop - 1) // self.fan_out + 1)
         first = numbers.start * self.fan_out
         for name, parts in zip(summarised, self._node_summaries(0, summarised, numbers), strict=True):
@@ -293,11 +305,11 @@ class BlockIndex:
         """(what the level above says, what its rows come to) of a column in every node, for checking a file."""
         for level in range(self.levels):
             rows = np.arange(self._rows_at(level + 1))
-            for summary, first, some in self._summaries_of(level + 1, column, rows):
-                for k in some.tolist():
-                    own = self._node_summaries(level, [column], [k])[0][0]
-                    parts = [own.of_row(i) for i in range(len(own.live))]
-                    yield summary.of_row(k - first), together(parts, own.live.tolist())
+            for summary, first, numbers in self._summaries_of(level + 1, column, rows):
+                for k in numbers.tolist():
+                    node = self._node_summaries(level, [column], [k])[0][0]
+                    parts = [node.of_row(i) for i in range(len(node.live))]
+                    yield summary.of_row(k - first), together(parts, node.live.tolist())
 
     def _of_top(self, column: str) -> Summary:
         summary = self._parsed_top.get(column)

@@ -1,15 +1,23 @@
-"""Tables of the block index: one row a block, and above them one row a node.
+"""Tables of the block index as they are read: one row a block, and above them one row a node; and summaries of columns.
 
-A file of few blocks has one table, in its footer. Where there are more than FAN_OUT, each FAN_OUT of them make a node:
-a table of its own that lies before the footer, and is described by a row of the level above. `IndexBuilder` makes the
-levels, all tables of a level before its summaries, so that what is read of many nodes at once is one range; `index`
-goes down them.
+A file of few blocks has one table, in its footer. Where there are more than the fan-out, each so many of them make a
+node: a table of its own that lies before the footer, and is described by a row of the level above. `index_building`
+makes the levels, `index` goes down them.
 
     blocks   u64 offset, u32 length, u32 entries, u32 tombstones, u32 plain bytes
     nodes    u64 entries, u64 tombstones; then of each of its pieces (the table, and one for each summarised column)
              u64 offset, u32 stored, u32 plain, u32 checksum, u32 codec
 
 each an array [rows]; after them, of both kinds, u64 ends [2 * rows + 1] and the keys, first and last of each row.
+
+A *summary* holds, beside them, the least and greatest value of a column in each row, and its nulls: a scan over
+statistics then reads the blocks that may matter, and no others. Bounds are exact, over the entries that are neither
+null nor tombstones; of bytes and strings they are whole values, in the order of bytes. By the column's type:
+
+    numbers   i64 lower [rows] | i64 upper [rows] | nulls [rows]
+    bytes     u32 ends of lowers [rows + 1] | u32 ends of uppers [rows + 1] | nulls [rows] | lowers | uppers
+
+`nulls` are u32 where the rows are blocks, u64 where they are nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ from __future__ import annotations
 import itertools
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,17 +34,16 @@ import pyarrow as pa
 
 from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD
-from .codec import Compressor, Piece, Where
+from .codec import Piece, Where
 from .keys import KEY_BYTES_MAX
-from .summaries import BlockSummary, encode_summary, pack_summaries, together
+from .values import ENCODING_BITS, ENCODING_FIXED, encoding_of, integer_dtype
 
-# Blocks, levels, fan-out: what stands before the topmost table.
+# Blocks, levels, fan-out: what comes before the topmost table.
 INDEX_HEAD = struct.Struct("<QII")
-FAN_OUT = 256
 # So many searches of a table go to its bytes; later ones to lists of its keys.
 _LIST_AFTER = 8
 
-_BLOCK_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
+BLOCK_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
 _PIECE_FIELDS = ("<u8", "<u4", "<u4", "<u4", "<u4")
 
 
@@ -53,160 +60,8 @@ class BlockInfo(NamedTuple):
     last_key: bytes
 
 
-@dataclass(frozen=True)
-class NodeInfo:
-    """One node: what its rows hold together, and its pieces: the table, then a summary a column."""
-
-    entries: int
-    deleted: int
-    first_key: bytes
-    last_key: bytes
-    pieces: tuple[Piece, ...]
-
-
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
-def encode_blocks(rows: Sequence[BlockInfo]) -> bytes:
-    """The table of some blocks."""
-    return _arrays([block[:5] for block in rows], _BLOCK_FIELDS) + _keys(rows)
-
-
-def encode_nodes(rows: Sequence[NodeInfo]) -> bytes:
-    """The table of some nodes, of at least one, which have the same number of pieces."""
-    fields = [(n.entries, n.deleted, *itertools.chain.from_iterable(n.pieces)) for n in rows]
-    return _arrays(fields, _node_fields(len(rows[0].pieces))) + _keys(rows)
-
-
-def _node_fields(pieces: int) -> tuple[str, ...]:
+def node_fields(pieces: int) -> tuple[str, ...]:
     return ("<u8", "<u8", *_PIECE_FIELDS * pieces)
-
-
-def _arrays(rows: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> bytes:
-    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
-    return b"".join(np.array(column, dtype=kind).tobytes() for column, kind in zip(columns, kinds, strict=True))
-
-
-def _keys(rows: Sequence[BlockInfo] | Sequence[NodeInfo]) -> bytes:
-    bounds = [key for row in rows for key in (row.first_key, row.last_key)]
-    return b"".join((np.cumsum([0, *map(len, bounds)], dtype="<u8").tobytes(), *bounds))
-
-
-class _Node(NamedTuple):
-    """A node that has no place yet: what its rows hold together, its pieces as if at 0, its summaries in the order of
-    columns."""
-
-    entries: int
-    deleted: int
-    first_key: bytes
-    last_key: bytes
-    pieces: list[tuple[Piece, bytes | memoryview]]
-    summaries: list[BlockSummary]
-
-
-class IndexBuilder:
-    """Takes blocks in order; holds the rows of one node, and the nodes before it as the bytes that they will be.
-
-    summarised   the columns that have a summary, with their types
-    """
-
-    def __init__(self, summarised: Mapping[str, pa.DataType], compressor: Compressor | None):
-        self._kinds, self._compressor = dict(summarised), compressor
-        self._blocks: list[BlockInfo] = []
-        self._summaries: list[list[BlockSummary]] = [[] for _ in self._kinds]
-        self._nodes: list[_Node] = []
-        self.block_count = 0
-
-    @property
-    def summarised(self) -> list[str]:
-        return list(self._kinds)
-
-    def add(self, blocks: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]) -> None:
-        """The next blocks; `summaries`: of each summarised column, one a block."""
-        at = 0
-        while at < len(blocks):
-            if len(self._blocks) == FAN_OUT:
-                self._end_node()
-            end = at + FAN_OUT - len(self._blocks)
-            self._blocks += blocks[at:end]
-            for name, rows in zip(self._kinds, self._summaries, strict=True):
-                rows += summaries[name][at:end]
-            at = end
-        self.block_count += len(blocks)
-
-    def _end_node(self) -> None:
-        blocks, summaries = self._blocks, self._summaries
-        live = [block.entries - block.deleted for block in blocks]
-        self._nodes.append(self._node(blocks, encode_blocks(blocks), summaries, live, of_nodes=False))
-        self._blocks, self._summaries = [], [[] for _ in self._kinds]
-
-    def _node(
-        self,
-        rows: Sequence[BlockInfo] | Sequence[NodeInfo],
-        table: bytes,
-        summaries: Sequence[Sequence[BlockSummary]],
-        live: Sequence[int],
-        *,
-        of_nodes: bool,
-    ) -> _Node:
-        kinds = self._kinds.values()
-        bodies = [encode_summary(s, kind, of_nodes=of_nodes) for s, kind in zip(summaries, kinds, strict=True)]
-        return _Node(
-            sum(row.entries for row in rows),
-            sum(row.deleted for row in rows),
-            rows[0].first_key,
-            rows[-1].last_key,
-            [codec.piece_of(body, 0, self._compressor) for body in (table, *bodies)],
-            [together(each, live) for each in summaries],
-        )
-
-    def write(self, put: Callable[[bytes | memoryview], None], offset: int) -> tuple[bytes, bytes | None]:
-        """Writes the nodes, from `offset` on, and gives what the footer holds: (the index, the summaries or None)."""
-        if not self._nodes:
-            return self._top(0, encode_blocks(self._blocks), self._summaries, of_nodes=False)
-        self._end_node()
-        level, nodes = 0, self._nodes
-        while True:
-            level += 1
-            rows, offset = self._placed(nodes, put, offset)
-            summaries = [list(each) for each in zip(*(node.summaries for node in nodes), strict=True)]
-            if len(rows) <= FAN_OUT:
-                return self._top(level, encode_nodes(rows), summaries, of_nodes=True)
-            nodes = []
-            for low in range(0, len(rows), FAN_OUT):
-                some = rows[low : low + FAN_OUT]
-                live = [row.entries - row.deleted for row in some]
-                parts = [each[low : low + FAN_OUT] for each in summaries]
-                nodes.append(self._node(some, encode_nodes(some), parts, live, of_nodes=True))
-
-    def _top(
-        self, levels: int, table: bytes, summaries: Sequence[Sequence[BlockSummary]], *, of_nodes: bool
-    ) -> tuple[bytes, bytes | None]:
-        head = INDEX_HEAD.pack(self.block_count, levels, FAN_OUT)
-        if not self._kinds:
-            return head + table, None
-        pairs = zip(self._kinds.items(), summaries, strict=True)
-        return head + table, pack_summaries(
-            {name: encode_summary(rows, kind, of_nodes=of_nodes) for (name, kind), rows in pairs}
-        )
-
-    def _placed(
-        self, nodes: Sequence[_Node], put: Callable[[bytes | memoryview], None], offset: int
-    ) -> tuple[list[NodeInfo], int]:
-        """Writes the pieces of nodes: (the rows that describe them, where they end)."""
-        pieces: list[list[Piece]] = [[] for _ in nodes]
-        for number in range(1 + len(self._kinds)):
-            for node, placed in zip(nodes, pieces, strict=True):
-                piece, stored = node.pieces[number]
-                checksum = piece.checksum ^ codec.place_crc(0) ^ codec.place_crc(offset)
-                placed.append(piece._replace(offset=offset, checksum=checksum))
-                put(stored)
-                put(codec.padding(len(stored)))
-                offset += len(stored) + (-len(stored) % 8)
-        return [NodeInfo(*node[:4], tuple(placed)) for node, placed in zip(nodes, pieces, strict=True)], offset
-
-
-# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 class Rows:
@@ -226,11 +81,11 @@ class Rows:
         body = keys_at + 8 * (2 * count + 1)
         if body > len(data):
             raise where.bad("index", f"an index of {count} rows is cut short")
-        at = 0
+        offset = 0
         self._fields = []
         for kind in kinds:
-            self._fields.append(np.frombuffer(data, dtype=kind, count=count, offset=at))
-            at += self._fields[-1].nbytes
+            self._fields.append(np.frombuffer(data, dtype=kind, count=count, offset=offset))
+            offset += self._fields[-1].nbytes
         self._ends = ends = np.frombuffer(data, dtype="<u8", count=2 * count + 1, offset=keys_at)
         self._keys = data[body:]
         # A view gives an item sooner than an array; one of its own, since views know no place that is not aligned.
@@ -268,7 +123,7 @@ class Rows:
         return self._bound(bisect_left, 0, key)
 
     def _bound(self, bisect: Callable[..., int], which: int, key: bytes) -> int:
-        """Where a key stands among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
+        """The place of a key among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
         listed = self._listed
         if listed is None:
             if self._asked < _LIST_AFTER:
@@ -296,7 +151,7 @@ class BlockRows(Rows):
 
     def __init__(self, data: memoryview, count: int, data_end: int, where: Where):
         """`data_end`: where the blocks of the file have ended."""
-        super().__init__(data, count, _BLOCK_FIELDS, where)
+        super().__init__(data, count, BLOCK_FIELDS, where)
         self.offsets, self.lengths, self.entries, self.deleted, _ = self._fields
         if not count:
             return
@@ -326,7 +181,7 @@ class NodeRows(Rows):
     """Rows of nodes, each of `pieces` pieces."""
 
     def __init__(self, data: memoryview, count: int, pieces: int, data_end: int, where: Where):
-        super().__init__(data, count, _node_fields(pieces), where)
+        super().__init__(data, count, node_fields(pieces), where)
         self.entries, self.deleted = self._fields[:2]
         for offsets, stored in zip(self._fields[2::5], self._fields[3::5], strict=True):
             end = np.uint64(data_end)
@@ -338,3 +193,139 @@ class NodeRows(Rows):
     def piece(self, row: int, number: int) -> Piece:
         """Where a piece of a node lies: 0 is its table, 1 and on are its summaries."""
         return Piece(*(int(field[row]) for field in self._fields[2 + 5 * number : 7 + 5 * number]))
+
+
+# -- summaries --------------------------------------------------------------------------------------------------------
+
+
+class BlockSummary(NamedTuple):
+    """One column of one block: bounds of what is neither null nor a tombstone (0 or b"" where there is nothing of the
+    kind), and the nulls among what is no tombstone."""
+
+    lower: int | bytes
+    upper: int | bytes
+    null_count: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One column of some blocks. Where null_count == live, a block has no value, and its bounds mean nothing.
+
+    lower, upper   int64 [blocks] (bools as 0 and 1, dates and times as their integers), or a binary array [blocks]
+    null_count     uint32 [blocks], tombstones not counted
+    live           uint32 [blocks]: entries that are no tombstones
+    """
+
+    lower: np.ndarray | pa.BinaryArray
+    upper: np.ndarray | pa.BinaryArray
+    null_count: np.ndarray
+    live: np.ndarray
+
+    def one_number(self, blocks: Sequence[int] | np.ndarray) -> int | None:
+        """The number that every entry of some blocks has, tombstones apart; None where they differ, some are null, or
+        the column is of bytes."""
+        if isinstance(self.lower, pa.Array) or not len(blocks) or self.null_count[blocks].any():
+            return None
+        if not self.live[blocks].all():  # the bounds of a block of tombstones mean nothing
+            return None
+        low, high = int(self.lower[blocks].min()), int(self.upper[blocks].max())
+        return low if low == high else None
+
+    def sliced(self, start: int, stop: int) -> Summary:
+        """That of some rows."""
+        return Summary(*(each[start:stop] for each in (self.lower, self.upper, self.null_count, self.live)))
+
+    def of_row(self, i: int) -> BlockSummary:
+        """That of one block."""
+        return self.sliced(i, i + 1).rows()[0]
+
+    def rows(self) -> list[BlockSummary]:
+        """Those of all blocks."""
+        bounds = (b.to_pylist() if isinstance(b, pa.Array) else b.tolist() for b in (self.lower, self.upper))
+        return list(map(BlockSummary, *bounds, self.null_count.tolist()))
+
+
+def together(rows: Sequence[BlockSummary], live: Sequence[int]) -> BlockSummary:
+    """One summary of with_values rows, of which so many entries each are no tombstones."""
+    nulls = sum(row.null_count for row in rows)
+    with_values = [row for row, entries in zip(rows, live, strict=True) if row.null_count < entries]
+    if not with_values:
+        return BlockSummary(rows[0].lower, rows[0].upper, nulls)
+    return BlockSummary(min(row.lower for row in with_values), max(row.upper for row in with_values), nulls)
+
+
+def read_summaries(data: memoryview, where: Where) -> dict[str, memoryview]:
+    """The bytes of each column's summary: the inverse of `pack_summaries`. Raises CorruptionError."""
+    names, rest = codec.unpack_strings(data, where)
+    if len(rest) < 8 * len(names):
+        raise where.bad("summaries", "the lengths of the summaries are cut short")
+    lengths = np.frombuffer(rest, dtype="<u8", count=len(names)).tolist()
+    offset, bodies = 8 * len(names), {}
+    for name, length in zip(names, lengths, strict=True):
+        if length > len(rest) - offset:
+            raise where.bad("summaries", "a summary is cut short")
+        bodies[name.decode(errors="replace")] = rest[offset : offset + length]
+        offset += length
+    return bodies
+
+
+def read_summary(data: memoryview, kind: pa.DataType, live: np.ndarray, where: Where) -> Summary:
+    """The summary of a column of a type. `live`: entries of each row that are no tombstones, uint32 where the rows are
+    blocks and uint64 where they are nodes. Raises CorruptionError."""
+    rows = len(live)
+    if is_bytes(kind):
+        lower, upper, nulls = _read_bytes(data, live, where)
+    elif not _is_number(kind) or len(data) != (16 + live.itemsize) * rows:
+        raise where.bad("summaries", f"{len(data)} bytes are no summary of {rows} rows of {kind}")
+    else:
+        lower = np.frombuffer(data, dtype="<i8", count=rows)
+        upper = np.frombuffer(data, dtype="<i8", count=rows, offset=8 * rows if rows else 0)
+        nulls = np.frombuffer(data, dtype=live.dtype, count=rows, offset=16 * rows if rows else 0)
+    if (nulls > live).any():
+        raise where.bad("summaries", "a summary counts more nulls than a block has entries")
+    return Summary(lower, upper, nulls, live)
+
+
+def _read_bytes(data: memoryview, live: np.ndarray, where: Where) -> tuple[pa.BinaryArray, pa.BinaryArray, np.ndarray]:
+    rows = len(live)
+    body = 2 * 4 * (rows + 1) + live.itemsize * rows
+    if len(data) < body:
+        raise where.bad("summaries", f"{len(data)} bytes are no summary of {rows} rows of bytes")
+    lows, highs = np.frombuffer(data, dtype="<u4", count=2 * (rows + 1)).astype(np.int64).reshape(2, -1)
+    nulls = np.frombuffer(data, dtype=live.dtype, count=rows, offset=8 * (rows + 1) if rows else 0)
+    cut = body + int(lows[-1])
+    for ends in (lows, highs):
+        if ends[0] != 0 or (ends[1:] < ends[:-1]).any() or int(ends[-1]) > np.iinfo(np.int32).max:
+            raise where.bad("summaries", "the ends of the bounds of a summary are out of order")
+    if cut + int(highs[-1]) != len(data):
+        raise where.bad("summaries", "the bounds of a summary do not fill it")
+    return _binary(lows, data[body:cut]), _binary(highs, data[cut:]), nulls
+
+
+def joined_summaries(parts: Sequence[Summary]) -> Summary:
+    """The summaries of rows that follow one another, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    bounds = []
+    for side in ([part.lower for part in parts], [part.upper for part in parts]):
+        bounds.append(pa.concat_arrays(side) if isinstance(side[0], pa.Array) else np.concatenate(side))
+    counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("null_count", "live"))
+    return Summary(*bounds, *counts)
+
+
+def _binary(ends: np.ndarray, data: memoryview) -> pa.BinaryArray:
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers, 0)
+
+
+def has_bounds(kind: pa.DataType) -> bool:
+    """Whether columns of a type may have a summary."""
+    return is_bytes(kind) or _is_number(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return encoding_of(kind) == ENCODING_BITS or (integer_dtype(kind) is not None and kind != pa.uint64())
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return encoding_of(kind) not in (None, ENCODING_BITS, ENCODING_FIXED)

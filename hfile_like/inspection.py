@@ -18,11 +18,10 @@ from .block import HEAD, SECTION
 from .byte_io import Source, name_of, read_exact
 from .codec import Where
 from .entries import check_ascending
-from .file import HEADER, TRAILER, Footer, check_header, open_footer
+from .file import HEADER, TRAILER, Footer, StridedSection, check_header, open_footer
 from .index import BlockIndex
-from .open_file import OpenFile
-from .strided import StridedSection, read_strided_rows
-from .summaries import summarise
+from .index_building import summarise
+from .open_file import OpenFile, read_strided_rows
 
 T = TypeVar("T")
 
@@ -104,8 +103,8 @@ def _check_block(file: OpenFile, i: int) -> None:
 
 
 def _check_nodes(index: BlockIndex, column: str) -> None:
-    for named, held in index.summarised_nodes(column):
-        if named != held:
+    for named, actual in index.summarised_nodes(column):
+        if named != actual:
             raise index.where.bad("summaries", f"a node of the index does not have the bounds and nulls of {column!r}")
 
 
@@ -152,7 +151,7 @@ _CODECS = {
 
 @dataclass(frozen=True)
 class SectionCount:
-    """The sections of one kind that were encoded and compressed alike.
+    """The sections of one kind of one encoding and compression.
 
     section       "tombstones", "keys", or the name of a value column
     position      0 for tombstones, 1 for keys, from 2 on value columns in the order of the schema
@@ -201,7 +200,7 @@ def _count_sections(source: Source, index: BlockIndex, schema: pa.Schema) -> lis
     for low in range(0, index.block_count, _HEADS_AT_ONCE):
         offsets = index.spans(range(low, min(low + _HEADS_AT_ONCE, index.block_count))).offsets.tolist()
         for offset, head in zip(
-            offsets, read_exact(source, [(at, length) for at in offsets], gap_bytes=0), strict=True
+            offsets, read_exact(source, [(place, length) for place in offsets], gap_bytes=0), strict=True
         ):
             if codec.checksum_at(offset, head[4:]) != int.from_bytes(head[:4], "little"):
                 raise Where(name_of(source), offset).bad("block checksum", "the checksum of a block does not match")

@@ -28,6 +28,14 @@ WIDTHS = frozenset(_PARTS)
 _LINE_SPAN_MAX = 1 << 61
 
 
+Rows = slice | np.ndarray  # a slice with both ends, or int64 positions
+
+
+def row_count(rows: Rows) -> int:
+    """How many rows they are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
 class Line(NamedTuple):
     """Integer i is `base + step * i + items[i] + (high[i] << bits of items)`, modulo 2^64. items, high: unsigned [n],
     or None where all are 0."""
@@ -183,31 +191,33 @@ def planes(line: Line, count: int) -> bytes:
 
 
 def read_planes(
-    base: int, step: int, raw: memoryview | bytes, at: int, count: int, width_max: int, where: Where
+    base: int, step: int, raw: memoryview | bytes, offset: int, count: int, width_max: int, where: Where
 ) -> Line:
-    """The line whose items are the bytes of `raw` from `at`, to its end, in planes. Raises as `read_line`."""
-    size = len(raw) - at
+    """The line whose items are the bytes of `raw` from `offset`, to its end, in planes. Raises as `read_line`."""
+    size = len(raw) - offset
     width = size // count
     if width not in _PARTS or not 0 < width <= width_max or width * count != size:
         raise where.bad("integers", f"{size} bytes do not hold {count} integers of at most {width_max} bytes")
-    by_plane = np.frombuffer(raw, dtype=np.uint8, count=size, offset=at).reshape(width, count)
-    whole = 1 << (width - 1).bit_length()
-    items = np.zeros((count, whole), dtype=np.uint8)
+    by_plane = np.frombuffer(raw, dtype=np.uint8, count=size, offset=offset).reshape(width, count)
+    padded_width = 1 << (width - 1).bit_length()
+    items = np.zeros((count, padded_width), dtype=np.uint8)
     items[:, width - 1 :: -1] = by_plane.T
-    return Line(base, step, items.reshape(-1).view(f"<u{whole}"))
+    return Line(base, step, items.reshape(-1).view(f"<u{padded_width}"))
 
 
-def read_line(base: int, step: int, raw: memoryview | bytes, at: int, count: int, width_max: int, where: Where) -> Line:
-    """The line whose items are the bytes of `raw` from `at`, to its end. Raises CorruptionError where they are not
+def read_line(
+    base: int, step: int, raw: memoryview | bytes, offset: int, count: int, width_max: int, where: Where
+) -> Line:
+    """The line whose items are the bytes of `raw` from `offset`, to its end. Raises CorruptionError where they are not
     `count` items of at most `width_max` bytes."""
-    size = len(raw) - at
+    size = len(raw) - offset
     width = size // count
     if size < 0 or width not in _PARTS or width > width_max or width * count != size:
         raise where.bad("integers", f"{size} bytes do not hold {count} integers of at most {width_max} bytes")
     low_bytes, high_bytes = _PARTS[width]
     if not low_bytes:
         return Line(base, step, None)
-    items = np.frombuffer(raw, dtype=f"<u{low_bytes}", count=count, offset=at)
+    items = np.frombuffer(raw, dtype=f"<u{low_bytes}", count=count, offset=offset)
     if not high_bytes:
         return Line(base, step, items)
-    return Line(base, step, items, np.frombuffer(raw, f"<u{high_bytes}", count=count, offset=at + items.nbytes))
+    return Line(base, step, items, np.frombuffer(raw, f"<u{high_bytes}", count=count, offset=offset + items.nbytes))

@@ -28,34 +28,34 @@ _SIGN = np.uint64(1 << 63)
 
 
 @_inlined
-def _ones(out, at, count):
-    """Sets bits, least significant first, from bit `at` on."""
-    while count and at & 7:
-        out[at >> 3] |= np.uint8(1 << (at & 7))
-        at, count = at + 1, count - 1
+def _ones(out, offset, count):
+    """Sets bits, least significant first, from bit `offset` on."""
+    while count and offset & 7:
+        out[offset >> 3] |= np.uint8(1 << (offset & 7))
+        offset, count = offset + 1, count - 1
     for k in range(count >> 3):
-        out[(at >> 3) + k] = np.uint8(255)
-    at += count - (count & 7)
+        out[(offset >> 3) + k] = np.uint8(255)
+    offset += count - (count & 7)
     for k in range(count & 7):
-        out[(at + k) >> 3] |= np.uint8(1 << ((at + k) & 7))
+        out[(offset + k) >> 3] |= np.uint8(1 << ((offset + k) & 7))
 
 
 @_inlined
-def _copy_bits(out, at, raw, begin, count):
-    """Copies bits from byte `begin` of `raw` to bit `at` of `out`, which is 0 from there on. Returns how many are
+def _copy_bits(out, offset, raw, begin, count):
+    """Copies bits from byte `begin` of `raw` to bit `offset` of `out`, which is 0 from there on. Returns how many are
     set."""
-    found, shift = np.int64(0), at & 7
+    set_bits, shift = np.int64(0), offset & 7
     for k in range((count + 7) >> 3):
         byte = np.int64(raw[begin + k])
-        left = count - 8 * k
-        if left < 8:
-            byte &= (1 << left) - 1
-        place = (at >> 3) + k
+        bits_left = count - 8 * k
+        if bits_left < 8:
+            byte &= (1 << bits_left) - 1
+        place = (offset >> 3) + k
         out[place] |= np.uint8(byte << shift & 255)
         if byte << shift > 255:
             out[place + 1] |= np.uint8(byte << shift >> 8)
-        found += _POPULATION[byte]
-    return found
+        set_bits += _POPULATION[byte]
+    return set_bits
 
 
 _POPULATION = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
@@ -65,19 +65,19 @@ _POPULATION = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
 
 
 @_inlined
-def _number(raw, at, width, is_signed):
+def _number(raw, offset, width, is_signed):
     """An integer of `width` bytes, widened to 8."""
     if width == 8:
-        return _load64(raw, at)
+        return _load64(raw, offset)
     if width == 4:
-        found = np.uint64(_load32(raw, at))
+        number = np.uint64(_load32(raw, offset))
     elif width == 2:
-        found = np.uint64(_load16(raw, at))
+        number = np.uint64(_load16(raw, offset))
     else:
-        found = np.uint64(raw[at])
-    if is_signed and found >> np.uint64(8 * width - 1):
-        found |= ~np.uint64(0) << np.uint64(8 * width)
-    return found
+        number = np.uint64(raw[offset])
+    if is_signed and number >> np.uint64(8 * width - 1):
+        number |= ~np.uint64(0) << np.uint64(8 * width)
+    return number
 
 
 @_inlined
@@ -93,7 +93,7 @@ def _item_width(span):
 def _slope(numbers, base, width):
     """A step, and where the line begins, along which items are narrower than `width`, as `integers.sloped`; the same
     base, and 0, where there is none."""
-    count, best, first, found = len(numbers), width, base, np.int64(0)
+    count, best, first, slope = len(numbers), width, base, np.int64(0)
     for turn in range(2):
         far = 1 if turn == 0 else count - 1
         step = np.int64(numbers[far] - numbers[0]) // far
@@ -105,24 +105,24 @@ def _slope(numbers, base, width):
             least, most = min(least, off), max(most, off)
         narrow = _item_width(np.uint64(most - least))
         if narrow < best:
-            best, first, found = narrow, np.uint64(numbers[0] + np.uint64(least)), step
-    return first, found, best
+            best, first, slope = narrow, np.uint64(numbers[0] + np.uint64(least)), step
+    return first, slope, best
 
 
 @_called
-def _put_items(out, at, numbers, base, step, width):
+def _put_items(out, offset, numbers, base, step, width):
     low_bytes, count = _LOW_BYTES[width], len(numbers)
-    high, shift = at + low_bytes * count, np.uint64(8 * low_bytes)
+    high, shift = offset + low_bytes * count, np.uint64(8 * low_bytes)
     for i in range(count):
         item = np.uint64(np.uint64(numbers[i] - base) - np.uint64(step * np.uint64(i)))
         if low_bytes == 1:
-            out[at + i] = np.uint8(item)
+            out[offset + i] = np.uint8(item)
         elif low_bytes == 2:
-            _store16(out, at + 2 * i, np.uint16(item))
+            _store16(out, offset + 2 * i, np.uint16(item))
         elif low_bytes == 4:
-            _store32(out, at + 4 * i, np.uint32(item))
+            _store32(out, offset + 4 * i, np.uint32(item))
         elif low_bytes == 8:
-            _store64(out, at + 8 * i, item)
+            _store64(out, offset + 8 * i, item)
         if width - low_bytes == 1:
             out[high + i] = np.uint8(item >> shift)
         elif width - low_bytes == 2:
@@ -130,19 +130,19 @@ def _put_items(out, at, numbers, base, step, width):
 
 
 @_inlined
-def _bit(bits, at):
-    return bits[at >> 3] >> np.uint8(at & 7) & np.uint8(1)
+def _bit(bits, offset):
+    return bits[offset >> 3] >> np.uint8(offset & 7) & np.uint8(1)
 
 
 @_called
-def _put_frame(raw, at, width, is_signed, valid, numbers, out, to):
+def _put_frame(raw, offset, width, is_signed, valid, numbers, out, to):
     """Writes the frame of reference of integers of `width` bytes at raw[at:]; `valid`: uint8 [n], or empty where none
     is null; `numbers`: room for them. Returns its bytes."""
     count = len(numbers)
     bias = _SIGN if is_signed else np.uint64(0)
     low, high = ~np.uint64(0), np.uint64(0)
     for i in range(count):
-        number = _number(raw, at + i * width, width, is_signed)
+        number = _number(raw, offset + i * width, width, is_signed)
         numbers[i] = number
         if len(valid) == 0 or valid[i]:
             low, high = min(low, number ^ bias), max(high, number ^ bias)
@@ -182,17 +182,17 @@ def _put_validity(bits, first, valid, out):
 
 
 @compiled
-def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out):
+def encode_fixed(raw, offset, count, width, is_integer, is_signed, bits, first, out):
     """Fills uint8 `out` [40 + n / 8 + n * (width + 8)] with the section of a column of values of `width` bytes at
     raw[at:]. `bits`: its validity, from bit `first` on, or empty where nothing is null. Returns its bytes, and whether
     it is a frame of reference."""
     valid = np.empty(count if len(bits) else 0, np.uint8)
     to = _put_validity(bits, first, valid, out) if len(bits) else 0
     if is_integer:
-        size = _put_frame(raw, at, width, is_signed, valid, np.empty(count, np.uint64), out, to)
+        size = _put_frame(raw, offset, width, is_signed, valid, np.empty(count, np.uint64), out, to)
         if size < count * width:
             return to + size, True
-    out[to : to + count * width] = raw[at : at + count * width]
+    out[to : to + count * width] = raw[offset : offset + count * width]
     for i in range(len(valid)):
         if not valid[i]:
             out[to + i * width : to + (i + 1) * width] = np.uint8(0)
@@ -203,21 +203,21 @@ def encode_fixed(raw, at, count, width, is_integer, is_signed, bits, first, out)
 
 
 @_called
-def _fill_frame(raw, at, end, count, width, out, to):
+def _fill_frame(raw, offset, end, count, width, out, to):
     """A frame of reference as integers of `width` bytes; whether it fits."""
-    if end - at < 16:
+    if end - offset < 16:
         return False
-    base, step, at = _load64(raw, at), _load64(raw, at + 8), at + 16
-    items = (end - at) // count
-    if items * count != end - at or items > width or items == 7:
+    base, step, offset = _load64(raw, offset), _load64(raw, offset + 8), offset + 16
+    items = (end - offset) // count
+    if items * count != end - offset or items > width or items == 7:
         return False
     if width == 8:
         for i in range(count):
-            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, offset, count, items, i))
             _store64(out, to + 8 * i, number)
     else:
         for i in range(count):
-            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+            number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, offset, count, items, i))
             if width == 4:
                 _store32(out, to + 4 * i, np.uint32(number))
             elif width == 2:
@@ -237,10 +237,10 @@ def _take_validity(raw, begin, end, count, encoding, has_validity, bits, first):
         _ones(bits, first, count)
         return begin, count
     size = (count + 7) // 8
-    at = begin + size + -size % 8
-    if at > end:
+    offset = begin + size + -size % 8
+    if offset > end:
         return -1, 0
-    return at, _copy_bits(bits, first, raw, begin, count)
+    return offset, _copy_bits(bits, first, raw, begin, count)
 
 
 @compiled
@@ -251,17 +251,17 @@ def fill_fixed(raw, begins, ends, counts, encodings, validity, width, is_integer
     first, nulls = np.int64(0), np.int64(0)
     for b in range(len(counts)):
         count, encoding, end = counts[b], encodings[b], ends[b]
-        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        offset, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
         to = first * width
-        if at < 0:
+        if offset < 0:
             return -1
         if encoding == _ALL_NULL:
             out[to : to + count * width] = np.uint8(0)
         elif encoding == _FIXED:
-            if end - at != count * width:
+            if end - offset != count * width:
                 return -1
-            out[to : to + count * width] = raw[at:end]
-        elif encoding != _FRAME or not is_integer or not _fill_frame(raw, at, end, count, width, out, to):
+            out[to : to + count * width] = raw[offset:end]
+        elif encoding != _FRAME or not is_integer or not _fill_frame(raw, offset, end, count, width, out, to):
             return -1
         nulls += count - live
         first += count
@@ -274,17 +274,17 @@ def fill_bits(raw, begins, ends, counts, encodings, validity, out, bits):
     first, nulls = np.int64(0), np.int64(0)
     for b in range(len(counts)):
         count, encoding, end = counts[b], encodings[b], ends[b]
-        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
-        if at < 0:
+        offset, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        if offset < 0:
             return -1
         if encoding == _BITS:
-            if end - at != (count + 7) // 8:
+            if end - offset != (count + 7) // 8:
                 return -1
-            _copy_bits(out, first, raw, at, count)
+            _copy_bits(out, first, raw, offset, count)
         elif encoding == _CONSTANT_BOOL:
-            if end - at != 1:
+            if end - offset != 1:
                 return -1
-            if raw[at]:
+            if raw[offset]:
                 _ones(out, first, count)
         elif encoding != _ALL_NULL:
             return -1
@@ -302,28 +302,28 @@ def measure_strings(raw, begins, ends, counts, encodings, validity, cap, offsets
     offsets[0] = 0
     for b in range(len(counts)):
         count, encoding, end = counts[b], encodings[b], ends[b]
-        at, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
-        if at < 0:
+        offset, live = _take_validity(raw, begins[b], end, count, encoding, validity[b], bits, first)
+        if offset < 0:
             return -1
         if encoding == _ALL_NULL:
             for i in range(count):
                 offsets[first + i + 1] = total
         elif encoding == _OFFSETS_32:
-            data = at + 4 * (count + 1) + 4 * ((count + 1) & 1)
-            if data > end or _load32(raw, at) != 0 or np.int64(_load32(raw, at + 4 * count)) != end - data:
+            data = offset + 4 * (count + 1) + 4 * ((count + 1) & 1)
+            if data > end or _load32(raw, offset) != 0 or np.int64(_load32(raw, offset + 4 * count)) != end - data:
                 return -1
             before = np.int64(0)
             if total + end - data > cap:
                 return -1
             for i in range(count):
-                stop = np.int64(_load32(raw, at + 4 * i + 4))
+                stop = np.int64(_load32(raw, offset + 4 * i + 4))
                 if stop < before or stop > end - data:
                     return -1
                 before = stop
                 offsets[first + i + 1] = total + stop
             total += end - data
         elif encoding == _DICTIONARY:
-            total = _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits)
+            total = _measure_dictionary(raw, offset, end, count, cap, total, offsets, first, bits)
             if total < 0:
                 return -1
         else:
@@ -334,16 +334,16 @@ def measure_strings(raw, begins, ends, counts, encodings, validity, cap, offsets
 
 
 @_called
-def _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits):
-    if end - at < 4:
+def _measure_dictionary(raw, offset, end, count, cap, total, offsets, first, bits):
+    if end - offset < 4:
         return np.int64(-1)
-    values = np.int64(_load32(raw, at))
-    if values < 1 or values > 256 or at + 4 + 4 * values > end:
+    values = np.int64(_load32(raw, offset))
+    if values < 1 or values > 256 or offset + 4 + 4 * values > end:
         return np.int64(-1)
-    data = at + 4 + 4 * values
+    data = offset + 4 + 4 * values
     codes = data
     for k in range(values):
-        codes += np.int64(_load32(raw, at + 4 + 4 * k))
+        codes += np.int64(_load32(raw, offset + 4 + 4 * k))
         if codes > end:
             return np.int64(-1)
     if end - codes != (count if values > 1 else 0):
@@ -353,7 +353,7 @@ def _measure_dictionary(raw, at, end, count, cap, total, offsets, first, bits):
         if code >= values:
             return np.int64(-1)
         if bits[(first + i) >> 3] >> np.uint8((first + i) & 7) & np.uint8(1):
-            total += np.int64(_load32(raw, at + 4 + 4 * code))
+            total += np.int64(_load32(raw, offset + 4 + 4 * code))
         if total > cap:
             return np.int64(-1)
         offsets[first + i + 1] = total
@@ -365,20 +365,20 @@ def fill_strings(raw, begins, ends, counts, encodings, validity, offsets, bits, 
     """Fills uint8 `out` with the strings of blocks that `measure_strings` found to fit, at its `offsets`."""
     first, starts = np.int64(0), np.empty(256, np.int64)
     for b in range(len(counts)):
-        count, encoding, at, end = counts[b], encodings[b], begins[b], ends[b]
+        count, encoding, offset, end = counts[b], encodings[b], begins[b], ends[b]
         if validity[b]:
             size = (count + 7) // 8
-            at += size + -size % 8
+            offset += size + -size % 8
         if encoding == _OFFSETS_32:
-            data = at + 4 * (count + 1) + 4 * ((count + 1) & 1)
+            data = offset + 4 * (count + 1) + 4 * ((count + 1) & 1)
             to = np.int64(offsets[first])
             out[to : to + end - data] = raw[data:end]
         elif encoding == _DICTIONARY:
-            values = np.int64(_load32(raw, at))
-            place = at + 4 + 4 * values
+            values = np.int64(_load32(raw, offset))
+            place = offset + 4 + 4 * values
             for k in range(values):
                 starts[k] = place
-                place += np.int64(_load32(raw, at + 4 + 4 * k))
+                place += np.int64(_load32(raw, offset + 4 + 4 * k))
             _fill_dictionary(raw, place, count, values, starts, offsets, first, out)
         first += count
 

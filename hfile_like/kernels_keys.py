@@ -31,23 +31,23 @@ _FIXED, _NUMBERS = 1, 3
 
 
 @_inlined
-def _length(raw, at, width, i):
-    """Length i of lengths of `width` bytes from `at` on."""
+def _length(raw, offset, width, i):
+    """Length i of lengths of `width` bytes from `offset` on."""
     if width == 1:
-        return np.int64(raw[at + i])
+        return np.int64(raw[offset + i])
     if width == 2:
-        return np.int64(_load16(raw, at + 2 * i))
-    return np.int64(_load32(raw, at + 4 * i))
+        return np.int64(_load16(raw, offset + 2 * i))
+    return np.int64(_load32(raw, offset + 4 * i))
 
 
 @_inlined
-def _put_length(out, at, width, i, length):
+def _put_length(out, offset, width, i, length):
     if width == 1:
-        out[at + i] = np.uint8(length)
+        out[offset + i] = np.uint8(length)
     elif width == 2:
-        _store16(out, at + 2 * i, np.uint16(length))
+        _store16(out, offset + 2 * i, np.uint16(length))
     else:
-        _store32(out, at + 4 * i, np.uint32(length))
+        _store32(out, offset + 4 * i, np.uint32(length))
 
 
 # -- bundles ----------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def _put_length(out, at, width, i, length):
 def measure_bundles(raw, begins, ends, counts, cap, offsets):
     """Fills int32 `offsets` [entries + 1] with where the keys of some blocks begin, one after the other. The section of
     block b is raw[begins[b]:ends[b]], of counts[b] keys. Returns whether all fit, and take at most `cap` bytes."""
-    first, at = 0, np.int64(0)
+    first, offset = 0, np.int64(0)
     offsets[0] = 0
     for b in range(len(counts)):
         count, begin, size = counts[b], begins[b], ends[b] - begins[b]
@@ -81,10 +81,10 @@ def measure_bundles(raw, begins, ends, counts, cap, offsets):
             for i in range(bundle * _BUNDLE_KEYS, min(count, (bundle + 1) * _BUNDLE_KEYS)):
                 suffix = _length(raw, suffixes, suffix_width, i)
                 stored += suffix
-                at += shared + head + suffix
-                if at > cap:
+                offset += shared + head + suffix
+                if offset > cap:
                     return False
-                offsets[first + i + 1] = at
+                offsets[first + i + 1] = offset
         if data + stored != ends[b]:
             return False
         first += count
@@ -162,19 +162,19 @@ def encode_bundles(data, offsets, cuts, out):
     _copy(out, _BUNDLE_HEAD_BYTES, data, start, shared)
     heads = _BUNDLE_HEAD_BYTES + shared
     suffixes = heads + head_width * bundles
-    at = suffixes + suffix_width * count
+    offset = suffixes + suffix_width * count
     for bundle in range(bundles):
         head = cuts[bundle] - shared
         _put_length(out, heads, head_width, bundle, head)
-        _copy(out, at, data, np.int64(offsets[bundle * _BUNDLE_KEYS]) + shared, head)
-        at += head
+        _copy(out, offset, data, np.int64(offsets[bundle * _BUNDLE_KEYS]) + shared, head)
+        offset += head
     for i in range(count):
         begin = np.int64(offsets[i]) + cuts[i // _BUNDLE_KEYS]
         suffix = np.int64(offsets[i + 1]) - begin
         _put_length(out, suffixes, suffix_width, i, suffix)
-        _copy(out, at, data, begin, suffix)
-        at += suffix
-    return at
+        _copy(out, offset, data, begin, suffix)
+        offset += suffix
+    return offset
 
 
 # -- fixed width ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def _swap(low, high, shift, mask):
 
 
 @_inlined
-def _transpose(raw, at, rows, columns, out, to, stride):
+def _transpose(raw, offset, rows, columns, out, to, stride):
     """Writes uint8 [columns, rows] at raw[at:] as rows, `stride` bytes apart. Eight by eight, the bytes of eight words
     change places in three steps (H. S. Warren, "Hacker's Delight", 7-3)."""
     row_blocks, column_blocks = rows // 8, columns // 8
@@ -199,7 +199,7 @@ def _transpose(raw, at, rows, columns, out, to, stride):
         k = 8 * kb
         for ib in range(row_blocks):
             i = 8 * ib
-            here = at + k * rows + i
+            here = offset + k * rows + i
             a, b = _load64(raw, here), _load64(raw, here + rows)
             c, d = _load64(raw, here + 2 * rows), _load64(raw, here + 3 * rows)
             e, f = _load64(raw, here + 4 * rows), _load64(raw, here + 5 * rows)
@@ -227,7 +227,7 @@ def _transpose(raw, at, rows, columns, out, to, stride):
             _store64(out, place + 7 * stride, h)
     for k in range(columns):
         for i in range(8 * row_blocks if k < 8 * column_blocks else 0, rows):
-            out[to + i * stride + k] = raw[at + k * rows + i]
+            out[to + i * stride + k] = raw[offset + k * rows + i]
 
 
 @_inlined
@@ -260,16 +260,16 @@ def _fill_numbers(raw, begin, end, count, width, out, to):
     """Keys as numbers; whether they fit."""
     last = min(width, 8)
     prefix = begin + _NUMBERS_HEAD_BYTES
-    at = prefix + width - last
-    at += (begin - at) % 8
-    if at > end or np.int64(_load32(raw, begin)) != width:
+    offset = prefix + width - last
+    offset += (begin - offset) % 8
+    if offset > end or np.int64(_load32(raw, begin)) != width:
         return False
-    items = (end - at) // count
-    if items * count != end - at or items > 8 or items == 7:
+    items = (end - offset) // count
+    if items * count != end - offset or items > 8 or items == 7:
         return False
     base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * last)
     for i in range(count):
-        number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, at, count, items, i))
+        number = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, offset, count, items, i))
         place = to + i * width
         _copy(out, place, raw, prefix, width - last)
         if last == 8:
@@ -317,7 +317,7 @@ def _order(data, ends, a, b):
 
 
 @compiled
-def _sift_down(heap, size, at, data, ends):
+def _sift_down(heap, size, offset, data, ends):
     """Puts the run at the top of the heap where it belongs: by key, of equal keys the newer run first."""
     place = 0
     run = heap[0]
@@ -325,9 +325,9 @@ def _sift_down(heap, size, at, data, ends):
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _precedes(heap[child + 1], heap[child], at, data, ends):
+        if child + 1 < size and _precedes(heap[child + 1], heap[child], offset, data, ends):
             child += 1
-        if not _precedes(heap[child], run, at, data, ends):
+        if not _precedes(heap[child], run, offset, data, ends):
             break
         heap[place] = heap[child]
         place = child
@@ -335,8 +335,8 @@ def _sift_down(heap, size, at, data, ends):
 
 
 @compiled
-def _precedes(run, other, at, data, ends):
-    order = _order(data, ends, at[run], at[other])
+def _precedes(run, other, offset, data, ends):
+    order = _order(data, ends, offset[run], offset[other])
     return order < 0 or (order == 0 and run > other)
 
 
@@ -366,7 +366,7 @@ def merge_order(data, ends, bounds, out):
     out          int64, of as many as there are keys
     """
     runs = len(bounds) - 1
-    at = bounds[:-1].copy()
+    offset = bounds[:-1].copy()
     heap = np.empty(runs, dtype=np.int64)
     size = 0
     for run in range(runs):
@@ -374,7 +374,7 @@ def merge_order(data, ends, bounds, out):
             # Sifted up by hand: a new run rises while it precedes what is above it.
             place = size
             size += 1
-            while place > 0 and _precedes(run, heap[(place - 1) // 2], at, data, ends):
+            while place > 0 and _precedes(run, heap[(place - 1) // 2], offset, data, ends):
                 heap[place] = heap[(place - 1) // 2]
                 place = (place - 1) // 2
             heap[place] = run
@@ -382,14 +382,14 @@ def merge_order(data, ends, bounds, out):
     last = np.int64(-1)
     while size > 0:
         run = heap[0]
-        first = at[run]
+        first = offset[run]
         stop = bounds[run + 1]
         if size > 1:
             second = heap[1]
-            if size > 2 and _precedes(heap[2], second, at, data, ends):
+            if size > 2 and _precedes(heap[2], second, offset, data, ends):
                 second = heap[2]
-            stop = max(first + 1, _gallop(data, ends, first, stop, at[second]))
-        at[run] = stop
+            stop = max(first + 1, _gallop(data, ends, first, stop, offset[second]))
+        offset[run] = stop
         if last >= 0 and _order(data, ends, first, last) == 0:
             first += 1
         for position in range(first, stop):
@@ -400,5 +400,5 @@ def merge_order(data, ends, bounds, out):
             size -= 1
             heap[0] = heap[size]
         if size > 0:
-            _sift_down(heap, size, at, data, ends)
+            _sift_down(heap, size, offset, data, ends)
     return count

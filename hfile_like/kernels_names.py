@@ -29,7 +29,7 @@ _NO = np.uint8(255)
 _NIBBLES = np.full(256, 255, np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DASHES = np.array([8, 13, 18, 23], np.int64)
-# Where the digits of each byte of a uuid stand among its characters.
+# Where the digits of each byte of a uuid are among its characters.
 _UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34], np.int64)
 
 
@@ -37,9 +37,9 @@ _UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34],
 
 
 @_called
-def _read_literal(data, at, ends, literals, start, size):
-    for i in range(len(at)):
-        here = at[i]
+def _read_literal(data, offset, ends, literals, start, size):
+    for i in range(len(offset)):
+        here = offset[i]
         if ends[i] - here < size:
             return False
         k = np.int64(0)
@@ -51,16 +51,16 @@ def _read_literal(data, at, ends, literals, start, size):
             if data[here + k] != literals[start + k]:
                 return False
             k += 1
-        at[i] = here + size
+        offset[i] = here + size
     return True
 
 
 @_called
-def _read_numbers(data, at, ends, numbers, lengths):
+def _read_numbers(data, offset, ends, numbers, lengths):
     """Decimal digits of every value: their number; and how many the shortest and the longest has."""
     least, most, has_leading = np.int64(_DIGITS_MAX + 1), np.int64(0), False
-    for i in range(len(at)):
-        here, end = at[i], min(ends[i], at[i] + _DIGITS_MAX + 1)
+    for i in range(len(offset)):
+        here, end = offset[i], min(ends[i], offset[i] + _DIGITS_MAX + 1)
         k, number = here, np.uint64(0)
         while k < end and data[k] >= 48 and data[k] < 58:
             number = np.uint64(np.uint64(number * np.uint64(10)) + np.uint64(data[k] - 48))
@@ -71,15 +71,15 @@ def _read_numbers(data, at, ends, numbers, lengths):
         has_leading |= size > 1 and data[here] == 48
         least, most = min(least, size), max(most, size)
         numbers[i] = number
-        at[i] = k
+        offset[i] = k
     lengths[0], lengths[1] = least, most
     return least == most or not has_leading
 
 
 @_called
-def _read_hex(data, at, ends, size, out, to):
-    for i in range(len(at)):
-        here = at[i]
+def _read_hex(data, offset, ends, size, out, to):
+    for i in range(len(offset)):
+        here = offset[i]
         if ends[i] - here < 2 * size:
             return False
         bad = np.uint8(0)
@@ -89,14 +89,14 @@ def _read_hex(data, at, ends, size, out, to):
             out[to + i * size + k] = np.uint8(high << 4 | (low & 15))
         if bad > 15:
             return False
-        at[i] = here + 2 * size
+        offset[i] = here + 2 * size
     return True
 
 
 @_called
-def _read_uuids(data, at, ends, out, to):
-    for i in range(len(at)):
-        here = at[i]
+def _read_uuids(data, offset, ends, out, to):
+    for i in range(len(offset)):
+        here = offset[i]
         if ends[i] - here < 36:
             return False
         bad = np.uint8(0)
@@ -109,7 +109,7 @@ def _read_uuids(data, at, ends, out, to):
             bad |= np.uint8(0) if data[here + _DASHES[k]] == 45 else _NO
         if bad > 15:
             return False
-        at[i] = here + 36
+        offset[i] = here + 36
     return True
 
 
@@ -134,10 +134,10 @@ def read(data, starts, ends, parts, literals, numbers, lengths, digits):
             to += size * len(starts)
         if not fits:
             return False
-    left = np.int64(0)
+    bytes_left = np.int64(0)
     for i in range(len(starts)):
-        left |= ends[i] - starts[i]
-    return left == 0
+        bytes_left |= ends[i] - starts[i]
+    return bytes_left == 0
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -166,50 +166,50 @@ def _digits_of(number):
 @_inlined
 def _write_number(out, to, number, digits):
     """Decimal digits, zeros in front."""
-    at = to + digits
+    offset = to + digits
     hundred = np.uint64(100)
-    while at - to >= 2:
+    while offset - to >= 2:
         rest = number // hundred
-        at -= 2
-        _store16(out, at, _PAIRS[np.int64(number - np.uint64(rest * hundred))])
+        offset -= 2
+        _store16(out, offset, _PAIRS[np.int64(number - np.uint64(rest * hundred))])
         number = rest
-    if at > to:
+    if offset > to:
         out[to] = np.uint8(np.uint64(48) + number % np.uint64(10))
 
 
 @_called
-def _write_numbers(size, numbers, out, at):
+def _write_numbers(size, numbers, out, offset):
     """`size`: digits, or 0 where there are no zeros in front."""
     before = np.int64(0)
     for i in range(len(numbers)):
         if i and numbers[i] == numbers[i - 1]:
-            digits = at[i - 1] - before
-            _copy(out, at[i], out, before, digits)
+            digits = offset[i - 1] - before
+            _copy(out, offset[i], out, before, digits)
         else:
             digits = size if size else _digits_of(numbers[i])
-            _write_number(out, at[i], numbers[i], digits)
-        before = at[i]
-        at[i] += digits
+            _write_number(out, offset[i], numbers[i], digits)
+        before = offset[i]
+        offset[i] += digits
 
 
 @_called
-def _write_hex(digits, place, size, out, at):
-    whole = size - size % 4
-    for i in range(len(at)):
-        to = at[i]
-        for k in range(0, whole, 4):
+def _write_hex(digits, place, size, out, offset):
+    quads_end = size - size % 4
+    for i in range(len(offset)):
+        to = offset[i]
+        for k in range(0, quads_end, 4):
             _store64(out, to + 2 * k, _hex8(_load32(digits, place + k)))
-        for k in range(whole, size):
+        for k in range(quads_end, size):
             _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(digits[place + k]))))
         place += size
-        at[i] = to + 2 * size
+        offset[i] = to + 2 * size
 
 
 @_called
-def _write_uuids(digits, place, out, at):
+def _write_uuids(digits, place, out, offset):
     half, low32 = np.uint64(32), np.uint64(0xFFFFFFFF)
-    for i in range(len(at)):
-        to = at[i]
+    for i in range(len(offset)):
+        to = offset[i]
         second, third = _hex8(_load32(digits, place + 4)), _hex8(_load32(digits, place + 8))
         _store64(out, to, _hex8(_load32(digits, place)))
         out[to + 8] = _DASH
@@ -222,22 +222,22 @@ def _write_uuids(digits, place, out, at):
         _store32(out, to + 24, np.uint32(third >> half))
         _store64(out, to + 28, _hex8(_load32(digits, place + 12)))
         place += 16
-        at[i] = to + 36
+        offset[i] = to + 36
 
 
 @compiled
-def render(parts, literals, numbers, digits, at, out):
+def render(parts, literals, numbers, digits, offset, out):
     """Writes values by their parts, int64 [parts, 3]: kind, size, and where its bytes begin in `literals` or `digits`,
-    or which row of `numbers` it is. `at`: where each value begins in `out`; moved to where it ends."""
+    or which row of `numbers` it is. `offset`: where each value begins in `out`; moved to where it ends."""
     for p in range(len(parts)):
         kind, size, place = parts[p, 0], parts[p, 1], parts[p, 2]
         if kind == _LITERAL:
-            for i in range(len(at)):
-                _copy(out, at[i], literals, place, size)
-                at[i] += size
+            for i in range(len(offset)):
+                _copy(out, offset[i], literals, place, size)
+                offset[i] += size
         elif kind in (_PADDED, _PLAIN):
-            _write_numbers(size, numbers[place], out, at)
+            _write_numbers(size, numbers[place], out, offset)
         elif kind == _HEX:
-            _write_hex(digits, place, size, out, at)
+            _write_hex(digits, place, size, out, offset)
         else:
-            _write_uuids(digits, place, out, at)
+            _write_uuids(digits, place, out, offset)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_rows, from_numpy, offsets_and_data
+from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data
 from .lazy import kernels_for, read_only
 
 _WORD = 8
@@ -31,21 +31,21 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     ranked = first[order]
     tied = np.zeros(count, dtype=bool)
     tied[1:] = ranked[1:] == ranked[:-1]
-    at = _WORD
-    while at < length and tied.any():
+    offset = _WORD
+    while offset < length and tied.any():
         # Only those that are tied so far: each with its group, then by the next word.
         inside = tied.copy()
         inside[:-1] |= tied[1:]
         places = np.flatnonzero(inside)
         groups = np.cumsum(~tied)[places]
         rows = order[places]
-        following = words(at, rows)
+        following = words(offset, rows)
         again = np.lexsort((following, groups))
         order[places] = rows[again]
         following = following[again]
         tied = np.zeros(count, dtype=bool)
         tied[places[1:]] = (following[1:] == following[:-1]) & (groups[1:] == groups[:-1])
-        at += _WORD
+        offset += _WORD
     if tied.any():
         inside = tied.copy()
         inside[:-1] |= tied[1:]
@@ -57,33 +57,21 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 def taken_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
     """The keys at int64 places; where all are of one width, at the speed of memory."""
-    table = key_table(keys)
+    table = byte_table(keys)
     return keys.take(from_numpy(places)) if table is None else binary_rows(table.take(places, axis=0))
-
-
-def key_table(keys: pa.BinaryArray) -> np.ndarray | None:
-    """uint8 [n, width] over the memory of keys of one width; None where they are of several, or there are none."""
-    if not len(keys):
-        return None
-    offsets, buffer = offsets_and_data(keys)
-    width = int(offsets[1] - offsets[0])
-    if int(offsets[-1] - offsets[0]) != width * len(keys) or (np.diff(offsets) != width).any():
-        return None
-    table = np.frombuffer(buffer, dtype=np.uint8, count=width * len(keys), offset=int(offsets[0]))
-    return table.reshape(len(keys), width)
 
 
 def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
     """(what gives, for all keys or those at some rows, 8 bytes from a place as numbers that order as the bytes do,
     zeros where a key has ended; bytes of the longest key). Places count from where the keys begin to differ."""
-    table = key_table(keys)
+    table = byte_table(keys)
     if table is not None:
         width, shared = table.shape[1], 0
         while shared < width and (table[:, shared] == table[0, shared]).all():
             shared += 1
 
-        def of_table(at: int, rows: np.ndarray | None) -> np.ndarray:
-            part = table[:, shared + at : shared + at + _WORD]
+        def of_table(offset: int, rows: np.ndarray | None) -> np.ndarray:
+            part = table[:, shared + offset : shared + offset + _WORD]
             if rows is not None:
                 part = part[rows]
             if part.shape[1] < _WORD:
@@ -97,12 +85,12 @@ def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
     data = np.concatenate([np.frombuffer(buffer, dtype=np.uint8)[: int(offsets[-1])], np.zeros(_WORD, dtype=np.uint8)])
     starts = offsets[:-1].astype(np.int64)
 
-    def of_bytes(at: int, rows: np.ndarray | None) -> np.ndarray:
+    def of_bytes(offset: int, rows: np.ndarray | None) -> np.ndarray:
         from_there = starts if rows is None else starts[rows]
-        left = (lengths if rows is None else lengths[rows]).astype(np.int64) - at
-        places = np.minimum(from_there + at, len(data) - _WORD)
+        bytes_left = (lengths if rows is None else lengths[rows]).astype(np.int64) - offset
+        places = np.minimum(from_there + offset, len(data) - _WORD)
         part = data[places[:, None] + _INDICES]
-        part *= left[:, None] > _INDICES
+        part *= bytes_left[:, None] > _INDICES
         return part.view(">u8").reshape(-1).astype(np.uint64)
 
     return of_bytes, int(lengths.max())
@@ -128,7 +116,7 @@ def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
 
 
 def plain_order(keys: pa.BinaryArray) -> np.ndarray:
-    """Sorting finds the runs that there are, and keeps equal keys as they stand: oldest first."""
+    """Sorting finds the runs that there are, and keeps the order of equal keys: oldest first."""
     listed = keys.to_pylist()
     order = sorted(range(len(listed)), key=listed.__getitem__)
     last = [i for i, j in pairwise(order) if listed[i] != listed[j]]

@@ -10,7 +10,7 @@
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
-`key_encoding` writes them.
+`block_encoding` writes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of
+from ..arrays import binary_array, binary_rows, byte_table, empty_bytes, from_numpy, offsets_of
 from ..errors import InvalidArgumentError
 from . import integers
 from .codec import Where, padding
@@ -53,13 +53,6 @@ def common_prefix_length(a: bytes, b: bytes) -> int:
     shorter = min(len(a), len(b))
     differing = int.from_bytes(a[:shorter], "big") ^ int.from_bytes(b[:shorter], "big")
     return shorter - (differing.bit_length() + 7) // 8
-
-
-def key_table(keys: pa.BinaryArray, width: int) -> np.ndarray:
-    """uint8 [n, width]: keys of one length."""
-    offsets, data = offsets_and_data(keys)
-    start = int(offsets[0]) if width else 0
-    return np.frombuffer(data, dtype=np.uint8, count=width * len(keys), offset=start).reshape(len(keys), width)
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
@@ -99,11 +92,13 @@ class FixedKeys:
 
     def tails_at(self, places: np.ndarray, width: int) -> np.ndarray:
         """uint8 [k, width]: the last bytes of the keys at int64 `places`; `width` is not above the keys'."""
-        own = min(width, len(self._columns))
+        stored_width = min(width, len(self._columns))
         table = np.empty((len(places), width), dtype=np.uint8)
-        if own < width:
-            table[:, : width - own] = np.frombuffer(self._prefix, dtype=np.uint8)[len(self._prefix) - (width - own) :]
-        table[:, width - own :] = self._columns[len(self._columns) - own :, places].T
+        if stored_width < width:
+            table[:, : width - stored_width] = np.frombuffer(self._prefix, dtype=np.uint8)[
+                len(self._prefix) - (width - stored_width) :
+            ]
+        table[:, width - stored_width :] = self._columns[len(self._columns) - stored_width :, places].T
         return table
 
     def to_arrow(self) -> pa.BinaryArray:
@@ -218,12 +213,12 @@ class NumberKeys:
         return numbers
 
     def find(self, wanted: np.ndarray) -> np.ndarray | None:
-        """int64 [k]: where each of uint64 `wanted` would stand, if it is there at all; None where the numbers are on no
+        """int64 [k]: where each of uint64 `wanted` would be, if it is there at all; None where the numbers are on no
         line, and have to be searched."""
         base, step, items, _ = self._line
         if items is not None or not step or step >> 32 or base + step * self._count > integers.MASK:
             return None
-        # What is below the base wraps around, and stands past the end.
+        # What is below the base wraps around, and comes out past the end.
         off = wanted - np.uint64(base)
         return np.minimum(off if step == 1 else off // np.uint64(step), np.uint64(self._count)).astype(np.int64)
 
@@ -300,8 +295,8 @@ def lower_bound(keys: BlockKeys, key: bytes) -> int:
 
 def find_key(keys: BlockKeys, key: bytes) -> int:
     """Where a key is; -1 where it is not."""
-    at = lower_bound(keys, key)
-    return at if at < len(keys) and keys.key_at(at) == key else -1
+    row = lower_bound(keys, key)
+    return row if row < len(keys) and keys.key_at(row) == key else -1
 
 
 def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None) -> tuple[int, np.ndarray]:
@@ -314,10 +309,12 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     after = prefix_successor(prefix)
     high = len(keys) if after is None else max(low, lower_bound(keys, after))
     inside = keys.to_arrow().slice(low, high - low)
-    offsets, _ = offsets_and_data(inside)
-    if (np.diff(offsets) != width).any():
+    table = byte_table(inside)
+    if table is None and not len(inside):
+        return low, np.empty(0, dtype=np.uint64)
+    if table is None or table.shape[1] != width:
         raise not_numbered(prefix)
-    return low, key_table(inside, width)[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
+    return low, table[:, -NUMBER_BYTES:].copy().reshape(-1).view(">u8").astype(np.uint64)
 
 
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:
@@ -344,12 +341,12 @@ def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np
             hits = np.flatnonzero(places < len(keys))
             hits = hits[keys.numbers_at(places[hits]) == wanted[hits]]
             return hits, places[hits]
-    start, there = numbers_below(keys, prefix)
-    if not len(there):
+    start, stored = numbers_below(keys, prefix)
+    if not len(stored):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    places = np.searchsorted(there, wanted)
-    hits = np.flatnonzero(there[np.minimum(places, len(there) - 1)] == wanted)
-    return hits, np.minimum(places[hits], len(there) - 1) + start
+    places = np.searchsorted(stored, wanted)
+    hits = np.flatnonzero(stored[np.minimum(places, len(stored) - 1)] == wanted)
+    return hits, np.minimum(places[hits], len(stored) - 1) + start
 
 
 def tails_at(keys: BlockKeys, places: np.ndarray, width: int) -> np.ndarray:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
+from ..caching import SizedCache
 from ..errors import CorruptionError
 from .block import Block
-from .cache import cache_blocks
 from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
@@ -22,6 +22,8 @@ from .values import ENCODING_OFFSETS_32, encoding_of
 
 # Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
 _SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 4, 2048
+# Beside its bytes, for each entry: where its key begins, and whether each value is null.
+_ENTRY_BYTES = 16
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -42,7 +44,7 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        cache_blocks(cache, [(i, block)])
+        _cache_blocks(cache, [(i, block)])
     return row
 
 
@@ -127,7 +129,18 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
             if is_little:
                 read.append((i, block))
         yield block
-    cache_blocks(cache, read)
+    _cache_blocks(cache, read)
+
+
+def _cache_blocks(cache: SizedCache[int, Block], read: Sequence[tuple[int, Block]]) -> None:
+    """Caches blocks that were read, in memory of their own, if there is room for all of them: a look-up of many keys
+    all over the file must not evict what is looked up again. What is decompressed later is counted now."""
+    sizes = [
+        block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries for _, block in read
+    ]
+    if sum(sizes) <= cache.capacity_bytes:
+        for (i, block), size_bytes in zip(read, sizes, strict=True):
+            cache.put(i, block.owned(), size_bytes)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
@@ -149,25 +162,25 @@ def _aligned(
     deleted: bool,
 ) -> pa.Table:
     is_found = rows >= 0
-    gone = np.zeros(len(rows), dtype=bool)
+    is_deleted = np.zeros(len(rows), dtype=bool)
     if any(p.deleted is not None for p in parts):
         flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-        gone[is_found] = flags[rows[is_found]]
+        is_deleted[is_found] = flags[rows[is_found]]
     if not deleted:
-        is_found = is_found & ~gone
+        is_found = is_found & ~is_deleted
     arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
     for place, position in enumerate(positions):
         arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_found))
     arrays.append(from_numpy(is_found))
     fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
     if deleted:
-        arrays.append(from_numpy(gone))
+        arrays.append(from_numpy(is_deleted))
         fields.append(DELETED_FIELD)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _picked(pieces: Sequence[pa.Array], kind: pa.DataType, picks: np.ndarray, valid: np.ndarray) -> pa.ChunkedArray:
-    """What stands at `picks`, int64 [k], of arrays of a type that lie one after the other; null where not `valid`, bool
+    """The values at `picks`, int64 [k], of arrays of a type that lie one after the other; null where not `valid`, bool
     [k]. Of strings and bytes that come to more than 2 GiB, in more than one chunk."""
     if not pieces:
         return pa.chunked_array([pa.nulls(len(picks), kind)])
@@ -192,17 +205,17 @@ def _picked_in_chunks(
     while low < len(picks):
         high = max(low + 1, int(np.searchsorted(ends, ends[low] + CHUNK_BYTES_MAX, side="right")) - 1)
         # Of one piece at a time, which is no more than a block: what is gathered fits a chunk.
-        some = np.where(valid[low:high], picks[low:high], 0)
-        home = np.searchsorted(firsts, some, side="right") - 1
+        rows_of_chunk = np.where(valid[low:high], picks[low:high], 0)
+        home = np.searchsorted(firsts, rows_of_chunk, side="right") - 1
         order = np.argsort(home, kind="stable")
-        own, cuts = np.unique(home[order], return_index=True)
+        pieces_used, cuts = np.unique(home[order], return_index=True)
         parts = np.split(order, cuts[1:])
-        taken = [
-            pieces[piece].take(from_numpy(some[rows] - firsts[piece], valid[low:high][rows]))
-            for piece, rows in zip(own.tolist(), parts, strict=True)
+        gathered = [
+            pieces[piece].take(from_numpy(rows_of_chunk[rows] - firsts[piece], valid[low:high][rows]))
+            for piece, rows in zip(pieces_used.tolist(), parts, strict=True)
         ]
         back = np.empty(high - low, dtype=np.int64)
         back[order] = np.arange(high - low)
-        chunks.append(pa.concat_arrays(taken).take(from_numpy(back)))
+        chunks.append(pa.concat_arrays(gathered).take(from_numpy(back)))
         low = high
     return pa.chunked_array(chunks, kind)

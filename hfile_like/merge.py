@@ -27,13 +27,13 @@ from .block import BLOCK_BYTES_MAX, HEAD, SECTION
 from .byte_io import Source
 from .entries import Entries
 from .file import TAIL_BYTES
-from .index_rows import BlockInfo
+from .index_building import summarise
+from .index_rows import BlockInfo, BlockSummary
 from .key_order import merge_order
 from .merge_cursor import Cursor, Stored, out_of_order
 from .open_file import READ_AHEAD_BYTES
 from .reader import SortedFileReader
 from .scanning import in_order
-from .summaries import BlockSummary, summarise
 from .writer import SortedFileWriter, WriterOptions
 
 # Blocks that are decoded and not copied, together: a few stored bytes may be a thousand times as many.
@@ -69,19 +69,19 @@ class MergingWriter(SortedFileWriter):
         table = StoredBlocks(stored.data, stored.infos, len(self.schema))
         _check(stored, table)
         apart = table.compressed if self._compressor is None else np.zeros(len(stored.infos), dtype=bool)
-        at, count = 0, len(stored.infos)
-        while at < count:
-            if apart[at] or self._wait_for_more(stored.infos[at].first_key):
-                high, size = at + 1, stored.infos[at].plain_bytes
+        low, count = 0, len(stored.infos)
+        while low < count:
+            if apart[low] or self._wait_for_more(stored.infos[low].first_key):
+                high, size = low + 1, stored.infos[low].plain_bytes
                 while high < count and apart[high] and size < _DECODED_BYTES:
                     size += stored.infos[high].plain_bytes
                     high += 1
-                self.add(stored.part(at, high).entries(), is_followed=True)
+                self.add(stored.part(low, high).entries(), is_followed=True)
             else:
-                rest = apart[at:]
-                high = at + int(rest.argmax()) if rest.any() else count
-                self._copy(stored.part(at, high), table, at)
-            at = high
+                rest = apart[low:]
+                high = low + int(rest.argmax()) if rest.any() else count
+                self._copy(stored.part(low, high), table, low)
+            low = high
 
     def _wait_for_more(self, key: bytes) -> bool:
         """Whether what waits to be a block is little, and may share one with `key`."""
@@ -98,8 +98,8 @@ class MergingWriter(SortedFileWriter):
     def _summaries_of(self, stored: Stored) -> dict[str, list[BlockSummary]]:
         """The summaries of some blocks: those of their run, where it has them."""
         names = self._index.summarised
-        kept = stored.cursor.file.index.summaries(names, stored.first, stored.first + len(stored.infos))
-        summaries = {name: each.rows() for name, each in kept.items() if each is not None}
+        stored_summaries = stored.cursor.file.index.summaries(names, stored.first, stored.first + len(stored.infos))
+        summaries = {name: each.rows() for name, each in stored_summaries.items() if each is not None}
         missing = [name for name in names if name not in summaries]
         if missing:
             positions = [self.schema.get_field_index(name) for name in missing]
@@ -145,9 +145,9 @@ class StoredBlocks:
 
     def _read(self, entries: np.ndarray) -> bool:
         """Reads heads and directories, and checks them: whether all is sound."""
-        whole = np.frombuffer(self._data, dtype=np.uint8)
+        data = np.frombuffer(self._data, dtype=np.uint8)
         self._head_at = self._starts[:, None] + np.arange(self._head_bytes)
-        self._heads = np.ascontiguousarray(whole[self._head_at]).view("<u4")
+        self._heads = np.ascontiguousarray(data[self._head_at]).view("<u4")
         heads = self._heads
         counts = heads[:, 3] & 0xFFFF
         if (heads[:, 1] != self._lengths).any() or (heads[:, 2] != entries).any() or (counts != self._sections).any():
@@ -164,8 +164,8 @@ class StoredBlocks:
         body = self._crcs(starts.reshape(-1), (starts + padded).reshape(-1)).reshape(starts.shape)
         if (heads[:, _CHECKSUMS] != body ^ self._places(self._offsets, 0)).any():
             return False
-        own = self._crcs(self._starts + 4, self._starts + self._head_bytes)
-        return bool((heads[:, 0] == own ^ codec.place_crcs(self._offsets)).all())
+        head_crcs = self._crcs(self._starts + 4, self._starts + self._head_bytes)
+        return bool((heads[:, 0] == head_crcs ^ codec.place_crcs(self._offsets)).all())
 
     def moved(self, low: int, high: int, offset: int) -> memoryview:
         """The bytes of the blocks from `low` on, before `high`, for another place: their checksums are bound to it."""
@@ -177,8 +177,8 @@ class StoredBlocks:
         heads[:, _CHECKSUMS] ^= self._places(places, low) ^ self._places(others, low)
         flat = heads.view(np.uint8).reshape(-1).data
         size = self._head_bytes
-        own = [zlib.crc32(flat[at + 4 : at + size]) for at in range(0, len(flat), size)]
-        heads[:, 0] = np.array(own, dtype=np.uint32) ^ codec.place_crcs(others)
+        head_crcs = [zlib.crc32(flat[position + 4 : position + size]) for position in range(0, len(flat), size)]
+        heads[:, 0] = np.array(head_crcs, dtype=np.uint32) ^ codec.place_crcs(others)
         moved[self._head_at[low:high] - start] = heads.view(np.uint8)
         return moved.data
 
@@ -190,8 +190,8 @@ class StoredBlocks:
     def _places(self, offsets: np.ndarray, low: int) -> np.ndarray:
         """uint32 [k, sections]: what binds the checksums of sections to their places, for k blocks from `low` on that
         lie at `offsets`."""
-        at = offsets[:, None] + self._section_at[low : low + len(offsets)]
-        return codec.place_crcs(at.reshape(-1)).reshape(at.shape)
+        section_offsets = offsets[:, None] + self._section_at[low : low + len(offsets)]
+        return codec.place_crcs(section_offsets.reshape(-1)).reshape(section_offsets.shape)
 
 
 # What is taken of the runs is merged and written when it comes to so many bytes, before compression.
@@ -232,11 +232,11 @@ def merge_runs(
     if not runs:
         raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
     with contextlib.ExitStack() as stack:
-        ahead, held = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
+        ahead_bytes, decoded_bytes = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
         readers = [
             r
             if isinstance(r, SortedFileReader)
-            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead), cache_bytes=0))
+            else stack.enter_context(SortedFileReader(r, tail_bytes=min(TAIL_BYTES, ahead_bytes), cache_bytes=0))
             for r in runs
         ]
         schema = readers[0].schema
@@ -246,7 +246,9 @@ def merge_runs(
         if "summaries" not in options:
             options["summaries"] = list({name: None for reader in readers for name in reader.file.index.summarised})
         writer = stack.enter_context(MergingWriter(output, schema=schema, **options))
-        cursors = [Cursor(reader.file, age, start, stop, ahead, held) for age, reader in enumerate(readers)]
+        cursors = [
+            Cursor(reader.file, age, start, stop, ahead_bytes, decoded_bytes) for age, reader in enumerate(readers)
+        ]
         batches = _Batches(cursors, lambda info: not (drop_tombstones and info.deleted) and writer.may_copy(info))
         merged = in_order(
             batches, lambda batch: batch.merged(drop_tombstones), size_bytes=lambda batch: batch.size_bytes
@@ -289,9 +291,9 @@ class _Batch(NamedTuple):
         if drop_tombstones and entries.deleted is not None:
             is_entry[is_entry] = ~entries.deleted[order[is_entry]]
         order = order[is_entry]
-        whole = len(order) == total and len(bounds) == 2
+        is_unchanged = len(order) == total and len(bounds) == 2
         cuts = np.cumsum(is_entry)[is_copy].tolist()
-        return _Merged(entries if whole else entries.take(order), cuts, self.copies, self.is_last)
+        return _Merged(entries if is_unchanged else entries.take(order), cuts, self.copies, self.is_last)
 
 
 class _Merged(NamedTuple):
@@ -306,15 +308,15 @@ class _Merged(NamedTuple):
 def _write(
     writer: MergingWriter, entries: Entries | None, cuts: list[int], copies: list[Stored], is_last: bool
 ) -> None:
-    """Writes a batch, and between its entries the blocks that are copied, each where its keys stand."""
-    at = 0
+    """Writes a batch, and between its entries the blocks that are copied, each at the place of its keys."""
+    row = 0
     for cut, copied in zip(cuts, copies, strict=True):
-        if entries is not None and at < cut:
-            writer.add(entries.slice(at, cut - at), is_followed=True)
+        if entries is not None and row < cut:
+            writer.add(entries.slice(row, cut - row), is_followed=True)
         writer.copy(copied)
-        at = cut
-    if entries is not None and at < len(entries):
-        writer.add(entries.slice(at), is_followed=is_last)
+        row = cut
+    if entries is not None and row < len(entries):
+        writer.add(entries.slice(row), is_followed=is_last)
 
 
 class _Batches:
@@ -383,7 +385,7 @@ class _Batches:
         self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
     def _batch(self, *, is_last: bool) -> _Batch:
-        taken = [part for cursor in self._cursors if (part := cursor.taken())]
-        batch = _Batch(taken, self._copies, self._batch_bytes, is_last)
+        runs = [part for cursor in self._cursors if (part := cursor.taken())]
+        batch = _Batch(runs, self._copies, self._batch_bytes, is_last)
         self._copies, self._batch_bytes = [], 0
         return batch

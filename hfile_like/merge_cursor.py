@@ -58,8 +58,8 @@ class Stored(NamedTuple):
         parts: list[Entries] = []
         size, most = 0, _DECODED_TIMES * sum(info.plain_bytes for info in self.infos) + _DECODED_MORE_BYTES
         for run in runs_of(self.blocks()):
-            whole = joined_entries(run, columns) if len(run) > 1 else None
-            for part in [whole] if whole is not None else (block_entries(block, columns) for block in run):
+            joined = joined_entries(run, columns) if len(run) > 1 else None
+            for part in [joined] if joined is not None else (block_entries(block, columns) for block in run):
                 parts.append(part)
                 size += part.size_bytes
                 if size > most:
@@ -289,7 +289,7 @@ class _Decoded:
         return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
 
     def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
-        """Where a key stands among those from `low` on."""
+        """The place of a key among those from `low` on."""
         return bisect(range(len(self.entries)), key, lo=low, key=self.at)
 
 

@@ -229,10 +229,10 @@ def _read(kernels: ModuleType, guess: Guess, data: memoryview, starts: np.ndarra
     digits = np.empty(count * sum(sizes), dtype=np.uint8)
     if not kernels.read(read_only(data), starts, ends, parts, literals, numbers, lengths, digits):
         return None
-    tables, at = [], 0
+    tables, offset = [], 0
     for size in sizes:
-        tables.append(digits[at : at + count * size].reshape(count, size))
-        at += count * size
+        tables.append(digits[offset : offset + count * size].reshape(count, size))
+        offset += count * size
     return Fields(numbers, lengths, tables)
 
 
@@ -254,24 +254,24 @@ def read_plainly(guess: Guess, data: memoryview, starts: np.ndarray, ends: np.nd
     # Room to look ahead of the last value.
     window = np.frombuffer(data[low : int(ends[-1])], dtype=np.uint8)
     window = np.concatenate([window, np.zeros(UUID_CHARACTERS + DIGITS_MAX, dtype=np.uint8)])
-    at, ends = starts - low, ends - low
+    places, ends = starts - low, ends - low
     numbers: list[np.ndarray] = []
     lengths: list[tuple[int, int]] = []
     digits: list[np.ndarray] = []
     for kind, what in guess:
         if kind == PADDED:
-            read = _read_numbers(window, at, ends)
+            read = _read_numbers(window, places, ends)
             if read is None:
                 return None
             numbers.append(read[0])
             lengths.append((int(read[1].min()), int(read[1].max())))
-            at = at + read[1]
+            places = places + read[1]
             continue
         size = len(what) if isinstance(what, bytes) else UUID_CHARACTERS if kind == UUID else 2 * what
-        if (ends - at < size).any():
+        if (ends - places < size).any():
             return None
-        text = np.lib.stride_tricks.sliding_window_view(window, size)[at] if size else window[:0]
-        at = at + size
+        text = np.lib.stride_tricks.sliding_window_view(window, size)[places] if size else window[:0]
+        places = places + size
         if isinstance(what, bytes):
             if (text != np.frombuffer(what, dtype=np.uint8)).any():
                 return None
@@ -280,33 +280,33 @@ def read_plainly(guess: Guess, data: memoryview, starts: np.ndarray, ends: np.nd
         if table is None:
             return None
         digits.append(table)
-    if (at != ends).any():
+    if (places != ends).any():
         return None
-    return Fields(np.array(numbers, dtype=np.uint64).reshape(-1, len(at)), np.array(lengths).reshape(-1, 2), digits)
+    return Fields(np.array(numbers, dtype=np.uint64).reshape(-1, len(places)), np.array(lengths).reshape(-1, 2), digits)
 
 
-def _read_numbers(window: np.ndarray, at: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _read_numbers(window: np.ndarray, places: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """(the decimal numbers at some places, how many digits each has); None where one is none, too long, or one of
     several lengths has leading zeros."""
-    numbers, lengths = np.zeros(len(at), dtype=np.uint64), np.zeros(len(at), dtype=np.int64)
-    alive = np.ones(len(at), dtype=bool)
+    numbers, lengths = np.zeros(len(places), dtype=np.uint64), np.zeros(len(places), dtype=np.int64)
+    alive = np.ones(len(places), dtype=bool)
     for i in range(DIGITS_MAX + 1):
-        digits = window[at + i] - np.uint8(ord("0"))
-        alive &= (digits < 10) & (ends - at > i)
+        digits = window[places + i] - np.uint8(ord("0"))
+        alive &= (digits < 10) & (ends - places > i)
         if not alive.any():
             break
         numbers = np.where(alive, numbers * np.uint64(10) + digits, numbers)
         lengths += alive
     if int(lengths.min()) == 0 or int(lengths.max()) > DIGITS_MAX:
         return None
-    has_leading = bool(((window[at] == ord("0")) & (lengths > 1)).any())
+    has_leading = bool(((window[places] == ord("0")) & (lengths > 1)).any())
     return None if has_leading and (lengths != lengths[0]).any() else (numbers, lengths)
 
 
 def _read_digits(kind: int, text: np.ndarray) -> np.ndarray | None:
     """The bytes of hexadecimal digits, uint8 [n, characters]; None where some are none."""
     if kind == UUID:
-        dashes = [at - 1 for _, at, _ in UUID_RUNS[1:]]
+        dashes = [offset - 1 for _, offset, _ in UUID_RUNS[1:]]
         if (text[:, dashes] != ord("-")).any():
             return None
         text = np.delete(text, dashes, axis=1)

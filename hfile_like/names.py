@@ -32,13 +32,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, empty_bytes, from_numpy, offsets_of, to_numpy
+from ..arrays import (
+    binary_array,
+    binary_rows,
+    empty_bytes,
+    from_numpy,
+    is_large,
+    is_text,
+    offsets_of,
+    repeated,
+    to_numpy,
+    with_nulls,
+)
 from ..errors import CorruptionError
 from . import integers
-from .codec import Where, padding
-from .integers import Line
+from .codec import Where, padding, python_value
+from .integers import Line, Rows, row_count
 from .lazy import kernels_for, read_only
-from .strings import Rows, is_large, is_text, python_value, repeated, row_count, with_nulls
 
 LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
 NUMBERS, DIGITS = (PADDED, PLAIN), (HEX, UUID, RANDOM_UUID)
@@ -46,7 +56,7 @@ PARTS_MAX = 32
 DIGITS_MAX = 18
 UUID_BYTES, RANDOM_UUID_BYTES = 16, 15
 UUID_CHARACTERS = 36
-# Where the 32 digits of a uuid stand in its 36 characters: (first digit, first character, how many).
+# Where the 32 digits of a uuid are in its 36 characters: (first digit, first character, how many).
 UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<BBHIQQ")
@@ -132,10 +142,10 @@ class NameStrings:
 
     constant = None
 
-    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, at: int, cap: int, where: Where):
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, cap: int, where: Where):
         """At most `cap` bytes once decoded. Raises CorruptionError."""
         self.kind, self._cap, self._where, self._count = kind, cap, where, count
-        raw = memoryview(raw)[at:]
+        raw = memoryview(raw)[offset:]
         if len(raw) < HEAD.size:
             raise where.bad("template", "a template is cut short")
         parts, literal_bytes = HEAD.unpack_from(raw)
@@ -165,7 +175,7 @@ class NameStrings:
         if is_text(kind):
             self._check_text()
 
-    def _fields(self, records: list[tuple[int, ...]], raw: memoryview, at: int) -> list[memoryview]:
+    def _fields(self, records: list[tuple[int, ...]], raw: memoryview, offset: int) -> list[memoryview]:
         """The field of each part: those of numbers lie before those of digits."""
         fields = [raw[:0]] * len(records)
         for kinds in (NUMBERS, DIGITS):
@@ -174,10 +184,10 @@ class NameStrings:
                     raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
                 if form in kinds:
                     more = (self._count + 3) // 4 if form == RANDOM_UUID else 0
-                    end = at + self._count * (width if form in NUMBERS else size) + more
-                    fields[i] = raw[at:end]
-                    at = end + len(padding(end))
-        if at != len(raw):
+                    end = offset + self._count * (width if form in NUMBERS else size) + more
+                    fields[i] = raw[offset:end]
+                    offset = end + len(padding(end))
+        if offset != len(raw):
             raise self._where.bad("template", "the fields of a template do not fit its section")
         return fields
 
@@ -339,8 +349,8 @@ def _rendered(
     flat = np.concatenate([np.empty(0, dtype=np.uint8), *(table.reshape(-1) for table in digits.values())])
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
     kernels.render(parts, read_only(literals), numbers, flat, offsets[:-1].copy(), out)
-    kept = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
-    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(kept), pa.py_buffer(out)], 0)
+    narrow = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
+    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(narrow), pa.py_buffer(out)], 0)
 
 
 def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:
@@ -371,8 +381,8 @@ def hexadecimal(kind: int, data: np.ndarray) -> np.ndarray:
     if kind == HEX:
         return digits
     out = np.full((len(data), UUID_CHARACTERS), ord("-"), dtype=np.uint8)
-    for first, at, size in UUID_RUNS:
-        out[:, at : at + size] = digits[:, first : first + size]
+    for first, offset, size in UUID_RUNS:
+        out[:, offset : offset + size] = digits[:, first : first + size]
     return out
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import offsets_and_data
+from ..arrays import is_large, offsets_and_data, repeated, with_nulls
 from ..errors import InvalidArgumentError
 from .block import Block
 from .entries import column_positions
+from .integers import Rows
 from .keys import (
     NUMBER_BYTES,
     find_numbers,
@@ -26,7 +27,6 @@ from .keys import (
     prefix_successor,
 )
 from .open_file import OpenFile, key_bounds
-from .strings import Rows, is_large, repeated, with_nulls
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
 
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
@@ -93,11 +93,11 @@ class NumberedKeys:
         wanted, within = _checked_numbers(numbers), self._blocks()
         first, last = self._bounds_of(within)
         lows, highs = np.searchsorted(wanted, first), np.searchsorted(wanted, last, side="right")
-        asked = np.flatnonzero(highs > lows)
-        indices = [within.start + i for i in asked.tolist()]
+        touched = np.flatnonzero(highs > lows)
+        indices = [within.start + i for i in touched.tolist()]
         gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted, len(wanted))
         done = 0
-        for low, high, block in zip(lows[asked].tolist(), highs[asked].tolist(), file.blocks(indices), strict=True):
+        for low, high, block in zip(lows[touched].tolist(), highs[touched].tolist(), file.blocks(indices), strict=True):
             # Blocks out of order must not find a number twice.
             part = wanted[max(low, done) : high]
             done = max(high, done)
@@ -173,15 +173,15 @@ class NumberedKeys:
 
 def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
     """bool [entries]: False where some column's value lies outside of its bounds; None for all. Tombstones stay."""
-    gone: np.ndarray | None = None
+    is_outside: np.ndarray | None = None
     for position, (low, high) in bounds.items():
         outside = block.column(position).outside(low, high)
         if outside is not None:
-            gone = outside if gone is None else gone | outside
-    if gone is None or not gone.any():
+            is_outside = outside if is_outside is None else is_outside | outside
+    if is_outside is None or not is_outside.any():
         return None
     deleted = block.deleted()
-    return ~gone if deleted is None else ~gone | deleted
+    return ~is_outside if deleted is None else ~is_outside | deleted
 
 
 def _of_block(
@@ -206,15 +206,15 @@ def _of_block(
 
 
 def _within(blocks: Sequence[int] | np.ndarray, within: range, count: int) -> list[int]:
-    asked = np.asarray(blocks)
-    if not len(asked):
+    wanted = np.asarray(blocks)
+    if not len(wanted):
         return []
-    if asked.ndim != 1 or asked.dtype.kind not in "iu" or (asked[1:] <= asked[:-1]).any():
+    if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or (wanted[1:] <= wanted[:-1]).any():
         raise InvalidArgumentError("blocks are integers, ascending: give some of block_range's")
-    if int(asked[0]) < 0 or int(asked[-1]) >= count:
-        raise InvalidArgumentError(f"there are blocks 0 to {count - 1}, not {int(asked[0])} to {int(asked[-1])}")
-    low, high = np.searchsorted(asked, [within.start, within.stop])
-    return asked[low:high].tolist()
+    if int(wanted[0]) < 0 or int(wanted[-1]) >= count:
+        raise InvalidArgumentError(f"there are blocks 0 to {count - 1}, not {int(wanted[0])} to {int(wanted[-1])}")
+    low, high = np.searchsorted(wanted, [within.start, within.stop])
+    return wanted[low:high].tolist()
 
 
 def _checked_numbers(numbers: np.ndarray) -> np.ndarray:
@@ -391,8 +391,8 @@ class _Strings:
     def finish(self, end: int) -> pa.Array:
         self._flush()
         if len(self._pieces) == 1:
-            whole = self._pieces[0]
+            column = self._pieces[0]
         else:
-            whole = pa.concat_arrays(self._pieces) if self._pieces else pa.nulls(0, self._kind)
+            column = pa.concat_arrays(self._pieces) if self._pieces else pa.nulls(0, self._kind)
         valid = self._validity.finish(end)
-        return whole if valid is None else with_nulls(whole, valid)
+        return column if valid is None else with_nulls(column, valid)

@@ -42,6 +42,7 @@ from .. import canon
 from ..arrays import (
     binary_array,
     binary_rows,
+    byte_table,
     empty_bytes,
     fixed_rows,
     from_numpy,
@@ -52,7 +53,6 @@ from ..arrays import (
     valid_mask,
 )
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .key_order import key_table
 
 _FIELD_BYTES_MAX = 8
 
@@ -81,24 +81,24 @@ class KeyLayout:
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
         arrays: dict[str, np.ndarray] = {}
         numbers: dict[str, int] = {}
-        for name, given in columns.items():
-            if isinstance(given, (int, np.integer)):
-                numbers[name] = int(given)
+        for name, values in columns.items():
+            if isinstance(values, (int, np.integer)):
+                numbers[name] = int(values)
             else:
-                arrays[name] = np.asarray(given)
+                arrays[name] = np.asarray(values)
         if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
             raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
         count = len(next(iter(arrays.values()))) if arrays else 1
         if count * self.width_bytes > np.iinfo(np.int32).max:
             raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
         out = np.empty((count, self.width_bytes), dtype=np.uint8)
-        at = 0
+        offset = 0
         for name, width in zip(self.names, self.widths, strict=True):
             if name in arrays:
-                out[:, at : at + width] = big_endian(_unsigned(name, arrays[name], width), width)
+                out[:, offset : offset + width] = big_endian(_unsigned(name, arrays[name], width), width)
             else:
-                out[:, at : at + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
-            at += width
+                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
+            offset += width
         return binary_rows(out)
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
@@ -114,10 +114,10 @@ class KeyLayout:
         start = int(offsets[0])
         table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
         table = table.reshape(count, self.width_bytes)
-        fields, at = {}, 0
+        fields, offset = {}, 0
         for name, width in zip(self.names, self.widths, strict=True):
-            fields[name] = from_big_endian(table[:, at : at + width])
-            at += width
+            fields[name] = from_big_endian(table[:, offset : offset + width])
+            offset += width
         return fields
 
     def prefix(self, **leading: int) -> bytes:
@@ -257,22 +257,22 @@ class OrderedCode:
         keys = (joined(keys) if isinstance(keys, pa.ChunkedArray) else keys).cast(pa.binary())
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)
-        at, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+        starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         columns = []
         try:
             for kind, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
-                marks = data[at] if len(at) and marker else np.ones(len(at), dtype=np.uint8)
+                marks = data[starts] if len(starts) and marker else np.ones(len(starts), dtype=np.uint8)
                 if (marks > 1).any():
                     raise CorruptionError("a key holds a value that is neither null nor there", check="key")
                 if width is None:
-                    values, at = _bytes_at(data, at + marker, ends, marks == 1, kind)
+                    values, starts = _bytes_at(data, starts + marker, ends, marks == 1, kind)
                 else:
-                    bodies = _table_at(data, at + marker, width - marker)
-                    values, at = _values_of(bodies, marks == 1, kind, not marker), at + width
+                    bodies = _table_at(data, starts + marker, width - marker)
+                    values, starts = _values_of(bodies, marks == 1, kind, not marker), starts + width
                 columns.append(values)
         except (IndexError, pa.ArrowException) as error:
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))} ({error})", check="key") from None
-        if (at != ends).any():
+        if (starts != ends).any():
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))}", check="key")
         return columns
 
@@ -353,7 +353,7 @@ def _variable(array: pa.Array, marker: int) -> Piece:
         for one, escaped in _ESCAPES:
             plain = pc.replace_substring(plain, pattern=one, replacement=escaped)
     _check_size(plain.nbytes + 2 * len(plain))
-    table = None if plain.null_count else key_table(plain)
+    table = None if plain.null_count else byte_table(plain)
     if table is not None:
         out = np.empty((len(table), marker + table.shape[1] + 1), dtype=np.uint8)
         out[:, :marker], out[:, marker:-1], out[:, -1] = 1, table, 0
@@ -370,9 +370,9 @@ def _scalar(value: bytes) -> pa.Scalar:
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def _table_at(data: np.ndarray, at: np.ndarray, width: int) -> np.ndarray:
+def _table_at(data: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
     """uint8 [n, width]: the bytes at each place. Raises IndexError where they are not there."""
-    return data[at[:, None] + np.arange(width)] if len(at) else np.zeros((0, width), dtype=np.uint8)
+    return data[starts[:, None] + np.arange(width)] if len(starts) else np.zeros((0, width), dtype=np.uint8)
 
 
 def _values_of(bodies: np.ndarray, is_there: np.ndarray, kind: pa.DataType, never_null: bool) -> pa.Array:
@@ -400,20 +400,20 @@ def _values_of(bodies: np.ndarray, is_there: np.ndarray, kind: pa.DataType, neve
 
 
 def _bytes_at(
-    data: np.ndarray, at: np.ndarray, limits: np.ndarray, is_there: np.ndarray, kind: pa.DataType
+    data: np.ndarray, starts: np.ndarray, limits: np.ndarray, is_there: np.ndarray, kind: pa.DataType
 ) -> tuple[pa.Array, np.ndarray]:
     """(the values whose bodies begin at those places, where what follows each begins). Raises IndexError for one that
     does not end before its limit: together they would take more than the keys have."""
     zeros = np.flatnonzero(data == 0)
-    ends = at.copy()
-    ends[is_there] = zeros[np.searchsorted(zeros, at[is_there])]
+    ends = starts.copy()
+    ends[is_there] = zeros[np.searchsorted(zeros, starts[is_there])]
     if (ends + is_there > limits).any():
         raise IndexError("a string does not end")
-    offsets = offsets_of(ends - at)
-    places = np.arange(int(offsets[-1])) + np.repeat(at - offsets[:-1], ends - at)
+    offsets = offsets_of(ends - starts)
+    places = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], ends - starts)
     plain = data[places]
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(plain)]
-    escaped = stored = pa.Array.from_buffers(pa.binary(), len(at), buffers, 0)
+    escaped = stored = pa.Array.from_buffers(pa.binary(), len(starts), buffers, 0)
     if (plain == 1).any():
         # Not every 1 may be followed by anything: what was undone must be what was done.
         for one, written in reversed(_ESCAPES):

@@ -20,14 +20,12 @@ from ..errors import InvalidArgumentError, is_integer
 from .block import Block
 from .byte_io import COALESCE_GAP_BYTES, Source
 from .entries import column_positions, scan_schema
-from .file import TAIL_BYTES, GroupHandle
-from .index_rows import BlockInfo
+from .file import TAIL_BYTES, GroupHandle, StridedSection
+from .index_rows import BlockInfo, Summary
 from .lookups import look_up, look_up_one
 from .numbered import NumberedKeys
-from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
+from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named, read_strided_many
 from .scanning import scan
-from .strided import StridedSection, read_strided_many
-from .summaries import Summary
 
 if TYPE_CHECKING:
     from .inspection import Finding

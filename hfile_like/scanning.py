@@ -12,12 +12,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy
+from ..arrays import from_numpy, is_large
 from ..errors import InvalidArgumentError
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Block
 from .byte_io import Source, close_source, name_of, open_source, read_exact
-from .codec import Encoded, Where
+from .codec import Encoded, Where, checked_text
 from .entries import Entries, column_positions, scan_schema
+from .integers import Rows, row_count
 from .keys import (
     ENCODING_BUNDLE,
     ENCODING_FIXED,
@@ -31,7 +32,6 @@ from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
-from .strings import Rows, checked_text, is_large, row_count
 from .values import ENCODING_FIXED as VALUES_FIXED
 from .values import ENCODING_NAMES, FLAG_VALIDITY, check_schema, encoding_of, integer_dtype
 
@@ -114,11 +114,11 @@ def read_block_range(
         if is_owned:
             close_source(opened)
     result = scan_schema(schema, positions, include_deleted)
-    batches, at = [], 0
-    while at < length:
-        block = Block(view[at:], Where(name_of(opened), offset + at), schema)
+    batches, position = [], 0
+    while position < length:
+        block = Block(view[position:], Where(name_of(opened), offset + position), schema)
         batches.append(block_entries(block, positions).to_batch(result, include_deleted))
-        at += block.length_bytes
+        position += block.length_bytes
     return pa.Table.from_batches(batches, result)
 
 
@@ -174,11 +174,11 @@ def in_order(
 ) -> Generator[R, None, None]:
     """What `make` gives of each run, in their order, or where it gives none, what `singly` does, one after the other.
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
-    Python to others in the meantime. Where `size_bytes` gives the size of runs, none is begun beside large ones."""
+    Python to others in the meantime. Where `size_bytes` gives the size of runs, none starts beside large ones."""
 
-    def made(run: T, whole: R | None) -> Iterator[R]:
-        if whole is not None:
-            return iter((whole,))
+    def made(run: T, result: R | None) -> Iterator[R]:
+        if result is not None:
+            return iter((result,))
         return iter(()) if singly is None else singly(run)
 
     rest = iter(runs)
@@ -220,13 +220,13 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
             return None
         rows = None if run.low == 0 and run.high == block.entries else slice(run.low, max(run.low, run.high))
         return block_entries(block, positions, rows).to_batch(schema, include_deleted)
-    whole = joined_entries(run.blocks, positions)
-    if whole is None:
+    entries = joined_entries(run.blocks, positions)
+    if entries is None:
         return None
-    stop = len(whole) - run.blocks[-1].entries + run.high
-    if run.low or stop < len(whole):
-        whole = whole.slice(run.low, max(0, stop - run.low))
-    return whole.to_batch(schema, include_deleted)
+    stop = len(entries) - run.blocks[-1].entries + run.high
+    if run.low or stop < len(entries):
+        entries = entries.slice(run.low, max(0, stop - run.low))
+    return entries.to_batch(schema, include_deleted)
 
 
 def block_batches(
@@ -244,12 +244,12 @@ def joined_entries(blocks: Sequence[Block], positions: Sequence[int]) -> Entries
     """All entries of some blocks that `runs_of` gave; None where they are too many bytes."""
     counts = [block.entries for block in blocks]
     arrays: list[pa.Array] = []
-    left = BATCH_PLAIN_BYTES
+    bytes_left = BATCH_PLAIN_BYTES
     for position in (None, *positions):
-        array = _keys(blocks, counts, left) if position is None else _column(blocks, counts, position, left)
+        array = _keys(blocks, counts, bytes_left) if position is None else _column(blocks, counts, position, bytes_left)
         if array is None:
             return None
-        left -= array.nbytes
+        bytes_left -= array.nbytes
         arrays.append(array)
     return Entries(arrays[0], arrays[1:], _deleted(blocks))
 

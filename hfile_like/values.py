@@ -7,7 +7,7 @@
     4  offsets 64          u64 offsets [n + 1], then bytes
     5  frame of reference  integers, dates and times: u64 base, then what each value lies above it (`integers`)
     6  constant bool       one byte, 0 or 1
-    7  dictionary          strings and bytes of at most 256 values (`strings`)
+    7  dictionary          strings and bytes of at most 256 values: a string table, then u8 codes [n] where count > 1
     8  names               strings and bytes of one make: names of files, say (`names`)
     9  planes              as 5, byte by byte of what the values lie above it: less to store, slower to read
 
@@ -23,15 +23,20 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import fixed_rows, offsets_and_data, to_numpy, valid_mask
+from ..arrays import (
+    binary_array,
+    from_numpy,
+    is_large,
+    is_text,
+    offsets_and_data,
+    repeated,
+    with_nulls,
+)
 from ..errors import InvalidArgumentError, SchemaError
-from . import integers, strings
-from .codec import GAIN_THIRD, Encoded, Where, aligned, padding
-from .integers import Line
-from .lazy import kernels_for, read_only
-from .name_encoding import NameEncoder
+from . import integers
+from .codec import Where, aligned, checked_text, padding, python_value, unpack_strings
+from .integers import Line, Rows, row_count
 from .names import NameStrings, find_equal
-from .strings import DictionaryStrings, PlainStrings, Rows, row_count
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1
@@ -47,10 +52,10 @@ ENCODING_PLANES = 9
 FLAG_VALIDITY = 1
 
 COLUMNS_MAX = 10_000
+DICTIONARY_MAX = 256
+# What a column by its dictionary comes to is added up only where it may be more than this.
+_EXACT_ABOVE_BYTES = 1 << 14
 _DECIMAL_SCALE_MAX = 38
-# About what a column of values of one width costs without compiled code, however many they are.
-_FIXED_PLAIN_NS = 60_000
-_NO_BITS = read_only(b"")
 RESERVED_NAMES = frozenset({"key", "found", "deleted"})
 
 
@@ -123,93 +128,9 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
     return np.diff(offsets.astype(np.int64)) + offsets.itemsize
 
 
-# -- encoding ---------------------------------------------------------------------------------------------------------
-
-
-def encode_column(column: pa.Array, is_compact: bool = False, names: NameEncoder | None = None) -> Encoded:
-    """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read;
-    `names`: that of the column's blocks before."""
-    if column.null_count == len(column):
-        return Encoded(ENCODING_ALL_NULL, 0, b"")
-    fixed = None if is_compact else _encode_fixed_quickly(column)
-    if fixed is not None:
-        return fixed
-    valid = valid_mask(column)
-    piece = _encode_values(column, valid, is_compact, names or NameEncoder())
-    if valid is None:
-        return piece
-    bitmap = np.packbits(valid, bitorder="little").tobytes()
-    return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
-
-
-def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool, names: NameEncoder) -> Encoded:
-    encoding = encoding_of(column.type)
-    assert encoding is not None, f"check_schema lets {column.type} pass"
-    if encoding == ENCODING_BITS:
-        flags = to_numpy(column)
-        some = flags if valid is None else flags[valid]
-        if some.all() or not some.any():
-            return Encoded(ENCODING_CONSTANT_BOOL, 0, bytes([bool(some[0])]))
-        return Encoded(ENCODING_BITS, 0, np.packbits(flags, bitorder="little").tobytes())
-    if encoding == ENCODING_FIXED:
-        rows = fixed_rows(column)
-        dtype = integer_dtype(column.type)
-        if dtype is not None:
-            numbers = rows.reshape(-1).view(dtype)
-            line = _line_of(numbers, valid) if is_compact else None
-            if line is not None and line.items is not None:
-                head = line.base.to_bytes(8, "little") + line.step.to_bytes(8, "little")
-                return Encoded(ENCODING_PLANES, 0, head + integers.planes(line, len(numbers)))
-            # A frame of any width is read sooner than plain values: of a million int64, checked and joined into a
-            # batch, one takes 0.9 ns at 0 bytes, 1.5 at 1, 1.9 at 4, 2.4 at 5, 3.4 at 6, and 4.3 plain.
-            frame = integers.encode_frame(numbers, valid)
-            if len(frame) < rows.size:
-                return Encoded(ENCODING_FRAME, 0, frame, GAIN_THIRD)
-        return _encode_fixed(rows, valid)
-    best: Encoded | None = None
-    by_dictionary = strings.encode_dictionary(column, valid)
-    if by_dictionary is not None:
-        best = Encoded(ENCODING_DICTIONARY, 0, by_dictionary)
-    as_names = names.encode(column, valid)
-    if as_names is not None and (best is None or len(as_names[0]) < len(best.raw)):
-        best = Encoded(ENCODING_NAMES, 0, as_names[0], GAIN_THIRD, as_names[1])
-    if best is not None and len(best.raw) <= strings.plain_bytes(column, valid):
-        return best
-    return Encoded(encoding, 0, strings.encode_plain(column, valid))
-
-
-def _encode_fixed_quickly(column: pa.Array) -> Encoded | None:
-    """A column of values of one width, not all null; None where it is another, or the plain twin is the better
-    choice."""
-    if encoding_of(column.type) != ENCODING_FIXED:
-        return None
-    kernels = kernels_for("columns", _FIXED_PLAIN_NS)
-    validity, data = column.buffers()
-    if kernels is None or data is None:
-        return None
-    count, width, dtype = len(column), column.type.byte_width, integer_dtype(column.type)
-    bits = _NO_BITS if validity is None or not column.null_count else read_only(validity)
-    out = np.empty(48 + count // 8 + count * (width + 8), dtype=np.uint8)
-    is_signed = dtype is not None and dtype.kind == "i"
-    size, is_frame = kernels.encode_fixed(
-        read_only(data), column.offset * width, count, width, dtype is not None, is_signed, bits, column.offset, out
-    )
-    flags = FLAG_VALIDITY if len(bits) else 0
-    raw = out[:size].tobytes()
-    return Encoded(ENCODING_FRAME, flags, raw, GAIN_THIRD) if is_frame else Encoded(ENCODING_FIXED, flags, raw)
-
-
-def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Encoded:
-    return Encoded(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
-
-
-def _line_of(numbers: np.ndarray, valid: np.ndarray | None) -> Line:
-    return integers.sloped(numbers) if valid is None else integers.flat(numbers, valid)
-
-
 def check_text(column: pa.Array, name: str) -> None:
     """Raises InvalidArgumentError where a string column holds bytes that are not UTF-8: readers refuse them."""
-    if strings.is_text(column.type):
+    if is_text(column.type):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -217,6 +138,76 @@ def check_text(column: pa.Array, name: str) -> None:
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+class PlainStrings:
+    """A column in offsets and bytes, over the memory of `raw` from `at`."""
+
+    constant = None
+
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, where: Where):
+        item = 8 if is_large(kind) else 4
+        size = (count + 1) * item
+        data_at = offset + size + len(padding(size))
+        if data_at > len(raw):
+            raise where.bad("value section", "the offsets of a column are cut short")
+        offsets = np.frombuffer(raw, dtype=f"<i{item}", count=count + 1, offset=offset)
+        if offsets[0] != 0 or int(offsets[-1]) != len(raw) - data_at or (offsets[1:] < offsets[:-1]).any():
+            raise where.bad("value section", "the offsets of a column do not fit its bytes")
+        buffer = aligned(raw)
+        self._buffers = [buffer.slice(offset, size), buffer.slice(data_at)]
+        self._kind, self._count, self._where = kind, count, where
+        self._offsets, self._data = offsets, memoryview(raw)[data_at:]
+        self.decoded_bytes = len(self._data)
+
+    def value(self, i: int) -> bytes | str:
+        """Value i. Raises as `take`."""
+        return python_value(bytes(self._data[self._offsets[i] : self._offsets[i + 1]]), self._kind, self._where)
+
+    def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
+        """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for bytes that are no text
+        where that is the type."""
+        column = pa.Array.from_buffers(self._kind, self._count, [None, *self._buffers], 0)
+        column = column[rows] if isinstance(rows, slice) else column.take(from_numpy(rows))
+        if valid is not None:
+            column = with_nulls(column, valid)
+        return checked_text(column, self._where)
+
+
+class DictionaryStrings:
+    """A column by its dictionary.
+
+    constant   the bytes of the one value, where there are no more; else None
+    """
+
+    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, cap: int, where: Where):
+        values, codes = unpack_strings(memoryview(raw)[offset:], where)
+        few = 1 <= len(values) <= DICTIONARY_MAX
+        if not few or len(codes) != (count if len(values) > 1 else 0):
+            raise where.bad("dictionary", f"{len(values)} values and {len(codes)} codes do not fit {count} entries")
+        self._kind, self._where = kind, where
+        self._values = checked_text(binary_array(values, kind), where)
+        self._codes = np.frombuffer(codes, dtype=np.uint8)
+        self.constant = values[0] if len(values) == 1 else None
+        lengths = np.array([len(value) for value in values], dtype=np.int64)
+        if len(self._codes) and int(self._codes.max()) >= len(values):
+            raise where.bad("dictionary", "a dictionary has no value for a code")
+        self.decoded_bytes = 0
+        if int(lengths.max()) * count > _EXACT_ABOVE_BYTES:
+            self.decoded_bytes = int(lengths[self._codes].sum()) if len(values) > 1 else int(lengths[0]) * count
+        if self.decoded_bytes > cap:
+            raise where.bad("dictionary", f"{count} values would take more than {cap} bytes")
+
+    def value(self, i: int) -> bytes | str:
+        """Value i."""
+        return self._values[self._codes[i] if len(self._codes) else 0].as_py()
+
+    def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
+        """The values at `rows`; `valid`: bool [k], False where null."""
+        if self.constant is not None:
+            column = repeated(self.constant, row_count(rows), self._kind)
+            return column if valid is None else with_nulls(column, valid)
+        return self._values.take(from_numpy(self._codes[rows], valid))
 
 
 class Column:
@@ -261,27 +252,27 @@ class Column:
             if self._at > len(raw):
                 raise where.bad("value section", "the validity of a column is cut short")
             self.valid = _unpacked(raw, 0, count)
-        at, left = self._at, len(raw) - self._at
+        offset, size_left = self._at, len(raw) - self._at
         sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
-        size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, left)
-        if left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and left < 16):
-            raise where.bad("value section", f"{left} bytes are not those of {count} values of {kind}")
+        size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, size_left)
+        if size_left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and size_left < 16):
+            raise where.bad("value section", f"{size_left} bytes are not those of {count} values of {kind}")
         if encoding in (ENCODING_FRAME, ENCODING_PLANES):
-            base, step = (int.from_bytes(raw[at + i : at + i + 8], "little") for i in (0, 8))
+            base, step = (int.from_bytes(raw[offset + i : offset + i + 8], "little") for i in (0, 8))
             read = integers.read_line if encoding == ENCODING_FRAME else integers.read_planes
-            self.line = read(base, step, raw, at + 16, count, kind.byte_width, where)
+            self.line = read(base, step, raw, offset + 16, count, kind.byte_width, where)
         elif encoding == ENCODING_FIXED:
-            self.fixed = np.frombuffer(raw, np.uint8, size, at if size else 0).reshape(count, kind.byte_width)
+            self.fixed = np.frombuffer(raw, np.uint8, size, offset if size else 0).reshape(count, kind.byte_width)
         elif encoding == ENCODING_BITS:
-            self.bits = _unpacked(raw, at, count)
+            self.bits = _unpacked(raw, offset, count)
         elif encoding == ENCODING_CONSTANT_BOOL:
-            self.bits = bool(raw[at])
+            self.bits = bool(raw[offset])
         elif encoding == ENCODING_DICTIONARY:
-            self.strings = DictionaryStrings(kind, count, raw, at, cap, where)
+            self.strings = DictionaryStrings(kind, count, raw, offset, cap, where)
         elif encoding == ENCODING_NAMES:
-            self.strings = NameStrings(kind, count, raw, at, cap, where)
+            self.strings = NameStrings(kind, count, raw, offset, cap, where)
         else:
-            self.strings = PlainStrings(kind, count, raw, at, where)
+            self.strings = PlainStrings(kind, count, raw, offset, where)
         if self.strings is not None:
             self.decoded_bytes += self.strings.decoded_bytes
 
@@ -348,10 +339,10 @@ class Column:
         """All values, over the memory of the section where it holds them as Arrow does."""
         if self.fixed is None:
             return self.take(slice(0, self.count))
-        whole = aligned(self._raw)
-        validity = None if self.valid is None else whole.slice(0, (self.count + 7) // 8)
+        buffer = aligned(self._raw)
+        validity = None if self.valid is None else buffer.slice(0, (self.count + 7) // 8)
         nulls = 0 if validity is None else -1
-        return pa.Array.from_buffers(self.kind, self.count, [validity, whole.slice(self._at)], nulls)
+        return pa.Array.from_buffers(self.kind, self.count, [validity, buffer.slice(self._at)], nulls)
 
 
 def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:
@@ -382,6 +373,6 @@ def filled(kind: pa.DataType, out: np.ndarray, valid: np.ndarray | None) -> pa.A
     return pa.Array.from_buffers(kind, len(out), [bits, pa.py_buffer(data)], 0 if bits is None else -1)
 
 
-def _unpacked(raw: memoryview | bytes, at: int, count: int) -> np.ndarray:
-    bits = np.frombuffer(raw, dtype=np.uint8, count=(count + 7) // 8, offset=at)
+def _unpacked(raw: memoryview | bytes, offset: int, count: int) -> np.ndarray:
+    bits = np.frombuffer(raw, dtype=np.uint8, count=(count + 7) // 8, offset=offset)
     return np.unpackbits(bits, count=count, bitorder="little").view(bool)

@@ -15,16 +15,25 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, is_integer
-from . import codec, strided
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Encoders, build_block
+from . import codec
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
+from .block_encoding import Encoders, build_block
 from .byte_io import open_output
 from .codec import Piece
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
-from .file import HEADER, META_BYTES_MAX, Contents, GroupHandle, encode_footer
-from .index_rows import BlockInfo, IndexBuilder
+from .file import (
+    CHECKSUM_BYTES,
+    HEADER,
+    META_BYTES_MAX,
+    STRIDE_BYTES_MAX,
+    Contents,
+    GroupHandle,
+    StridedSection,
+    encode_footer,
+)
+from .index_building import IndexBuilder, check_summaries, summarise
+from .index_rows import BlockInfo, BlockSummary
 from .keys import KEY_BYTES_MAX
-from .strided import STRIDE_BYTES_MAX, StridedSection
-from .summaries import BlockSummary, check_summaries, summarise
 from .values import check_schema, check_text
 
 # A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.
@@ -45,6 +54,7 @@ class WriterOptions(TypedDict, total=False):
     summaries: Sequence[str]
     cut_prefix_bytes: int
     compact: Sequence[str]
+    metas: Mapping[str, bytes]
 
 
 class SortedFileWriter:
@@ -79,6 +89,7 @@ class SortedFileWriter:
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
         compact: Sequence[str] = (),
+        metas: Mapping[str, bytes] | None = None,
     ):
         self.schema = check_schema(schema)
         self._compact = frozenset(column_positions(self.schema, compact))
@@ -112,6 +123,8 @@ class SortedFileWriter:
         self._output = open_output(target)
         try:
             self._put(HEADER)
+            for name, data in (metas or {}).items():
+                self.put_meta(name, data)
         except BaseException:
             self.abort()
             raise
@@ -150,9 +163,11 @@ class SortedFileWriter:
         for part, size in zip(parts, sizes, strict=True):
             self._add_cut(part, size)
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
-        given = self._pending[self._own_parts :]
-        if given:
-            self._pending[self._own_parts :] = [given[0].compact() if len(given) == 1 else Entries.concat(given)]
+        borrowed = self._pending[self._own_parts :]
+        if borrowed:
+            self._pending[self._own_parts :] = [
+                borrowed[0].compact() if len(borrowed) == 1 else Entries.concat(borrowed)
+            ]
             self._own_parts = len(self._pending)
 
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
@@ -162,20 +177,22 @@ class SortedFileWriter:
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
         sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
         large = np.flatnonzero(sizes >= little)
-        at = 0
-        while at < len(sizes):
-            is_much = max(self._pending_bytes, int(sizes[at])) >= little
-            if self._pending and is_much and (at or self._has_new_prefix(part.keys[0].as_py())):
+        piece = 0
+        while piece < len(sizes):
+            is_much = max(self._pending_bytes, int(sizes[piece])) >= little
+            if self._pending and is_much and (piece or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
             # Pieces that follow share the block until there is much of it, or one of them is.
-            filled = int(np.searchsorted(ends, ends[at] + little - self._pending_bytes))
-            following = int(np.searchsorted(large, at, side="right"))
-            stop = max(at + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes)))
-            if sizes[at] >= little:
-                stop = at + 1
-            low, high = int(bounds[at]), int(bounds[stop])
+            filled = int(np.searchsorted(ends, ends[piece] + little - self._pending_bytes))
+            following = int(np.searchsorted(large, piece, side="right"))
+            stop = max(
+                piece + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes))
+            )
+            if sizes[piece] >= little:
+                stop = piece + 1
+            low, high = int(bounds[piece]), int(bounds[stop])
             self._add(part.slice(low, high - low), row_bytes[low:high])
-            at = stop
+            piece = stop
 
     def _has_new_prefix(self, key: bytes) -> bool:
         before = self._pending[-1].keys
@@ -273,7 +290,7 @@ class SortedFileWriter:
         self._check_name("strided section", name, self.strided_sections)
         if not 1 <= stride <= STRIDE_BYTES_MAX:
             raise InvalidArgumentError(f"a stride of {stride} bytes: give 1 to {STRIDE_BYTES_MAX:,}")
-        chunks = iter(strided.row_chunks(rows, stride))
+        chunks = iter(_row_chunks(rows, stride))
         chunk = next(chunks, None)
         self._end_block()
         start, count = self._offset, 0
@@ -282,7 +299,7 @@ class SortedFileWriter:
             while chunk is not None:
                 for low in range(0, len(chunk), at_once):
                     part = chunk[low : low + at_once]
-                    self._put(strided.encode_rows(part, self._offset))
+                    self._put(_strided_bytes(part, self._offset))
                     count += len(part)
                 chunk = next(chunks, None)
             self._put(codec.padding(self._offset))
@@ -355,15 +372,36 @@ class SortedFileWriter:
         if self._state != "open":
             raise InvalidArgumentError(f"{self._output.name}: the writer is {self._state}; make a new one")
 
-    def _check_name(self, what: str, name: str, taken: Mapping) -> None:
+    def _check_name(self, what: str, name: str, names: Mapping) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"a {what} needs a name, not {name!r}")
         try:
             name.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"{name!r} is not text: it cannot be the name of a {what}") from None
-        if name in taken:
+        if name in names:
             raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
+
+
+def _strided_bytes(rows: np.ndarray, offset: int) -> bytes:
+    """The stored bytes of uint8 [n, stride] rows, the first of which will lie at `offset`."""
+    count, stride = rows.shape
+    step = stride + CHECKSUM_BYTES
+    out = np.empty((count, step), dtype=np.uint8)
+    out[:, :stride] = rows
+    sums = codec.row_checksums(np.ascontiguousarray(rows), offset + np.arange(count, dtype=np.uint64) * np.uint64(step))
+    out[:, stride:] = sums.astype("<u4").view(np.uint8).reshape(count, CHECKSUM_BYTES)
+    return out.tobytes()
+
+
+def _row_chunks(rows: np.ndarray | Iterable[np.ndarray], stride: int) -> Iterable[np.ndarray]:
+    """Chunks of rows, each checked to be uint8 [n, stride]. Raises InvalidArgumentError."""
+    for chunk in [rows] if isinstance(rows, np.ndarray) else rows:
+        if not isinstance(chunk, np.ndarray) or chunk.dtype != np.uint8 or chunk.ndim != 2 or chunk.shape[1] != stride:
+            shape = getattr(chunk, "shape", None)
+            kind = getattr(chunk, "dtype", type(chunk).__name__)
+            raise InvalidArgumentError(f"strided rows must be uint8 [n, {stride}], not {kind} {shape}")
+        yield chunk
 
 
 def _block_bytes(block_size: str | int, use: str) -> int:

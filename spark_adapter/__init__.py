@@ -50,7 +50,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..engine.scan.coarse import Coarse
+    from ..engine.scan.coarse_snapshot import Coarse
     from .build import create, create_index, optimize, refresh_index
     from .clustering import Clustering, cluster
     from .explaining import explain
@@ -83,7 +83,7 @@ __all__ = [
 ]
 _HOMES = {
     "Clustering": ".clustering",
-    "Coarse": "..engine.scan.coarse",
+    "Coarse": "..engine.scan.coarse_snapshot",
     "cluster": ".clustering",
     "coarse": ".pruning",
     "create": ".build",

@@ -33,7 +33,7 @@ from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
 from ..engine.indexes.task_result import TaskResult
 from ..engine.lakes.directory import entries_of
 from ..engine.open import open_table
-from ..engine.progress import Progress, teller
+from ..engine.progress import Progress, progress_function
 from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
@@ -103,7 +103,7 @@ def create_index(
             kind,
             maintain=maintain,
             options=options,
-            progress=teller(progress),
+            progress=progress_function(progress),
             builder=Executors(spark),
         )
 
@@ -121,7 +121,9 @@ def refresh_index(
     """As `Table.refresh_index`, built by executors: covers what an index lacks, as after a build that was killed.
     Returns the version; where nothing is to cover, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        return refresh_index_here(table.handle, columns, kind, progress=teller(progress), builder=Executors(spark))
+        return refresh_index_here(
+            table.handle, columns, kind, progress=progress_function(progress), builder=Executors(spark)
+        )
 
 
 def optimize(
@@ -135,7 +137,7 @@ def optimize(
     """As `Table.optimize`: executors, who must see the table under the same name, build what indexes lack, and the
     driver merges runs. Returns the version; where nothing is to do, no version is made."""
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
-        optimize_here(table.handle, teller(progress), Executors(spark))
+        optimize_here(table.handle, progress_function(progress), Executors(spark))
         return table.version
 
 

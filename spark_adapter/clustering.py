@@ -28,10 +28,10 @@ from ..engine.choices import Curve
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
-from ..engine.progress import Progress, teller
+from ..engine.progress import Progress, progress_function
 from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.plan import Plan
-from ..engine.scan.tasks import FileTask
 from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
@@ -130,7 +130,7 @@ def cluster(
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
     if not hasattr(DataFrame, "repartitionById"):
         raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
-    report = teller(progress)
+    report = progress_function(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
         node = read_where(spark, where, table.schema)

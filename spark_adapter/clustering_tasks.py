@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from ..arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
+from ..engine.scan.file_tasks import ReadContext, RowGroups
 from ..engine.scan.rows import read_matches
-from ..engine.scan.tasks import ReadContext, RowGroups
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
 from ..engine.tasks.writer import TaskWriter

@@ -26,9 +26,9 @@ from ..engine.partitions import hive
 from ..engine.predicates import columns_of, unknowns
 from ..engine.predicates.widening import plain_type
 from ..engine.scan.file_reader import as_planned, check_identity
+from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
-from ..engine.scan.tasks import FileTask
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..engine.storage.prefetch import ahead

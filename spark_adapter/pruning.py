@@ -13,7 +13,7 @@ from typing import Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
-from ..engine.scan.coarse import FILTER_BYTES, Coarse, coarse_of
+from ..engine.scan.coarse_snapshot import FILTER_BYTES, Coarse, coarse_of
 from ..engine.state import Instant
 from ..errors import InvalidArgumentError, is_integer
 

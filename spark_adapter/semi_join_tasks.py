@@ -23,11 +23,11 @@ from ..engine.indexes.secondary.choice import reader_of
 from ..engine.indexes.secondary.reader import Positions
 from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
+from ..engine.scan.file_tasks import ReadContext
 from ..engine.scan.keys import KeySet, key_set
 from ..engine.scan.lookup import RowsAt
 from ..engine.scan.plan import Plan
 from ..engine.scan.request import ScanRequest
-from ..engine.scan.tasks import ReadContext
 from ..engine.state import IndexState
 from ..engine.state.runs import DamagedRun
 from ..engine.storage import StorageOptions

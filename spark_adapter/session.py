@@ -87,9 +87,9 @@ def scan(
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
             `.where(column)`. The parts that we understand prune; where a part is not understood (functions, arithmetic,
             a UDF) Spark tests the remaining rows by the whole Column.
-            Or SQL text, pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they mean to
-            `Table.scan`: all of it must be understood, and timestamps without a zone are UTC, whatever the
-            session's time zone. None for every row.
+            Or SQL text in Spark's dialect; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean
+            what they mean to `Table.scan`. All of it must be understood. Names are taken with their case, and
+            timestamps without a zone are UTC, whatever the session's settings. None for every row.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from ..engine.parquet.footers import open_parquet
 from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups
 from ..engine.scan.fine import row_groups_of
 from ..engine.scan.rows import read_matches
-from ..engine.scan.tasks import FileTask, ReadContext, RowGroups
 from ..engine.storage import Counted, Storage, open_storage
 
 _PARTITIONS_A_CORE = 3

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ..engine.commit.distributed import DistributedTransaction
     from ..engine.indexes.task_result import TaskResult
-    from ..engine.scan.tasks import ReadContext
+    from ..engine.scan.file_tasks import ReadContext
     from ..engine.table import Table
     from ..engine.tasks.spec import TaskSpec
     from .shares import Share

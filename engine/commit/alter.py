@@ -1,8 +1,8 @@
 """Schema evolution: one action that renames, drops, widens, adds and re-orders top-level columns.
 
-No file is touched. Files that hold an added column already, under a name that no column ever had, are bound anew in the
-same version. A column is its id, whatever it is called: what was recorded of a file says which ids its physical names
-stand for, so statistics and filters follow a rename, and a column that takes over an old name starts empty.
+No file is touched. Files that hold an added column already, under a name that no column ever had, are bound again in
+the same version. A column is its id, whatever it is called: what was recorded of a file says which ids its physical
+names are, so statistics and filters follow a rename, and a column that takes over an old name starts empty.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def alter(
 ) -> int:
     """See `Table.alter`."""
     added, defaults = _added(add)
-    asked = Alteration(
+    wanted = Alteration(
         rename=_mapping("rename", rename, str, "new names"),
         drop=_names("drop", drop),
         widen={n: plain_type(k) for n, k in _mapping("widen", widen, pa.DataType, "pyarrow types").items()},
@@ -58,13 +58,13 @@ def alter(
         order=None if order is None else _names("order", order),
     )
     base = handle.instant
-    if _state(evolved(base, asked)) == _state(base):
+    if _state(evolved(base, wanted)) == _state(base):
         return base.version
-    change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(asked))
+    change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(wanted))
     leftovers = change.leftovers
     with handle.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
-        change.evolve = evolver(handle, base, asked, change)
-        if asked.add:
+        change.evolve = evolver(handle, base, wanted, change)
+        if wanted.add:
             rebind(handle, handle.committed, change.evolve(base), change)
         handle.move_to(_published(handle, base, change))
     return handle.version
@@ -85,65 +85,65 @@ def _published(handle: Handle, base: Instant, change: Change) -> Instant:
 
 
 def _state(instant: Instant) -> tuple:
-    """What alterations change. (A default stays what it was when its column was added, but for its type.)"""
+    """What alterations change. (Of a default only the type changes.)"""
     return instant.schema, instant.fields
 
 
-def _summary(asked: Alteration) -> dict[str, object]:
+def _summary(wanted: Alteration) -> dict[str, object]:
     return {
-        "renamed": asked.rename,
-        "dropped": list(asked.drop),
-        "widened": {name: str(kind) for name, kind in asked.widen.items()},
-        "added": {f.name: str(f.type) for f in asked.add},
+        "renamed": wanted.rename,
+        "dropped": list(wanted.drop),
+        "widened": {name: str(kind) for name, kind in wanted.widen.items()},
+        "added": {f.name: str(f.type) for f in wanted.add},
     }
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 
-def _mapping(argument: str, given: Any, kind: type, told: str) -> dict[str, Any]:
-    if given is None:
+def _mapping(argument: str, value: Any, kind: type, what: str) -> dict[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping) or not all(isinstance(n, str) and isinstance(v, kind) for n, v in given.items()):
-        raise InvalidArgumentError(f"{argument}= maps names of columns to {told}, not {given!r}")
-    return dict(given)
+    if not isinstance(value, Mapping) or not all(isinstance(n, str) and isinstance(v, kind) for n, v in value.items()):
+        raise InvalidArgumentError(f"{argument}= maps names of columns to {what}, not {value!r}")
+    return dict(value)
 
 
-def _names(argument: str, given: Any) -> tuple[str, ...]:
-    names = [given] if isinstance(given, str) else [] if given is None else given
+def _names(argument: str, value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"{argument}= is a list of names of columns, not {given!r}")
+        raise InvalidArgumentError(f"{argument}= is a list of names of columns, not {value!r}")
     return tuple(names)
 
 
-def _added(given: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
+def _added(value: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
     """The fields to add, and the defaults of those that were given with one."""
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
     else:
-        fields = [given] if isinstance(given, pa.Field) else [] if given is None else given
+        fields = [value] if isinstance(value, pa.Field) else [] if value is None else value
         if not isinstance(fields, (Sequence, pa.Schema)) or not all(isinstance(f, pa.Field) for f in fields):
-            raise InvalidArgumentError(f"add= is a mapping of names to types, or pyarrow fields, not {given!r}")
+            raise InvalidArgumentError(f"add= is a mapping of names to types, or pyarrow fields, not {value!r}")
         pairs = [(f.name, f) for f in fields]
     added: dict[str, pa.Field] = {}
     defaults = {}
-    for name, what in pairs:
-        if not isinstance(name, str) or not isinstance(what, (pa.DataType, pa.Field, pa.Scalar)):
+    for name, item in pairs:
+        if not isinstance(name, str) or not isinstance(item, (pa.DataType, pa.Field, pa.Scalar)):
             raise InvalidArgumentError(
-                f"add= gives {name!r} a pyarrow type, field or scalar (its default), not {what!r}"
+                f"add= gives {name!r} a pyarrow type, field or scalar (its default), not {item!r}"
             )
-        if isinstance(what, pa.Field) and what.name != name:
-            raise SchemaError(f"add= calls a column {name!r} and, in its field, {what.name!r}")
+        if isinstance(item, pa.Field) and item.name != name:
+            raise SchemaError(f"add= calls a column {name!r} and, in its field, {item.name!r}")
         if name in added:
             raise SchemaError(f"add= names {name!r} twice")
-        if isinstance(what, pa.Field) and not what.nullable:
-            raise SchemaError(f"column {name!r} must take nulls: the files that are there lack it")
-        kind = plain_type(what if isinstance(what, pa.DataType) else what.type)
+        if isinstance(item, pa.Field) and not item.nullable:
+            raise SchemaError(f"column {name!r} must take nulls: the files of the table lack it")
+        kind = plain_type(item if isinstance(item, pa.DataType) else item.type)
         added[name] = pa.field(name, kind)
-        if isinstance(what, pa.Scalar) and what.is_valid:
+        if isinstance(item, pa.Scalar) and item.is_valid:
             if canon.order_class(kind) is None:
-                raise SchemaError(f"column {name!r}: a default is one plain value, not a {kind}; begin it as null")
-            defaults[name] = what if what.type == kind else what.cast(kind)
+                raise SchemaError(f"column {name!r}: a default is one plain value, not a {kind}; add it as null")
+            defaults[name] = item if item.type == kind else item.cast(kind)
     return tuple(added.values()), defaults
 
 
@@ -152,7 +152,7 @@ def _added(given: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
 
 @dataclass(frozen=True)
 class Alteration:
-    """What is asked for. All names are those before it, but for `add` and `order`, which speak of those after it.
+    """What is wanted. All names are those before it; `add` and `order` use those after it.
 
     rename      old name -> new name
     drop        names
@@ -170,17 +170,17 @@ class Alteration:
     order: tuple[str, ...] | None = None
 
 
-def evolved(base: Instant, asked: Alteration) -> Instant:
+def evolved(base: Instant, wanted: Alteration) -> Instant:
     """A version with its schema changed, and all else as it is. Raises SchemaError for what cannot be done to it."""
-    _check_names(base, asked)
-    schema, fields = _schema(base, asked)
+    _check_names(base, wanted)
+    schema, fields = _schema(base, wanted)
     leaves = {
         (base.fields[name], below): base.columns[path] for path, (name, below) in leaves_below(base.schema).items()
     }
-    numbers, columns, following = identified(schema, fields, leaves, base.next)
+    numbers, columns, next_ids = identified(schema, fields, leaves, base.next)
     names = {number: name for name, number in numbers.items()}
-    kept = {number: value for number, value in base.defaults.items() if number in names}
-    kept.update((numbers[name], value) for name, value in asked.defaults.items())
+    defaults = {number: value for number, value in base.defaults.items() if number in names}
+    defaults.update((numbers[name], value) for name, value in wanted.defaults.items())
     moved = (name for name, number in base.fields.items() if numbers.get(name) != number)
     return replace(
         base,
@@ -188,14 +188,14 @@ def evolved(base: Instant, asked: Alteration) -> Instant:
         fields=numbers,
         columns=columns,
         retired=tuple(dict.fromkeys((*base.retired, *moved))),
-        next=following,
-        defaults={number: value.cast(schema.field(names[number]).type) for number, value in kept.items()},
+        next=next_ids,
+        defaults={number: value.cast(schema.field(names[number]).type) for number, value in defaults.items()},
         indexes=indexes_left(base, set(columns.values())),
     )
 
 
-def _check_names(base: Instant, asked: Alteration) -> None:
-    for verb, names in (("renamed", asked.rename), ("dropped", asked.drop), ("widened", asked.widen)):
+def _check_names(base: Instant, wanted: Alteration) -> None:
+    for verb, names in (("renamed", wanted.rename), ("dropped", wanted.drop), ("widened", wanted.widen)):
         for name in names:
             if base.schema.get_field_index(name) < 0:
                 raise SchemaError(_unknown(base.schema, name))
@@ -203,11 +203,11 @@ def _check_names(base: Instant, asked: Alteration) -> None:
                 raise SchemaError(
                     f"{name!r} is a partition column, which the paths of files spell out: it cannot be {verb}"
                 )
-    if "" in asked.rename.values() or any(new.name == "" for new in asked.add):
+    if "" in wanted.rename.values() or any(new.name == "" for new in wanted.add):
         raise SchemaError("a column needs a name")
-    for name in asked.drop:
-        if name in asked.rename or name in asked.widen:
-            other = "renamed" if name in asked.rename else "widened"
+    for name in wanted.drop:
+        if name in wanted.rename or name in wanted.widen:
+            other = "renamed" if name in wanted.rename else "widened"
             raise SchemaError(f"column {name!r} is dropped and {other} in one call; ask for one of the two")
 
 
@@ -222,34 +222,34 @@ def _unknown(schema: pa.Schema, name: str) -> str:
     )
 
 
-def _schema(base: Instant, asked: Alteration) -> tuple[pa.Schema, dict[str, int]]:
+def _schema(base: Instant, wanted: Alteration) -> tuple[pa.Schema, dict[str, int]]:
     """The schema after it, and the ids of the columns that stay, by their new names."""
     fields: dict[str, pa.Field] = {}
     numbers: dict[str, int] = {}
     data_end = 0
-    for known in base.schema:
-        if known.name in asked.drop:
+    for column in base.schema:
+        if column.name in wanted.drop:
             continue
-        name = asked.rename.get(known.name, known.name)
+        name = wanted.rename.get(column.name, column.name)
         if name in fields:
             raise SchemaError(f"two columns would be named {name!r}; rename or drop the other in the same call")
-        fields[name] = known.with_name(name).with_type(_widened(known, asked))
-        numbers[name] = base.fields[known.name]
-        if known.name not in base.partitioning:
+        fields[name] = column.with_name(name).with_type(_widened(column, wanted))
+        numbers[name] = base.fields[column.name]
+        if column.name not in base.partitioning:
             data_end = len(fields)
-    for new in asked.add:
+    for new in wanted.add:
         if new.name in fields:
             raise SchemaError(f"there is a column {new.name!r}; add under another name, or drop or rename that one")
         fields[new.name] = new
     names = list(fields)
-    first_added = len(names) - len(asked.add)
+    first_added = len(names) - len(wanted.add)
     names = [*names[:data_end], *names[first_added:], *names[data_end:first_added]]
-    if asked.order is not None:
-        odd = set(names).symmetric_difference(asked.order)
-        if odd or len(asked.order) != len(names):
-            told = f"it should not have, or lacks, {sorted(odd)[0]!r}" if odd else "a name is there twice"
-            raise SchemaError(f"order= lists every column of the table once; {told} (of {', '.join(names)})")
-        names = list(asked.order)
+    if wanted.order is not None:
+        odd = set(names).symmetric_difference(wanted.order)
+        if odd or len(wanted.order) != len(names):
+            reason = f"it should not have, or lacks, {sorted(odd)[0]!r}" if odd else "a name is there twice"
+            raise SchemaError(f"order= lists every column of the table once; {reason} (of {', '.join(names)})")
+        names = list(wanted.order)
     schema = pa.schema([fields[name] for name in names])
     check_table_schema(schema, base.partitioning)
     unclear = _unclear(schema) - _unclear(base.schema)
@@ -264,30 +264,30 @@ def _unclear(schema: pa.Schema) -> set[str]:
     return {path for path, count in counts.items() if count > 1}
 
 
-def _widened(known: pa.Field, asked: Alteration) -> pa.DataType:
-    wanted = asked.widen.get(known.name, known.type)
-    if merged_type(known.type, wanted) != wanted:
+def _widened(column: pa.Field, wanted: Alteration) -> pa.DataType:
+    wider = wanted.widen.get(column.name, column.type)
+    if merged_type(column.type, wider) != wider:
         raise SchemaError(
-            f"column {known.name!r} is {known.type}, and {wanted} does not hold each of its values exactly and in "
-            "their order; add a column of that type, and write it anew"
+            f"column {column.name!r} is {column.type}, and {wider} does not hold each of its values exactly and in "
+            "their order; add a column of that type, and write it again"
         )
-    if _gains_nanoseconds(known.type, wanted):
+    if _gains_nanoseconds(column.type, wider):
         raise SchemaError(
-            f"column {known.name!r}: instants before 1677 or after 2262 do not fit {wanted}; widen to microseconds"
+            f"column {column.name!r}: instants before 1677 or after 2262 do not fit {wider}; widen to microseconds"
         )
-    return wanted
+    return wider
 
 
-def _gains_nanoseconds(known: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_struct(known) and pa.types.is_struct(wanted):
-        return any(_gains_nanoseconds(f.type, wanted.field(f.name).type) for f in known)
-    if is_list(known) and is_list(wanted):
-        return _gains_nanoseconds(known.value_type, wanted.value_type)
-    if pa.types.is_map(known) and pa.types.is_map(wanted):
-        parts = ((known.key_type, wanted.key_type), (known.item_type, wanted.item_type))
+def _gains_nanoseconds(old: pa.DataType, new: pa.DataType) -> bool:
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        return any(_gains_nanoseconds(f.type, new.field(f.name).type) for f in old)
+    if is_list(old) and is_list(new):
+        return _gains_nanoseconds(old.value_type, new.value_type)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        parts = ((old.key_type, new.key_type), (old.item_type, new.item_type))
         return any(_gains_nanoseconds(*part) for part in parts)
-    is_instant = pa.types.is_timestamp(known) or pa.types.is_date(known)
-    is_finer = pa.types.is_timestamp(wanted) and wanted.unit == "ns" and getattr(known, "unit", None) != "ns"
+    is_instant = pa.types.is_timestamp(old) or pa.types.is_date(old)
+    is_finer = pa.types.is_timestamp(new) and new.unit == "ns" and getattr(old, "unit", None) != "ns"
     return is_instant and is_finer
 
 
@@ -299,12 +299,12 @@ def columns_state(instant: Instant) -> tuple:
 def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> dict[str, pa.DataType]:
     """The columns of some files that a table could adopt, each of a type that holds what most files have of it.
     `schemas`: each with the number of its files. Columns that no table can have beside the others are left out."""
-    ever, types = names_ever(instant), dict[str, pa.DataType]()
+    names, types = names_ever(instant), dict[str, pa.DataType]()
     for schema, _ in sorted(schemas, key=lambda one: -one[1]):
         if misfit(instant, file_schema(instant, instant, schema)) is not None:
             continue
         for column in schema:
-            if column.name not in ever and not pa.types.is_null(column.type):
+            if column.name not in names and not pa.types.is_null(column.type):
                 merged = merged_type(types.get(column.name, column.type), column.type)
                 types[column.name] = types[column.name] if merged is None else merged
     for name, kind in list(types.items()):
@@ -321,11 +321,11 @@ def adding(types: dict[str, pa.DataType]) -> Alteration:
 
 
 def evolver(
-    handle: Handle, base: Instant, asked: Alteration, change: Change, stats_max: int | None = None
+    handle: Handle, base: Instant, wanted: Alteration, change: Change, stats_max: int | None = None
 ) -> Callable[[Instant], Instant]:
     """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
-    the others, so that those are not written anew: it knows of the files of `base` that they lack these columns."""
-    after = evolved(base, asked)
+    the others, so that those are not written again: its entries say that the files of `base` lack these columns."""
+    after = evolved(base, wanted)
     leaves = sorted(set(after.columns.values()) - set(base.columns.values()))[:stats_max]
     new = None
     if leaves:
@@ -338,7 +338,7 @@ def evolver(
                 f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
                 "for what is still wanted"
             )
-        following = evolved(newest, asked)
+        following = evolved(newest, wanted)
         if new is None:
             return following
         state, aggregates = new

@@ -25,6 +25,18 @@ from ..state.snapshot import Snapshot
 from .schemas import check_fits, check_instants_fit, file_schema
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Files that a storage has under another time or etag than recorded, as the manifest is to have them from now on.
+
+    live    file_id and the manifest's fields of live files
+    gone    files that were taken out, as `Snapshot.gone` gives them
+    """
+
+    live: pa.Table
+    gone: pa.Table
+
+
 @dataclass
 class Bound:
     """Rows to be written, and the instant that they lead to (its runs and indexes still those of the base).
@@ -48,13 +60,14 @@ def bind(
     *,
     remember_removed: bool,
     keys: Mapping[str, int | None],
+    moved: Moved | None = None,
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
-    are named as they were at `named_at`. With `remember_removed` the removed files may lie on storage still, and are
+    are named as they were at `named_at`. With `remember_removed` the removed files may be on storage still, and are
     remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
-    one that is free again.
+    one that is free again. `moved`: files that stand elsewhere, and are the same.
 
-    Raises CommitConflictError for a file to be removed that is live no more, SchemaError for one that does not fit.
+    Raises CommitConflictError for a file to be removed that is no longer live, SchemaError for one that does not fit.
     """
     base = snapshot.instant
     after = replace(base, version=base.version + 1)
@@ -84,20 +97,23 @@ def bind(
         | {"plain": base.totals["plain"] + _plain(rows) - _plain([removed_files])},
     )
     entries = _partition_entries(partitions)
-    for files, own in zip(added, rows, strict=True):
-        entries.append(_entries(manifest.KIND_FILE, files.ids, own))
+    for files, file_rows in zip(added, rows, strict=True):
+        entries.append(_entries(manifest.KIND_FILE, files.ids, file_rows))
     entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
     if remember_removed:
         entries.append(removed_entries(removed_files))
     entries.append(_entries(manifest.KIND_GONE, _added_again(snapshot, added), None))
     entries += _key_entries(keys)
+    if moved is not None:
+        entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
+        entries.append(removed_entries(moved.gone))
     manifest_keys, parts, deleted = zip(*entries, strict=True)
     entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
     return Bound(after, entries_of_all, added, removed_files)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
-    """How many files are a base of their own, to which nothing else applies."""
+    """How many files are a base alone, to which no log, delete or commit state applies."""
     count = 0
     for files in parts:
         plain = to_numpy(pc.equal(files.column("kind"), BASE))
@@ -130,14 +146,14 @@ class _Partitions:
         encoded = texts.combine_chunks().dictionary_encode()
         ids = []
         for text in encoded.dictionary.to_pylist():
-            found = self._ids.get(text, self._ids_before.get(text))
-            if found is None:
-                found = self.following
-                self._counts[found] = [0, 0, 0, 0]
+            partition = self._ids.get(text, self._ids_before.get(text))
+            if partition is None:
+                partition = self.following
+                self._counts[partition] = [0, 0, 0, 0]
                 self.following += 1
                 self._new.append(text)
-            self._ids[text], self._texts[found] = found, text
-            ids.append(found)
+            self._ids[text], self._texts[partition] = partition, text
+            ids.append(partition)
         return np.array(ids, dtype=np.uint32)[encoded.indices.to_numpy()] if ids else np.zeros(0, dtype=np.uint32)
 
     def check_new_values(self) -> None:
@@ -156,8 +172,8 @@ class _Partitions:
         rows = pc.fill_null(files.column("row_count"), 0).to_numpy()
         sizes = pc.fill_null(files.column("size_bytes"), 0).to_numpy()
         marks = manifest.fingerprints(file_ids)
-        touched, at = np.unique(manifest.split_file_ids(file_ids)[0], return_inverse=True)
-        changes = (np.bincount(at), *(_sums(at, values, len(touched)) for values in (rows, sizes, marks)))
+        touched, places = np.unique(manifest.split_file_ids(file_ids)[0], return_inverse=True)
+        changes = (np.bincount(places), *(_sums(places, values, len(touched)) for values in (rows, sizes, marks)))
         self._read_counts(touched)
         for position, partition in enumerate(touched.tolist()):
             counts = self._counts[partition]
@@ -170,8 +186,8 @@ class _Partitions:
         """The text and the counts of partitions that are there already, if they were not read yet."""
         new = [p for p in partitions.tolist() if p not in self._counts]
         if new:
-            at = np.searchsorted(to_numpy(self._known.column("partition_id")), np.array(new, dtype=np.uint32))
-            rows = self._known.select(["partition", *_COUNTS]).take(from_numpy(at)).to_pylist()
+            places = np.searchsorted(to_numpy(self._known.column("partition_id")), np.array(new, dtype=np.uint32))
+            rows = self._known.select(["partition", *_COUNTS]).take(from_numpy(places)).to_pylist()
             for number, row in zip(new, rows, strict=True):
                 self._texts[number] = row["partition"]
                 self._counts[number] = [row[name] for name in _COUNTS]
@@ -183,55 +199,57 @@ class _Partitions:
     def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
         """(ids, manifest rows, bool: no file is left in it) of the touched partitions."""
         ids = sorted(self._touched)
-        whole = [[*counts, manifest.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
-        counts = np.array(whole, dtype=np.int64).reshape(-1, 4)
+        counted = [[*counts, manifest.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
+        counts = np.array(counted, dtype=np.int64).reshape(-1, 4)
         columns = [pa.array([self._texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
         rows = pa.table(dict(zip([f.name for f in manifest.PARTITION_FIELDS], columns, strict=True)))
         return ids, rows, counts[:, 0] == 0
 
 
-def _sums(at: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
+def _sums(places: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
     sums = np.zeros(length, dtype=np.int64)  # not bincount's weights: those are floats, and lose bytes
-    np.add.at(sums, at, values)
+    np.add.at(sums, places, values)
     return sums
 
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
-    """The instant with the result's physical schemas, and the id of each; last, that of files only told of."""
+    """The instant with the result's physical schemas, and the id of each; last, that of declared files."""
     if isinstance(result, RestoredFiles):  # each keeps the schema under which it was bound first
         return after, np.arange(len(after.file_schemas), dtype=np.int32)
-    known = {_identity(s): i for i, s in enumerate(after.file_schemas)}
-    found = []
+    numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
+    bound = []
     for position, schema in enumerate(result.schemas):
-        found.append(file_schema(after, named_at, schema, names=result.names[position] if result.names else None))
-        if _identity(found[-1]) not in known:
+        bound.append(file_schema(after, named_at, schema, names=result.names[position] if result.names else None))
+        if _identity(bound[-1]) not in numbers:
             example = pc.index(result.files.column("schema_id"), position).as_py()
-            check_fits(after, found[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
-    check_instants_fit(after, found, result)
+            check_fits(after, bound[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
+    check_instants_fit(after, bound, result)
     if result.files.column("schema_id").null_count:
-        own = result.declared_names
-        told = [f.with_name(own.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning]
-        names = {file: table for table, file in own.items()}
-        found.append(file_schema(after, named_at, pa.schema(told), is_declared=True, names=names or None))
+        physical = result.declared_names
+        declared = [
+            f.with_name(physical.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning
+        ]
+        names = {file: table for table, file in physical.items()}
+        bound.append(file_schema(after, named_at, pa.schema(declared), is_declared=True, names=names or None))
     file_schemas = list(after.file_schemas)
-    for schema in found:
-        if known.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
+    for schema in bound:
+        if numbers.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
             file_schemas.append(schema)
-    ids = [known[_identity(schema)] for schema in found]
+    ids = [numbers[_identity(schema)] for schema in bound]
     return replace(after, file_schemas=tuple(file_schemas)), np.array(ids, dtype=np.int32)
 
 
-def _identity(known: FileSchema) -> tuple:
+def _identity(schema: FileSchema) -> tuple:
     """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
-    return known.schema, tuple(known.fields.items()), tuple(known.columns.items()), known.is_declared
+    return schema.schema, tuple(schema.fields.items()), tuple(schema.columns.items()), schema.is_declared
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:
     rows = result.files.select([f.name for f in FILE_FIELDS])
     local = pc.fill_null(rows.column("schema_id").combine_chunks(), len(result.schemas))
     bound = pa.array(schema_ids, pa.int32()).take(local)
-    at = rows.schema.get_field_index("schema_id")
-    rows = rows.set_column(at, "schema_id", bound)
+    position = rows.schema.get_field_index("schema_id")
+    rows = rows.set_column(position, "schema_id", bound)
     return rows.append_column(manifest.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
 
 
@@ -239,38 +257,38 @@ def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
     ids = np.array(sorted(removed), dtype=np.uint64)
     partition, _ = manifest.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
-    found = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
-    live = set(found.column("file_id").to_pylist())
-    lost = [path for number, path in removed.items() if number not in live]
+    live_files = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
+    ids_live = set(live_files.column("file_id").to_pylist())
+    lost = [path for number, path in removed.items() if number not in ids_live]
     if lost:
         raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
-    return found
+    return live_files
 
 
 def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
-    """Ids under which files that are added now were remembered as gone: they are that no more. A path that comes under
-    another identity is another file, and the one that went stays remembered."""
+    """Ids under which files that are added now are remembered as removed: they no longer are. A path that comes under
+    another identity is another file, and the removed one stays remembered."""
     if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_GONE)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
-    is_declared = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
+    anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     partitions = np.unique(manifest.split_file_ids(ids)[0])
-    # A new partition may be one that was emptied: what went from it is remembered under its former number.
+    # A new partition may be one that was emptied: files removed from it are remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
-    remembered = snapshot.gone(None if is_declared or is_new else partitions)
+    remembered = snapshot.gone(None if anywhere or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
-    now = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}
-    then = [(row, now[row["path"]]) for row in remembered.select(manifest.IDENTITY).to_pylist()]
-    check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in then], dtype=bool))))
-    is_back = np.array([old == new for old, new in then], dtype=bool)
+    added_rows = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}
+    pairs = [(row, added_rows[row["path"]]) for row in remembered.select(manifest.IDENTITY).to_pylist()]
+    check_not_cleaned(remembered.filter(from_numpy(np.array([_may_be(*pair) for pair in pairs], dtype=bool))))
+    is_back = np.array([old == new for old, new in pairs], dtype=bool)
     return to_numpy(remembered.column("file_id"))[is_back]
 
 
 def _may_be(one: Mapping, other: Mapping) -> bool:
-    """True where two identities are of one file, for all that is known of both."""
+    """True where two identities may be of one file: what both know is equal."""
     return all(None in (one[name], other[name]) or one[name] == other[name] for name in manifest.IDENTITY)
 
 
@@ -312,11 +330,11 @@ def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
 
 
 def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:
-    found = []
+    entries = []
     for key, version in keys.items():
         rows = None if version is None else pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
-        found.append(_entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), rows))
-    return found
+        entries.append(_entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), rows))
+    return entries
 
 
 def _nothing(schema: pa.Schema, count: int) -> pa.Table:

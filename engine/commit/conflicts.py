@@ -40,35 +40,37 @@ def check_slices(
 ) -> None:
     """Raises CommitConflictError where what was committed between two versions, and what is to be committed on top,
     put a log into a slice that the other replaced."""
-    taken = np.array(list(removed), dtype=np.uint64)
-    if not len(taken) and not any(_is_grouped(result) for result in results):
+    removed_ids = np.array(list(removed), dtype=np.uint64)
+    if not len(removed_ids) and not any(_is_grouped(result) for result in results):
         return
-    texts_of = {number: said for known in (before, newer) for said, number in known.ids_by_text().items()}
-    touched = {texts_of[number] for number in np.unique(split_file_ids(taken)[0]).tolist() if number in texts_of}
+    texts_of = {number: text for version in (before, newer) for text, number in version.ids_by_text().items()}
+    touched = {texts_of[number] for number in np.unique(split_file_ids(removed_ids)[0]).tolist() if number in texts_of}
     touched.update(*(result.files.column("partition").unique().to_pylist() for result in results))
     texts = sorted(touched)
     ours = _added(results, texts)
     then, now = _files_in(before, texts), _files_in(newer, texts)
-    stay = now.filter(from_numpy(~np.isin(_ids(now), taken)))
+    stay = now.filter(from_numpy(~np.isin(_ids(now), removed_ids)))
     is_theirs = ~np.isin(_ids(stay), _ids(then))
-    known = newer.instant.with_commit_states(states).commit_states
+    final_states = newer.instant.with_commit_states(states).commit_states
 
-    mine = _live(ours, then, known) & ~_live(ours, stay, known) | _had_base(ours, _less(then, now))
-    theirs = _live(stay, ours.slice(0, 0), known) & ~_live(stay, ours, known) | _had_base(stay, _less(now, stay))
-    for files, lost, told in (
-        (ours, mine, "its slice was replaced by another commit"),
-        (stay, theirs & is_theirs, "another commit put it into a slice that is replaced here"),
+    our_lost = _live(ours, then, final_states) & ~_live(ours, stay, final_states)
+    our_lost |= _had_base(ours, _less(then, now))
+    their_lost = _live(stay, ours.slice(0, 0), final_states) & ~_live(stay, ours, final_states)
+    their_lost |= _had_base(stay, _less(now, stay))
+    for files, lost, reason in (
+        (ours, our_lost, "its slice was replaced by another commit"),
+        (stay, their_lost & is_theirs, "another commit put it into a slice that is replaced here"),
     ):
         lost &= ~to_numpy(pc.equal(files.column("kind"), text(BASE)))
         if lost.any():
             paths = files.column("path").filter(from_numpy(lost)).to_pylist()
-            raise CommitConflictError(f"{paths[0]}: {told}; read the table anew and decide again", paths=paths)
+            raise CommitConflictError(f"{paths[0]}: {reason}; read the table again and decide again", paths=paths)
 
 
 def check_not_superseded(then: Snapshot, newer: Snapshot, ids: np.ndarray, states: Mapping[str, str]) -> None:
     """Raises CommitConflictError where some files of a version (uint64 ids) that were read there are live still, and
-    yet read no more: a later base holds what they held, so to take them out would not undo what they did. Both versions
-    are judged by the same states of commits."""
+    yet no longer read: a later base holds what they held, so taking them out would not undo what they did. In both
+    versions commits have the same states."""
     partitions = np.unique(split_file_ids(ids)[0])
     before, now = then.files(partitions), newer.files(partitions)
     if now.column("file_group").null_count == now.num_rows:
@@ -92,8 +94,8 @@ def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
     places = string_array(texts)
     parts = []
     for result in results:
-        at = pc.index_in(result.files.column("partition"), value_set=places)
-        parts.append(result.files.select(fields).add_column(0, "partition_id", at.cast(pa.uint32())))
+        places_of = pc.index_in(result.files.column("partition"), value_set=places)
+        parts.append(result.files.select(fields).add_column(0, "partition_id", places_of.cast(pa.uint32())))
     none = pa.schema([pa.field("partition_id", pa.uint32()), *(FILES_SCHEMA.field(name) for name in fields)])
     return pa.concat_tables(parts) if parts else none.empty_table()
 
@@ -101,11 +103,13 @@ def _added(results: Sequence[TaskResult], texts: list[str]) -> pa.Table:
 def _files_in(snapshot: Snapshot, texts: list[str]) -> pa.Table:
     """The files of a version in some partitions; a partition's id is its place among the texts."""
     ids = snapshot.ids_by_text()
-    place_of = {ids[said]: place for place, said in enumerate(texts) if said in ids}
+    place_of = {ids[partition]: place for place, partition in enumerate(texts) if partition in ids}
     numbers = sorted(place_of)
     files = snapshot.files(numbers)
-    at = np.searchsorted(np.array(numbers, dtype=np.int64), to_numpy(files.column("partition_id")).astype(np.int64))
-    places = np.array([place_of[number] for number in numbers], dtype=np.uint32)[at]
+    positions = np.searchsorted(
+        np.array(numbers, dtype=np.int64), to_numpy(files.column("partition_id")).astype(np.int64)
+    )
+    places = np.array([place_of[number] for number in numbers], dtype=np.uint32)[positions]
     index = files.schema.get_field_index("partition_id")
     return files.set_column(index, "partition_id", from_numpy(places))
 
@@ -125,12 +129,12 @@ def _live(files: pa.Table, beside: pa.Table, states: Mapping[str, str]) -> np.nd
     return slices_of(both, states).live()[: files.num_rows]
 
 
-def _had_base(files: pa.Table, gone: pa.Table) -> np.ndarray:
-    """bool [files]: those of a slice that one of the bases which are gone was in."""
-    bases = gone.filter(pc.equal(gone.column("kind"), text(BASE))).select(_KEY).to_pylist()
-    taken = {tuple(base.values()) for base in bases if base["file_group"] is not None}
-    slices = files.select(_KEY).to_pylist() if taken else []
-    return np.array([tuple(one.values()) in taken for one in slices] or [False] * files.num_rows, dtype=bool)
+def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
+    """bool [files]: those of a slice that one of the removed bases was in."""
+    bases = removed.filter(pc.equal(removed.column("kind"), text(BASE))).select(_KEY).to_pylist()
+    slices_of_bases = {tuple(base.values()) for base in bases if base["file_group"] is not None}
+    slices = files.select(_KEY).to_pylist() if slices_of_bases else []
+    return np.array([tuple(row.values()) in slices_of_bases for row in slices] or [False] * files.num_rows, dtype=bool)
 
 
 # -- overwrites -------------------------------------------------------------------------------------------------------
@@ -148,21 +152,21 @@ def same_partitions(snapshot: Snapshot, texts: Iterable[pa.Array | pa.ChunkedArr
     """The ids, ascending, of the partitions with files that have the values of one of the texts."""
     schema = snapshot.instant.schema
     fields = [schema.field(name) for name in snapshot.instant.partitioning]
-    wanted = pa.array(sorted({text for some in texts for text in some.to_pylist()}), pa.string())
+    wanted = pa.array(sorted({text for part in texts for text in part.to_pylist()}), pa.string())
     if not len(wanted):
         return []
     keys = set(_keys(hive.typed_columns(wanted, fields)))
-    known = snapshot.partition_values()
-    there = _keys([known[field.name] for field in fields])
+    values = snapshot.partition_values()
+    keys_now = _keys([values[field.name] for field in fields])
     ids = snapshot.partitions().column("partition_id").to_pylist()
-    return sorted(number for number, key in zip(ids, there, strict=True) if key in keys)
+    return sorted(number for number, key in zip(ids, keys_now, strict=True) if key in keys)
 
 
 def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
     """The instant of the version that an overwrite's input was read from, of a transaction that begins at `base`.
 
     Raises InvalidArgumentError for what is no version, or a later one than the base; CommitConflictError where it was
-    cleaned, so that nobody can tell what changed since.
+    cleaned, so that what changed since is unknown.
     """
     if not is_integer(version, 1):
         raise InvalidArgumentError(
@@ -179,19 +183,19 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
     except NotATableError as error:
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {version}, from which the input of this overwrite was read, is there no "
-            f"more ({error}); read the table anew and decide again"
+            f"more ({error}); read the table again and decide again"
         ) from error
 
 
 def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None) -> None:
     """Raises CommitConflictError where the files of two versions differ in the partitions of the texts (None: in any):
     one was added or taken out, or the commit that wrote it has another state."""
-    then, there = _contents(read, texts), _contents(now, texts)
-    changed = sorted({path for path, _ in (dict(then.items() ^ there.items())).values()})
+    contents_read, contents_now = _contents(read, texts), _contents(now, texts)
+    changed = sorted({path for path, _ in (dict(contents_read.items() ^ contents_now.items())).values()})
     if changed:
         raise CommitConflictError(
             f"{changed[0]}: another commit changed what is overwritten since version {read.instant.version}, from "
-            "which the input was read; read the table anew and decide again",
+            "which the input was read; read the table again and decide again",
             paths=changed,
         )
 
@@ -205,11 +209,11 @@ def _contents(
         return {}
     files = snapshot.files(partition_ids, ["path", "commit"])
     states = snapshot.instant.commit_states
-    told = (
+    contents = (
         (path, states.get(commit, COMPLETED))
         for path, commit in zip(*(files.column(c).to_pylist() for c in ("path", "commit")), strict=True)
     )
-    return dict(zip(files.column("file_id").to_pylist(), told, strict=True))
+    return dict(zip(files.column("file_id").to_pylist(), contents, strict=True))
 
 
 def _keys(columns: Sequence[pa.Array]) -> list[tuple]:

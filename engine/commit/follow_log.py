@@ -1,15 +1,16 @@
-"""Following the log of another format: from its state to the columns of the table, and to the files that came and went.
+"""Following the log of another format: from its state to columns of the table, and to files added and removed.
 
 What is found here is bound to a version either by a commit (`sync_log.py`), or for one handle (`with_tail`). Such a
 handle pins a pair: our version, and a state of the log. What changed between is bound to the version just as a
-commit would bind it, but the run of the manifest stays in memory, and no index covers it: files that came may match,
-files that went are gone.
+commit would bind it, but the run of the manifest stays in memory, and no index covers it: added files may match,
+removed ones are not read.
 """
 
 from __future__ import annotations
 
 import io
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
+from ..indexes.task_result import TaskResult
 from ..lakes.log import Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
@@ -41,10 +43,10 @@ class Followed:
     """What a state of the log makes of a version.
 
     instant    the version with the columns of that state; its files are those of the version still (or none, where the
-               table was made anew: then all that is live came)
-    naming     how the files that came name their columns
-    added      files that came (LOG_FILES)
-    removed    file id -> path of those that went
+               table was made again: then all live files are added)
+    naming     how the added files name their columns
+    added      files that were added (LOG_FILES)
+    removed    file id -> path of the removed files
     """
 
     instant: Instant
@@ -57,47 +59,47 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     """What changes where a version follows the log to a state. Raises SchemaError, NotReadableError for columns that
     cannot be followed."""
     after = at_state(instant, state)
-    begins_anew = is_anew(instant, after)
-    columns, changes = state.columns(), state.changes(is_anew=begins_anew)
+    is_fresh = is_fresh_start(instant, after)
+    columns, changes = state.columns(), state.changes(is_anew=is_fresh)
     if columns is not None:
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
         naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
-    if begins_anew:
+    if is_fresh:
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
-        added, gone = _compared(before.files(columns=["path", "size_bytes", *_AS_TEXTS]), _once(added))
+        added, removed_files = _compared(before.files(columns=["path", "size_bytes", *_AS_TEXTS]), _once(added))
     else:
-        came = set(added.column("path").to_pylist())
-        if not came and not removed and not changes.groups:
+        added_paths = set(added.column("path").to_pylist())
+        if not added_paths and not removed and not changes.groups:
             return Followed(after, naming, added, {})
         texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
-        ids = _partition_ids(before, texts) if removed <= came else None
+        ids = _partition_ids(before, texts) if removed <= added_paths else None
         live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
-        is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *came])))
-        gone = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
-    ids, paths = gone.column("file_id").to_pylist(), gone.column("path").to_pylist()
+        is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
+        removed_files = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
+    ids, paths = removed_files.column("file_id").to_pylist(), removed_files.column("path").to_pylist()
     return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
 
 
 def _partition_ids(snapshot: Snapshot, texts: set[str]) -> list[int]:
-    known = snapshot.ids_by_text()
-    return sorted(known[text] for text in texts if text in known)
+    ids = snapshot.ids_by_text()
+    return sorted(ids[text] for text in texts if text in ids)
 
 
 def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:
     """bool [files]: those of some file groups, which are named by their partition's text."""
-    found = np.zeros(files.num_rows, dtype=bool)
+    is_in = np.zeros(files.num_rows, dtype=bool)
     if groups:
         ids = snapshot.ids_by_text()
         wanted = {(ids.get(partition), group) for partition, group in groups}
         named = pc.is_in(files.column("file_group"), value_set=string_array([group for _, group in wanted]))
         for i in np.flatnonzero(to_numpy(named)).tolist():
-            found[i] = (files["partition_id"][i].as_py(), files["file_group"][i].as_py()) in wanted
-    return found
+            is_in[i] = (files["partition_id"][i].as_py(), files["file_group"][i].as_py()) in wanted
+    return is_in
 
 
 def _once(files: pa.Table) -> pa.Table:
@@ -108,22 +110,22 @@ def _once(files: pa.Table) -> pa.Table:
 
 
 def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(those listed that are not live as they are, those live that are not listed as they are)."""
-    at = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
-    known = live.select(["size_bytes", *_AS_TEXTS]).take(joined(at))
-    same = to_numpy(pc.fill_null(pc.equal(known.column("size_bytes"), listed.column("size_bytes")), False))
+    """(listed files that are not live unchanged, live files that are not listed unchanged)."""
+    rows = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
+    before = live.select(["size_bytes", *_AS_TEXTS]).take(joined(rows))
+    is_same = to_numpy(pc.fill_null(pc.equal(before.column("size_bytes"), listed.column("size_bytes")), False))
     for name in _AS_TEXTS:
-        one, other = known.column(name), listed.column(name)
+        one, other = before.column(name), listed.column(name)
         if name == "kind":
             other = pc.fill_null(other, text(manifest.BASE))
-        same = (
-            same
+        is_same = (
+            is_same
             & (to_numpy(one.is_null()) == to_numpy(other.is_null()))
             & to_numpy(pc.fill_null(pc.equal(one, other), True))
         )
     stays = np.zeros(live.num_rows, dtype=bool)
-    stays[to_numpy(pc.fill_null(at, 0)).astype(np.int64)[same]] = True
-    return listed.filter(from_numpy(~same)), live.filter(from_numpy(~stays))
+    stays[to_numpy(pc.fill_null(rows, 0)).astype(np.int64)[is_same]] = True
+    return listed.filter(from_numpy(~is_same)), live.filter(from_numpy(~stays))
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -137,48 +139,63 @@ def at_state(base: Instant, state: LogState) -> Instant:
     source = {**base.source, **described(state)}
     if columns is None:
         return replace(base, source=source)
-    known = known_state(base)
+    last = known_state(base)
+    # Files are read by the names within their columns as these were when they were bound.
+    inner = base.source.get("inner", {})
     keys = [columns.keys[name] for name in columns.partitioning]
-    stays = state.table_id == known.table_id and tuple(columns.partitioning) == base.partitioning
-    stays = stays and [key for key, _ in known.partitioning] == keys
-    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in known.partitioning)
+    stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
+    stays = stays and [key for key, _ in last.partitioning] == keys
+    stays = stays and not _renamed_within(inner, columns.inner)
+    stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
     if columns.naming.types is not None:  # files of before would fit no more
         stays = stays and all(
             _holds(f.type, base.schema.field(f.name).type) for f in columns.schema if f.name in base.fields
         )
-    return _evolved(base, columns, source) if stays else begun(base, columns, source)
+    if not stays:
+        return fresh(base, columns, source)
+    return _evolved(base, columns, {**source, "inner": {**inner, **columns.inner}})
 
 
-def is_anew(before: Instant, after: Instant) -> bool:
-    """Whether `at_state` found that nothing of a version stays."""
+def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
+    ids = {path: number for number, path in before.items()}
+    return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
+
+
+def is_fresh_start(before: Instant, after: Instant) -> bool:
+    """Whether `at_state` kept nothing of a version."""
     return not {i.id for i in before.indexes}.intersection(i.id for i in after.indexes)
 
 
-def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
+def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...] | None = None) -> Instant:
     """A version without files, with the columns of a state and ids that were never given. Statistics are kept of the
-    leaves that are `chosen` (default: all, to a limit); filters of columns that are there still begin anew."""
+    leaves that are `chosen` (default: all, to a limit); filters of columns that are still there start empty."""
     check_table_schema(columns.schema, columns.partitioning)
     numbers, leaves, following = identified(columns.schema, {}, {}, base.next)
-    own = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
-    kept = [path for path in own if chosen is None or path in chosen]
+    data_paths = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
+    with_stats = [path for path in data_paths if chosen is None or path in chosen]
     coverage = Coverage.up_to(base.version)
-    number = following["index"]
-    stats = tuple(leaves[path] for path in (kept if chosen is not None else kept[:COLUMNS_MAX]))
-    indexes = [IndexState(number, "stats", stats, {}, "commit", coverage=coverage)]
+    index_id = following["index"]
+    stats = tuple(leaves[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
+    indexes = [IndexState(index_id, "stats", stats, {}, "commit", coverage=coverage)]
     for index in base.indexes:
         paths = [base.path_of(column) for column in index.columns]
-        if index.kind != "stats" and all(path in own for path in paths):
+        if index.kind != "stats" and all(path in data_paths for path in paths):
             ids = tuple(leaves[path] for path in paths)
-            indexes.append(replace(index, id=number + len(indexes), columns=ids, runs=(), coverage=coverage))
+            indexes.append(replace(index, id=index_id + len(indexes), columns=ids, runs=(), coverage=coverage))
     return replace(
         base,
-        source={**source, "keys": {key: numbers[name] for name, key in columns.keys.items()}},
+        source={
+            **source,
+            "keys": {key: numbers[name] for name, key in columns.keys.items()},
+            "inner": dict(columns.inner),
+        },
         schema=columns.schema,
         partitioning=tuple(columns.partitioning),
         fields=numbers,
         columns=leaves,
         file_schemas=(),
-        next={**following, "index": number + len(indexes)},
+        next={**following, "index": index_id + len(indexes)},
         manifest=(),
         indexes=tuple(indexes),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
@@ -189,33 +206,35 @@ def begun(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
 
 
 def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
-    before = base.source["keys"]
-    called = {number: name for name, number in base.fields.items()}
-    stay = {}
+    old_fields = base.source["keys"]
+    names = {number: name for name, number in base.fields.items()}
+    kept_fields = {}
     for name, key in columns.keys.items():
-        number = before.get(key)
-        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(called[number]).type):
-            stay[name] = number
+        number = old_fields.get(key)
+        if number is not None and _holds(columns.schema.field(name).type, base.schema.field(names[number]).type):
+            kept_fields[name] = number
     leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
-    numbers, found, following = identified(columns.schema, stay, leaves, base.next)
+    numbers, leaf_ids, following = identified(columns.schema, kept_fields, leaves, base.next)
     keys = {key: numbers[name] for name, key in columns.keys.items()}
     after = replace(
         base,
         source={**source, "keys": keys},
         schema=columns.schema,
         fields=numbers,
-        columns=found,
+        columns=leaf_ids,
         next=following,
         defaults={numbers[name]: value for name, value in columns.defaults.items()},
     )
-    by_name = not columns.naming.ids and all(own == name for own, name in (columns.naming.physical or {}).items())
-    old_keys = {number: key for key, number in before.items()}
+    by_name = not columns.naming.ids and all(
+        physical == name for physical, name in (columns.naming.physical or {}).items()
+    )
+    old_keys = {number: key for key, number in old_fields.items()}
     after = replace(
         after,
         file_schemas=tuple(_moved(after, known, old_keys, by_name) for known in base.file_schemas),
-        indexes=indexes_left(after, set(found.values())),
+        indexes=indexes_left(after, set(leaf_ids.values())),
     )
-    new = tuple(sorted(set(found.values()) - set(base.columns.values())))
+    new = tuple(sorted(set(leaf_ids.values()) - set(base.columns.values())))
     if not new:
         return after
     number = after.next["index"]
@@ -223,22 +242,22 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     return replace(after, next={**after.next, "index": number + 1}).with_index(index)
 
 
-def _holds(kind: pa.DataType, known: pa.DataType) -> bool:
-    return merged_type(kind, known) == kind
+def _holds(kind: pa.DataType, old: pa.DataType) -> bool:
+    return merged_type(kind, old) == kind
 
 
-def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
-    """A file schema under the columns of another state. Where files are read by name alone, a column that comes may lie
-    in a file that was there before it."""
+def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name: bool) -> FileSchema:
+    """A file schema under the columns of another state. Where files are read by name alone, a new column may be
+    in a file that is older than it."""
     keys = after.source["keys"]
-    fields = {own: keys[old_keys[number]] for own, number in known.fields.items() if old_keys.get(number) in keys}
-    schema = known.schema
+    fields = {name: keys[old_keys[number]] for name, number in before.fields.items() if old_keys.get(number) in keys}
+    schema = before.schema
     if by_name:
         data = {name: number for name, number in after.fields.items() if name not in after.partitioning}
-        if known.is_declared:
+        if before.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
-        fields = {own: data[own] for own in schema.names if own in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, known.is_declared))
+        fields = {name: data[name] for name in schema.names if name in data}
+    return with_leaves(after, FileSchema(schema, fields, {}, before.is_declared))
 
 
 # -- the tail of the log, for one handle ------------------------------------------------------------------------------
@@ -246,31 +265,33 @@ def _moved(after: Instant, known: FileSchema, old_keys: dict[int, str], by_name:
 
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version together with another state of its log."""
-    found = followed(instant, readers, state)
-    snapshot = _overlaid(instant, readers, storage, found)
-    removed = len(found.removed) if found.instant.manifest else instant.totals["files"]
-    snapshot.tail = Tail(state.position, state.version, found.added.num_rows, removed)
+    changes = followed(instant, readers, state)
+    results = opened(storage, changes.added, changes.naming)
+    snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
+    removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
+    snapshot.tail = Tail(state.position, state.version, changes.added.num_rows, removed)
     return snapshot
 
 
-def _overlaid(instant: Instant, readers: RunReaders, storage: Storage, found: Followed) -> Snapshot:
-    results = opened(storage, found.added, found.naming)
-    before = Snapshot(found.instant, readers)
-    bound = bind(before, found.instant, results, found.removed, remember_removed=False, keys={})
+def with_files(
+    base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: dict[int, str]
+) -> Snapshot:
+    """A version for one handle: `base` with more files, which no index covers, and without others."""
+    bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False, keys={})
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
-    manifest = found.instant.manifest
+    manifest = base.manifest
     if len(bound.manifest[0]):
-        run, data = _in_memory(*bound.manifest, instant.version + 1)
+        run, data = _in_memory(*bound.manifest, version + 1)
         manifest, readers = (*manifest, run), readers.holding(run, data)
     indexes = []
     for index in bound.instant.indexes:
         holes = (*index.coverage.holes, *((number, number) for number in ids))
         indexes.append(replace(index, coverage=index.coverage.with_holes(holes)))
-    return Snapshot(replace(bound.instant, version=instant.version, manifest=manifest, indexes=tuple(indexes)), readers)
+    return Snapshot(replace(bound.instant, version=version, manifest=manifest, indexes=tuple(indexes)), readers)
 
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
-    """A run of the manifest that lies nowhere: no other handle, and no process, knows its name."""
+    """A run of the manifest in memory alone: no other handle, and no process, knows its name."""
     order = pc.array_sort_indices(keys)
     keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
     sink = io.BytesIO()

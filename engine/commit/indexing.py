@@ -49,39 +49,41 @@ def create_index(
     builder: Builder = build_here,
 ) -> int:
     """See `Table.create_index`. `options`: those that were given; `builder`: who builds."""
-    made_by = kind_named(kind)
+    index_kind = kind_named(kind)
     if maintain not in ("commit", "refresh"):
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
     base = handle.instant
     names = _names(columns)
-    states = made_by.define(base, names, maintain, options)
+    states = index_kind.define(base, names, maintain, options)
     for state in states:
-        found = _same(base, state, made_by)
-        if found is not None:
-            what = ", ".join(repr(base.path_of(c)) for c in found.columns if c in state.columns)
-            raise InvalidArgumentError(f"{what} has a {kind} index already; refresh_index() covers what it lacks")
+        existing = _same(base, state, index_kind)
+        if existing is not None:
+            what = ", ".join(repr(base.path_of(c)) for c in existing.columns if c in state.columns)
+            raise InvalidArgumentError(
+                f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
+            )
     transaction = new_transaction_id()
     leftovers = Leftovers()
     with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(state, _built(handle, state, made_by, job, builder)) for state in states]
+        built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
         def following(latest: Instant) -> Instant:
-            after = successor(latest, transaction, "index", created=[_label(base, made_by, s) for s in states])
-            for state, found in built:
+            after = successor(latest, transaction, "index", created=[_label(base, index_kind, s) for s in states])
+            for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
-                if _same(after, state, made_by) is not None:
+                if _same(after, state, index_kind) is not None:
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(handle, state, found, made_by, is_alone=latest.version == base.version)
+                state = _with_built(handle, state, result, index_kind, is_alone=latest.version == base.version)
                 coverage = state.coverage.with_segment(after.version)
                 after = after.with_index(replace(state, id=number, coverage=coverage))
             return after
 
         handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
-    if any(len(found.not_reached) for _, found in built):
+    if any(len(result.not_reached) for _, result in built):
         refresh_index(handle, names, kind, progress=progress, builder=builder)
     return handle.version
 
@@ -90,9 +92,9 @@ def refresh_index(
     handle: Handle, columns: str | Sequence[str], kind: str, *, progress: Progress | None, builder: Builder = build_here
 ) -> int:
     """See `Table.refresh_index`."""
-    made_by = kind_named(kind)
+    index_kind = kind_named(kind)
     names = _names(columns)
-    while _refreshed(handle, _existing(handle.instant, names, made_by), made_by, progress, builder):
+    while _refreshed(handle, _existing(handle.instant, names, index_kind), index_kind, progress, builder):
         pass
     return handle.version
 
@@ -100,23 +102,23 @@ def refresh_index(
 def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
     """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
-        made_by = known_kind(name)
-        while made_by is not None and _refreshed(
-            handle, [i for i in handle.instant.indexes if i.kind == name], made_by, progress, build_here
+        index_kind = known_kind(name)
+        while index_kind is not None and _refreshed(
+            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress, build_here
         ):
             pass
     return handle.version
 
 
 def _refreshed(
-    handle: Handle, indexes: Sequence[IndexState], made_by: IndexKind, progress: Progress | None, builder: Builder
+    handle: Handle, indexes: Sequence[IndexState], index_kind: IndexKind, progress: Progress | None, builder: Builder
 ) -> bool:
-    """Builds what some indexes lack, and publishes it; True where there is more to be built than was come to."""
+    """Builds what some indexes lack, and publishes it; True where files are left that the build did not reach."""
     base = handle.instant
     stale = [
-        index if made_by.is_current(base, index) else made_by.renewed(base, index)
+        index if index_kind.is_current(base, index) else index_kind.renewed(base, index)
         for index in indexes
-        if not made_by.is_current(base, index) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
+        if not index_kind.is_current(base, index) or _lacking(handle, index).num_rows or _is_in_doubt(handle, index)
     ]
     if not stale:
         return False
@@ -124,35 +126,35 @@ def _refreshed(
     leftovers = Leftovers()
     with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
-        built = [(index, _built(handle, index, made_by, job, builder)) for index in stale]
-        # Files that could not be read before, and cannot now, are no reason for a version.
-        if not any(_gains(handle, index, found, made_by) for index, found in built):
+        built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
+        # Files that could not be read before, and cannot be now, are no reason for a version.
+        if not any(_gains(handle, index, result, index_kind) for index, result in built):
             leftovers.remove()
             return False
 
         def following(latest: Instant) -> Instant:
-            after = successor(latest, transaction, "index", refreshed=[made_by.name] * len(built))
-            for before, found in built:
+            after = successor(latest, transaction, "index", refreshed=[index_kind.name] * len(built))
+            for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                state = _with_built(handle, before, found, made_by, is_alone=latest.version == base.version)
+                state = _with_built(handle, before, result, index_kind, is_alone=latest.version == base.version)
                 after = after.with_index(_joined(handle, current, state, before))
             return after
 
         handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
-    return any(len(found.not_reached) for _, found in built)
+    return any(len(result.not_reached) for _, result in built)
 
 
-def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, builder: Builder) -> Built:
-    lacking = _lacking(handle, index, with_logs=made_by.speaks_of_logs)
+def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, builder: Builder) -> Built:
+    lacking = _lacking(handle, index, with_logs=index_kind.speaks_of_logs)
     if not lacking.num_rows:
         return Built(())
     start_s = time.perf_counter()
-    built = builder(made_by, handle, index, lacking, job)
+    built = builder(index_kind, handle, index, lacking, job)
     if is_logging():
         log(
-            f"index {_label(handle.instant, made_by, index)} of {handle.location}: built over "
+            f"index {_label(handle.instant, index_kind, index)} of {handle.location}: built over "
             f"{lacking.num_rows - len(built.not_reached):,} of {lacking.num_rows:,} files that it lacked, "
             f"{sum(run.size_bytes for run in built.runs):,} bytes, {ms_since(start_s)}"
         )
@@ -160,11 +162,11 @@ def _built(handle: Handle, index: IndexState, made_by: IndexKind, job: Job, buil
 
 
 def _with_built(
-    handle: Handle, index: IndexState, built: Built, made_by: IndexKind, *, is_alone: bool = False
+    handle: Handle, index: IndexState, built: Built, index_kind: IndexKind, *, is_alone: bool = False
 ) -> IndexState:
     """An index with what was built of the files that it lacked. `is_alone`: no commit came since."""
     holes = [*built.left_out, *built.not_reached]
-    if not made_by.speaks_of_logs:
+    if not index_kind.speaks_of_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
     coverage = Coverage.up_to(handle.version).with_holes((hole, hole) for hole in holes)
@@ -173,10 +175,10 @@ def _with_built(
 
 
 def _joined(handle: Handle, current: IndexState, built: IndexState, before: IndexState) -> IndexState:
-    """An index as it is now, with what a build added to what was there `before`. Runs, segments and holes that others
+    """An index as it is now, with what a build added to `before`. Runs, segments and holes that others
     added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
     would be covered again, and counted twice in an aggregate."""
-    if current.options != built.options:  # it was begun anew: what commits added to the old one is of no use
+    if current.options != built.options:  # it was started again: what commits added to the old one is of no use
         return built
     files = handle.committed.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
@@ -191,19 +193,19 @@ def _joined(handle: Handle, current: IndexState, built: IndexState, before: Inde
 
 def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     """See `Table.drop_index`."""
-    made_by = kind_named(kind)
+    index_kind = kind_named(kind)
     base = handle.instant
     names = _names(columns)
-    found = _existing(base, names, made_by)
+    existing = _existing(base, names, index_kind)
     wanted = {base.columns[name] for name in names}
-    gone = {(index.id, column) for index in found for column in index.columns if column in wanted}
+    dropped = {(index.id, column) for index in existing for column in index.columns if column in wanted}
     transaction = new_transaction_id()
 
     def following(latest: Instant) -> Instant:
         after = successor(latest, transaction, "index", dropped=names)
-        left = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in gone)) for i in after.indexes)
-        # The statistics that `create` made stay when their last column goes: they know where the fine ones lie.
-        return replace(after, indexes=tuple(i for i in left if i.columns or i.id == first_stats(after).id))
+        remaining = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in dropped)) for i in after.indexes)
+        # The statistics that `create` made stay when their last column goes: they hold the places of the fine ones.
+        return replace(after, indexes=tuple(i for i in remaining if i.columns or i.id == first_stats(after).id))
 
     handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, Leftovers()))
     return handle.version
@@ -218,41 +220,43 @@ def _names(columns: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _label(instant: Instant, made_by: IndexKind, index: IndexState) -> str:
-    return f"{made_by.name}({', '.join(instant.path_of(c) for c in index.columns)})"
+def _label(instant: Instant, index_kind: IndexKind, index: IndexState) -> str:
+    return f"{index_kind.name}({', '.join(instant.path_of(c) for c in index.columns)})"
 
 
-def _same(instant: Instant, wanted: IndexState, made_by: IndexKind) -> IndexState | None:
-    """The index that is there already in the place of one that is wanted."""
+def _same(instant: Instant, wanted: IndexState, index_kind: IndexKind) -> IndexState | None:
+    """The index that exists already in the place of a wanted one."""
     for index in instant.indexes:
-        is_same = index.columns == wanted.columns if made_by.is_compound else set(index.columns) & set(wanted.columns)
+        is_same = (
+            index.columns == wanted.columns if index_kind.is_compound else set(index.columns) & set(wanted.columns)
+        )
         if index.kind == wanted.kind and is_same:
             return index
     return None
 
 
-def _existing(instant: Instant, names: Sequence[str], made_by: IndexKind) -> list[IndexState]:
+def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> list[IndexState]:
     """The indexes of some columns: one of all of them where they are its key, else those in which each is."""
-    known = leaf_types(instant.schema)
+    leaves = leaf_types(instant.schema)
     for name in names:
-        if name not in known or name not in instant.columns:
+        if name not in leaves or name not in instant.columns:
             raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(instant.columns)}")
     ids = [instant.columns[name] for name in names]
-    found: dict[int, IndexState] = {}
-    for key in [tuple(ids)] if made_by.is_compound else [(number,) for number in ids]:
+    existing: dict[int, IndexState] = {}
+    for key in [tuple(ids)] if index_kind.is_compound else [(number,) for number in ids]:
         index = next(
             (
                 i
                 for i in instant.indexes
-                if i.kind == made_by.name and (i.columns == key if made_by.is_compound else key[0] in i.columns)
+                if i.kind == index_kind.name and (i.columns == key if index_kind.is_compound else key[0] in i.columns)
             ),
             None,
         )
         if index is None:
             what = ", ".join(repr(instant.path_of(number)) for number in key)
-            raise InvalidArgumentError(f"{what} has no {made_by.name} index; make one with create_index()")
-        found[index.id] = index
-    return list(found.values())
+            raise InvalidArgumentError(f"{what} has no {index_kind.name} index", hint="make one with {create_index}")
+        existing[index.id] = index
+    return list(existing.values())
 
 
 def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> pa.Table:
@@ -265,15 +269,15 @@ def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> p
     return files.filter(from_numpy(lacks))
 
 
-def _gains(handle: Handle, before: IndexState, built: Built, made_by: IndexKind) -> bool:
+def _gains(handle: Handle, before: IndexState, built: Built, index_kind: IndexKind) -> bool:
     """True where a build covers a file that the index lacked, or takes it out of doubt."""
-    after = _with_built(handle, before, built, made_by)
+    after = _with_built(handle, before, built, index_kind)
     return _is_in_doubt(handle, before) or _lacking(handle, after).num_rows < _lacking(handle, before).num_rows
 
 
 def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
     """True for statistics that have an entry of every live file, though their coverage does not say so: it leaves out
-    what commits did that came between, were it only to take files out."""
+    versions that commits made meanwhile, even those that only took files out."""
     is_whole = index.coverage.is_whole(handle.version)
     return index.kind == "stats" and not is_whole and not _lacking(handle, index).num_rows
 
@@ -299,9 +303,9 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
         changed = 0
         for done, index in enumerate(after.indexes, start=1):
             kind = known_kind(index.kind)
-            found = index if kind is None else kind.merge(index, work)
-            changed += found.runs != index.runs
-            after = after.with_index(found)
+            state = index if kind is None else kind.merge(index, work)
+            changed += state.runs != index.runs
+            after = after.with_index(state)
             if progress:
                 progress("optimize", done, len(latest.indexes))
         if merged is None and not changed:

@@ -27,7 +27,7 @@ from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from .bind import bind
+from .bind import Moved, bind
 from .queue import Turn
 
 ATTEMPTS_MAX = 100
@@ -60,6 +60,8 @@ class Change:
     read_from          a version before the base that the change was worked out from
     validate           called with each newer version: raises where the change conflicts with what others committed
     rebuild            called after it: works the change out again over that version
+    moved              files that stand elsewhere, and are the same
+    source             what the instant's source says from now on
     leftovers          what was written for it: the caller removes them when `publish` raises
     """
 
@@ -76,6 +78,8 @@ class Change:
     remember_removed: bool = True
     evolve: Callable[[Instant], Instant] | None = None
     read_from: int | None = None
+    moved: Moved | None = None
+    source: dict[str, object] = field(default_factory=dict)
     validate: Callable[[Snapshot], None] | None = None
     rebuild: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
@@ -271,7 +275,13 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
     if change.key is not None:
         keys[change.key] = base.version + 1
     bound = bind(
-        snapshot, named_at, change.results, change.removed, remember_removed=change.remember_removed, keys=keys
+        snapshot,
+        named_at,
+        change.results,
+        change.removed,
+        remember_removed=change.remember_removed,
+        keys=keys,
+        moved=change.moved,
     )
     version = bound.instant.version
     is_declared = any(r.declares_partitions for r in change.results)
@@ -283,7 +293,7 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
         time_us=next_one.time_us,
         summary=next_one.summary,
         key=change.key,
-        source={**base.source, "partitions_declared": True} if is_declared else base.source,
+        source={**base.source, **change.source, **({"partitions_declared": True} if is_declared else {})},
         pending=base.pending if change.pending is None else change.pending,
     ).with_commit_states(change.states)
     if len(bound.manifest[0]):

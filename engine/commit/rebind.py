@@ -1,8 +1,8 @@
-"""Columns that lie in files and are not read: which of them become the table's, and which files are bound anew.
+"""Columns that files hold and the table does not read: which become the table's, and which files are bound again.
 
 A file is bound to columns once, by the names that the table had then; what it holds besides stays unread. A name that
 no column of this table ever had may become a column; one that stood for another column, under a rename or before a
-drop, never does. Files of before are then bound anew, under fresh ids, so that no index speaks of them as they were.
+drop, never does. Older files are then bound again, under fresh ids, so that no index covers them as they were.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *STAT_FI
 
 def names_ever(instant: Instant) -> set[str]:
     """Every name that a column of this table has, had, or was read by in a file."""
-    return {*instant.fields, *instant.retired, *(name for known in instant.file_schemas for name in known.fields)}
+    return {*instant.fields, *instant.retired, *(name for schema in instant.file_schemas for name in schema.fields)}
 
 
-def unread_columns(instant: Instant, known: FileSchema) -> list[str]:
-    """The columns that files of a schema hold, and that are not read. Those of nulls alone hold nothing."""
-    if known.is_declared or is_log(instant.source):
+def unread_columns(instant: Instant, schema: FileSchema) -> list[str]:
+    """The columns that files of a schema hold, and that are not read. Columns of type null hold nothing."""
+    if schema.is_declared or is_log(instant.source):
         return []
     return [
         f.name
-        for f in known.schema
-        if f.name not in known.fields and f.name not in instant.partitioning and not pa.types.is_null(f.type)
+        for f in schema.schema
+        if f.name not in schema.fields and f.name not in instant.partitioning and not pa.types.is_null(f.type)
     ]
 
 
@@ -58,16 +58,16 @@ def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[Fi
     """The file schemas of live files that hold unread columns, with the number of their files. `leave`: ids of files
     that do not count."""
     instant = snapshot.instant
-    if not any(unread_columns(instant, known) for known in instant.file_schemas):
+    if not any(unread_columns(instant, schema) for schema in instant.file_schemas):
         return []
     files = snapshot.files(columns=["schema_id"])
     stays = ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))
     counts = Counter(files.column("schema_id").filter(from_numpy(stays)).to_pylist())
-    found = [(instant.file_schemas[number], count) for number, count in counts.items()]
-    return [(known, count) for known, count in found if unread_columns(instant, known)]
+    live = [(instant.file_schemas[number], count) for number, count in counts.items()]
+    return [(schema, count) for schema, count in live if unread_columns(instant, schema)]
 
 
-# -- files that are bound anew ----------------------------------------------------------------------------------------
+# -- files that are bound again ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -84,21 +84,20 @@ class _Rebound:
     rows: dict[str, tuple[str, int]]
 
     def bound(self, results: Sequence[TaskResult], after: Instant) -> list[TaskResult]:
-        """What was read of them, in the partitions that they are in, under the columns that they had and those that
-        come."""
+        """What was read of them, in their partitions, under the columns that they had and the new ones."""
         for result in results:
             columns = [result.files.column(name).to_pylist() for name in ("path", "schema_id")]
             places: dict[tuple[int, int], int] = {}  # (what the file holds, what it was bound to) -> its schema
             texts, ids = [], []
-            for path, own in zip(*columns, strict=True):
-                partition, known = self.rows[path]
+            for path, own_schema in zip(*columns, strict=True):
+                partition, bound_schema = self.rows[path]
                 texts.append(partition)
-                ids.append(places.setdefault((own, known), len(places)))
+                ids.append(places.setdefault((own_schema, bound_schema), len(places)))
             result.files = _with(
                 result.files, partition=pa.array(texts, pa.string()), schema_id=pa.array(ids, pa.int32())
             )
-            result.names = [bound_names(after, after.file_schemas[known]) for _, known in places]
-            result.schemas = [result.schemas[own] for own, _ in places]
+            result.names = [bound_names(after, after.file_schemas[bound_schema]) for _, bound_schema in places]
+            result.schemas = [result.schemas[own_schema] for own_schema, _ in places]
             result.declares_partitions = bool(after.source.get("partitions_declared"))
         return list(results)
 
@@ -109,16 +108,16 @@ def _with(files: pa.Table, **columns: pa.Array) -> pa.Table:
     return files
 
 
-def bound_names(after: Instant, known: FileSchema) -> dict[str, str]:
+def bound_names(after: Instant, schema: FileSchema) -> dict[str, str]:
     """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
-    those that binding them anew would add."""
-    called = {number: name for name, number in after.fields.items()}
-    bound = {own: called[number] for own, number in known.fields.items() if number in called}
-    return {**bound, **{name: name for name in sure_columns(after, known)}}
+    those that binding them again would add."""
+    names = {number: name for name, number in after.fields.items()}
+    bound = {physical: names[number] for physical, number in schema.fields.items() if number in names}
+    return {**bound, **{name: name for name in sure_columns(after, schema)}}
 
 
 def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
-    """Of some files (`_REBIND_COLUMNS`), those that hold columns of `after` unread, as they lie on storage unchanged.
+    """Of some files (`_REBIND_COLUMNS`), those that hold columns of `after` unread, and are on storage unchanged.
     Files of slices stay as their owner bound them."""
     ids = [number for number, known in enumerate(after.file_schemas) if sure_columns(after, known)]
     wanted = np.isin(to_numpy(files.column("schema_id")), ids)
@@ -129,46 +128,46 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
 
     def entry(row: dict) -> Entry | None:
         try:
-            there = storage.stat(row["path"])
+            current = storage.stat(row["path"])
         except SkipstoneError:
             return None
-        return there if there.is_same(*(row[name] for name in STAT_FIELDS)) else None
+        return current if current.is_same(*(row[name] for name in STAT_FIELDS)) else None
 
-    found = [
-        (row, there)
-        for row, there in zip(rows, ahead(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
-        if there is not None
+    unchanged = [
+        (row, current)
+        for row, current in zip(rows, ahead(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
+        if current is not None
     ]
     return _Rebound(
-        {row["path"]: row["file_id"] for row, _ in found},
-        listed_of(there for _, there in found),
-        {row["path"]: (row["partition"], row["schema_id"]) for row, _ in found},
+        {row["path"]: row["file_id"] for row, _ in unchanged},
+        listed_of(current for _, current in unchanged),
+        {row["path"]: (row["partition"], row["schema_id"]) for row, _ in unchanged},
     )
 
 
-def sure_columns(after: Instant, known: FileSchema) -> list[str]:
+def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
     """The columns of the table that files of a schema hold unread, each under the one name that it ever had, in a type
-    that the table's holds."""
+    whose values the table's type holds."""
     sure = []
-    for name in unread_columns(after, known):
+    for name in unread_columns(after, schema):
         if name in after.fields and name not in after.retired:
             number = after.fields[name]
             pairs = {(n, i) for s in after.file_schemas for n, i in s.fields.items() if n == name or i == number}
-            if pairs <= {(name, number)} and widens(known.schema.field(name).type, after.schema.field(name).type):
+            if pairs <= {(name, number)} and widens(schema.schema.field(name).type, after.schema.field(name).type):
                 sure.append(name)
     return sure
 
 
 def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
-    """Has a change bind live files anew that hold columns of `after` unread. `leave`: ids of files that stay out."""
-    if not any(sure_columns(after, known) for known in after.file_schemas):
+    """Has a change bind live files again that hold columns of `after` unread. `leave`: ids of files to pass over."""
+    if not any(sure_columns(after, schema) for schema in after.file_schemas):
         return
     files = snapshot.files(columns=[name for name in _REBIND_COLUMNS if name not in ("file_id", "partition")])
     texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
     partitions = [texts[number] for number in files.column("partition_id").to_pylist()]
     files = files.append_column("partition", pa.array(partitions, pa.string()))
     files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
-    results, ids = _bound_anew(handle, files, snapshot, after, change, "rebound")
+    results, ids = _bound_again(handle, files, snapshot, after, change, "rebound")
     change.results = [*change.results, *results]
     change.removed.update((number, path) for path, number in ids.items())
 
@@ -176,18 +175,18 @@ def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, l
 def restored_results(
     handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change, part: str
 ) -> list[TaskResult]:
-    """What a change adds where files come back: those that hold columns unread are bound anew, the others as they were.
+    """What a change adds where files come back: those that hold columns unread are bound again, the others unchanged.
     `part` is in the name of the task index file."""
     if not back.files.num_rows:
         return []
     assert back.source is not None and back.source_ids is not None
     files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
-    results, ids = _bound_anew(handle, files, newer, newer.instant, change, part)
+    results, ids = _bound_again(handle, files, newer, newer.instant, change, part)
     others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
     return [*results, restored_files(back.source, others)] if len(others) else results
 
 
-def _bound_anew(
+def _bound_again(
     handle: Handle, files: pa.Table, newer: Snapshot, after: Instant, change: Change, part: str
 ) -> tuple[list[TaskResult], dict[str, int]]:
     """(what the footers of files with unread columns say, path -> id of these files)."""

@@ -33,11 +33,11 @@ def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
     for schema, example in zip(schemas, examples, strict=True):
         _check_names(schema, example)
         for field in plain_schema(schema):
-            known = types.setdefault(field.name, field.type)
-            merged = merged_type(known, field.type)
+            kind = types.setdefault(field.name, field.type)
+            merged = merged_type(kind, field.type)
             if merged is None:
                 raise SchemaError(
-                    f"column {field.name!r} is {field.type} in {example} and {known} in {homes[field.name]}: no type "
+                    f"column {field.name!r} is {field.type} in {example} and {kind} in {homes[field.name]}: no type "
                     "holds the values of both exactly; attach them as two tables, or rewrite one"
                 )
             types[field.name] = merged
@@ -48,8 +48,8 @@ def unified(schemas: Sequence[pa.Schema], examples: Sequence[str]) -> pa.Schema:
 def with_partition_columns(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
     """The table's schema: data columns, then partition columns. A path's value wins over a column in the file."""
     for field in fields:
-        at = schema.get_field_index(field.name)
-        schema = schema.append(field) if at < 0 else schema.set(at, field)
+        position = schema.get_field_index(field.name)
+        schema = schema.append(field) if position < 0 else schema.set(position, field)
     return schema
 
 
@@ -70,7 +70,7 @@ def check_table_schema(schema: pa.Schema, partitioning: Sequence[str]) -> None:
             or pa.types.is_string(kind)
             or pa.types.is_large_string(kind)
         ):
-            raise SchemaError(f"partition column {name!r} is {kind}, which cannot be told in a path")
+            raise SchemaError(f"partition column {name!r} is {kind}, which cannot be written in a path")
     data = pa.schema([f for f in schema if f.name not in partitioning])
     try:
         with pq.ParquetWriter(pa.BufferOutputStream(), data):
@@ -91,22 +91,22 @@ def _named_twice(schema: pa.Schema) -> str | None:
     return next(name for name in schema.names if schema.names.count(name) > 1)
 
 
-def check_fits(instant: Instant, known: FileSchema, path: str) -> None:
+def check_fits(instant: Instant, schema: FileSchema, path: str) -> None:
     """Raises SchemaError where a file's column cannot be read as the table's type without loss. Columns that the
-    table does not have are left alone: they are not the table's."""
-    reason = misfit(instant, known)
+    table does not have are ignored: they do not belong to the table."""
+    reason = misfit(instant, schema)
     if reason is not None:
         raise SchemaError(f"{path}: {reason}")
 
 
-def misfit(instant: Instant, known: FileSchema) -> str | None:
+def misfit(instant: Instant, file: FileSchema) -> str | None:
     """Why files of a schema cannot be files of the table; None where they can."""
-    twice = _named_twice(known.schema)
+    twice = _named_twice(file.schema)
     if twice is not None:
         return f"two columns are named {twice!r}"
     names = {number: name for name, number in instant.fields.items()}
-    for name, number in known.fields.items():
-        kind, wanted = known.schema.field(name).type, instant.schema.field(names[number]).type
+    for name, number in file.fields.items():
+        kind, wanted = file.schema.field(name).type, instant.schema.field(names[number]).type
         if kind != wanted and not widens(kind, wanted):
             wider = merged_type(wanted, kind)
             can_widen = wider is not None and names[number] not in instant.partitioning
@@ -124,22 +124,22 @@ def check_instants_fit(instant: Instant, known: Sequence[FileSchema], result: Ta
         raise SchemaError(f"{result.files.column('path')[file].as_py()}: {reason}")
 
 
-def misfit_instants(instant: Instant, known: Sequence[FileSchema], result: TaskResult) -> dict[int, str]:
+def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> dict[int, str]:
     """The files (by position) whose instants, of a coarser unit, do not all lie in the span of nanoseconds that the
-    table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read. `known` says
-    what the result's schemas are in the table."""
+    table's column has (1677 to 2262), or of which that is not known: such rows are neither found nor read.
+    `file_schemas`: what the result's schemas are in the table."""
     table = leaf_types(instant.schema)
     wanted = {instant.columns[p]: k for p, k in table.items() if pa.types.is_timestamp(k) and k.unit == "ns"}
     reasons: dict[int, str] = {}
-    for number, schema in enumerate(known) if wanted else ():
+    for number, schema in enumerate(file_schemas) if wanted else ():
         for path, kind in leaf_types(schema.schema).items():
-            there = wanted.get(schema.columns.get(path, 0), kind)
-            if kind != there and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-                told = (
-                    f"column {path!r} is {kind}, the table's is {there}, and its instants do not all fit, or have no "
+            target = wanted.get(schema.columns.get(path, 0), kind)
+            if kind != target and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                reason = (
+                    f"column {path!r} is {kind}, the table's is {target}, and its instants do not all fit, or have no "
                     "statistics that say so; rewrite the file, or attach it to a table of its own"
                 )
-                reasons.update(dict.fromkeys(_beyond_span(path, kind, number, result), told))
+                reasons.update(dict.fromkeys(_beyond_span(path, kind, number, result), reason))
     return reasons
 
 
@@ -148,13 +148,13 @@ def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) 
     ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
     low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
     files = [i for i, s in enumerate(result.files.column("schema_id").to_pylist()) if s == number]
-    known: dict[int, dict[str, Any]] = {}
+    stats_of: dict[int, dict[str, Any]] = {}
     if path in result.stats_columns:
-        mine = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
-        known = {row["file"]: row for row in result.stats.filter(mine).to_pylist()}
+        is_column = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
+        stats_of = {row["file"]: row for row in result.stats.filter(is_column).to_pylist()}
     beyond = []
     for file in files:
-        row = known.get(file)
+        row = stats_of.get(file)
         is_all_null = row is not None and row["null_count"] is not None and row["null_count"] == row["value_count"]
         least, most = (None, None) if row is None else (row["min_code"], row["max_code"])
         fits = least is not None and most is not None and low <= least and most <= high
@@ -170,13 +170,13 @@ def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     """The leaves of `leaf_types` as (top-level column, dotted path below it: "" where it is the leaf itself)."""
-    known = leaf_types(schema)
-    found = {}
+    leaves = leaf_types(schema)
+    split = {}
     for field in schema:
         for path in leaf_types(pa.schema([field])):
-            if path in known:
-                found[path] = (field.name, path[len(field.name) + 1 :])
-    return found
+            if path in leaves:
+                split[path] = (field.name, path[len(field.name) + 1 :])
+    return split
 
 
 def identified(
@@ -192,24 +192,24 @@ def identified(
         numbers[name] = fields[name] if name in fields else following["field"]
         following["field"] += name not in fields
     for path, (name, below) in leaves_below(schema).items():
-        known = leaves.get((numbers[name], below))
-        columns[path] = following["column"] if known is None else known
-        following["column"] += known is None
+        column = leaves.get((numbers[name], below))
+        columns[path] = following["column"] if column is None else column
+        following["column"] += column is None
     return numbers, columns, following
 
 
 def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
-    """The indexes with the columns that are left to them; one whose key they are together goes with the first that
-    goes. The statistics that `create` made stay without any: they know where the fine ones lie."""
+    """The indexes with their live columns; an index whose key is all of them goes with the first that goes. The
+    statistics that `create` made stay without any: they hold the places of the fine ones."""
     first = first_stats(instant).id
-    left = []
+    remaining = []
     for index in instant.indexes:
         kind = known_kind(index.kind)
         is_compound = kind is None or kind.is_compound
         columns = tuple(c for c in index.columns if c in live)
         if index.id == first or (columns and (columns == index.columns or not is_compound)):
-            left.append(replace(index, columns=columns))
-    return tuple(left)
+            remaining.append(replace(index, columns=columns))
+    return tuple(remaining)
 
 
 def file_schema(
@@ -226,27 +226,31 @@ def file_schema(
     followed, one that was dropped since no longer belongs to the table.
     """
     live = set(instant.fields.values())
-    called = {own: own for own in schema.names} if names is None else names
+    names_in_table = {physical: physical for physical in schema.names} if names is None else names
     fields = {}
-    for own in schema.names:
-        name = called.get(own)
+    for physical in schema.names:
+        name = names_in_table.get(physical)
         if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
-            fields[own] = named_at.fields[name]
+            fields[physical] = named_at.fields[name]
     return with_leaves(instant, FileSchema(schema, fields, {}, is_declared))
 
 
-def with_leaves(instant: Instant, known: FileSchema) -> FileSchema:
-    """A file schema whose top-level columns are known, with its leaves: one is told of where the table has it, too, in
-    a type that it can widen to."""
+def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
+    """A file schema whose top-level columns are known, with its leaves: those that the table has, too, in a type
+    to which they widen."""
     names = {number: name for name, number in instant.fields.items()}
-    table, own = leaf_types(instant.schema), leaf_types(known.schema)
+    table, types = leaf_types(instant.schema), leaf_types(file.schema)
     columns = {}
-    for path, (name, below) in leaves_below(known.schema).items():
-        if name in known.fields:
-            now = f"{names[known.fields[name]]}.{below}" if below else names[known.fields[name]]
-            if now in table and now in instant.columns and (own[path] == table[now] or widens(own[path], table[now])):
+    for path, (name, below) in leaves_below(file.schema).items():
+        if name in file.fields:
+            now = f"{names[file.fields[name]]}.{below}" if below else names[file.fields[name]]
+            if (
+                now in table
+                and now in instant.columns
+                and (types[path] == table[now] or widens(types[path], table[now]))
+            ):
                 columns[path] = instant.columns[now]
-    return FileSchema(known.schema, known.fields, columns, known.is_declared)
+    return FileSchema(file.schema, file.fields, columns, file.is_declared)
 
 
 # -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
@@ -298,14 +302,14 @@ def without(
     """Results without some of their files; a task index file of which none is left is removed from a storage."""
     if not paths:
         return list(results)
-    kept = []
+    remaining = []
     for result in results:
         dropped = np.array([path in paths for path in result.files.column("path").to_pylist()], dtype=bool)
         if not dropped.all():
-            kept.append(result.without(dropped))
+            remaining.append(result.without(dropped))
         elif result.index is not None and index_storage is not None:
             index_storage.delete(result.index.path)
-    return kept
+    return remaining
 
 
 def pending_of(unread: Iterable[dict], reasons: Mapping[str, str]) -> tuple[dict, ...]:

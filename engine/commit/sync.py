@@ -1,10 +1,10 @@
 """Following a directory: what appeared, went, or changed under the same path becomes one commit.
 
 The order is what keeps it right beside writers of ours. First the listing, then the markers of transactions in flight,
-then the latest version: a file that a writer of ours put there is then known by its marker, or live already, and is
-never taken for somebody else's. What came into the table since the listing began the listing may have missed, or seen
-as it was before: of these files it says nothing. A file that was removed or replaced in the table, and lies on storage
-as it was, stays out.
+then the latest version: a file that a writer of ours put there then has a marker, or is live already, and is never
+taken for somebody else's. The listing may have missed what came into the table since it began, or show an older state
+of it: it proves nothing about these files. A file that was removed or replaced in the table, and is on storage
+unchanged, stays out.
 
 A file that cannot be read, or does not fit the table, is set aside and tried again at each sync; it stops nothing.
 """
@@ -33,6 +33,8 @@ from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .alter import adding, columns_state, evolver, new_columns
+from .bind import Moved
+from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
 from .rebind import live_schemas, names_ever, rebind, sure_columns
@@ -53,53 +55,86 @@ class Difference:
     removed: dict[int, str]
 
 
-def sync(handle: Handle, progress: Progress | None = None, adopts: bool = True) -> Synced:
-    """See `Table.sync`."""
+def sync(
+    handle: Handle, progress: Progress | None = None, adopts: bool = True, rebinding: Rebinding | None = None
+) -> Synced:
+    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`."""
     for attempt in range(ATTEMPTS_MAX):
         if handle.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
-        begun = handle.timeline.latest(known=handle.instant) or handle.instant
+        before = handle.timeline.latest(known=handle.instant) or handle.instant
         listed = list_parquet(handle.storage, handle.index_storage, progress)
         in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
         base = handle.timeline.latest(known=handle.instant) or handle.instant
         snapshot = Snapshot(base, handle.readers)
-        listed = _with_unlisted(listed, snapshot, handle.storage)
-        seen = listed, in_flight, begun.version
-        found = difference(snapshot, *seen)
+        listed = with_unlisted(listed, snapshot, handle.storage)
+        is_copy = rebinding is not None or stands_elsewhere(base, handle.storage.uri)
+        listing = listed, in_flight, before.version, is_copy
+        changes = difference(snapshot, *listing)
 
-        def validate(newer: Snapshot, base: Instant = base, found: Difference = found, seen: tuple = seen) -> None:
-            if difference(newer, *seen) != found or columns_state(newer.instant) != columns_state(base):
+        def validate(
+            newer: Snapshot, base: Instant = base, changes: Difference = changes, listing: tuple = listing
+        ) -> None:
+            if difference(newer, *listing) != changes or columns_state(newer.instant) != columns_state(base):
                 raise CommitConflictError("another writer changed what the directory is compared with")
 
         try:
-            return _committed(handle, snapshot, found, validate, progress, adopts)
+            copied = listed if is_copy else None
+            return _committed(handle, snapshot, changes, validate, progress, adopts, copied, rebinding)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later"
+        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
     )
 
 
-def difference(snapshot: Snapshot, listed: pa.Table, in_flight: set[str], begun: int) -> Difference:
-    """Compares a listing with a version, by path, size, time and etag. Files that came after the version `begun`, the
-    latest when the listing began, stay as they are."""
+def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tuple[Instant, RebindResult]:
+    """See `Table.rebind`."""
+    rebinding = Rebinding(trusted)
+    instant, result = sync(handle, progress, rebinding=rebinding)
+    added, removed = set(result.added), set(result.removed)
+    replaced = added & removed
+    changed = replaced & rebinding.changed
+    return instant, RebindResult(
+        instant.version,
+        rebound=len(rebinding.same),
+        uncovered=len(replaced - changed),
+        changed=len(changed),
+        removed=len(removed - added),
+        added=len(added - removed),
+    )
+
+
+def difference(
+    snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since: int, is_copy: bool = False
+) -> Difference:
+    """Compares a listing with a version, by path, size, time and etag. Files that came after the version `since`, the
+    latest when the listing began, are left alone. In a copy, a file that was taken out is known by path and size."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
-    is_older = to_numpy(live.column("segment")) <= begun
-    paths, there = joined(listed.column("path")), _path_bytes(live)
-    at = pc.index_in(paths, value_set=there)
-    is_live, rows = to_numpy(at.is_valid()), to_numpy(pc.fill_null(at, 0)).astype(np.int64)
+    is_older = to_numpy(live.column("segment")) <= since
+    paths, live_paths = joined(listed.column("path")), _path_bytes(live)
+    positions = pc.index_in(paths, value_set=live_paths)
+    is_live, rows = to_numpy(positions.is_valid()), to_numpy(pc.fill_null(positions, 0)).astype(np.int64)
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
-    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight)
-    goes = np.zeros(live.num_rows, dtype=bool)
-    goes[_missing(live, paths)] = True
-    goes[rows[is_changed]] = True
-    removed = live.select(["file_id", "path"]).filter(from_numpy(goes & is_older))
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight, is_copy)
+    is_removed = np.zeros(live.num_rows, dtype=bool)
+    is_removed[_missing(live, paths)] = True
+    is_removed[rows[is_changed]] = True
+    removed = live.select(["file_id", "path"]).filter(from_numpy(is_removed & is_older))
     return Difference(
         listed.filter(from_numpy(appeared)),
         dict(zip(removed.column("file_id").to_pylist(), removed.column("path").to_pylist(), strict=True)),
     )
+
+
+def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
+    """The ids of the live files (uint64, ascending) that a listing has under another size, time or etag."""
+    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS])
+    positions = pc.index_in(_path_bytes(live), value_set=joined(listed.column("path")))
+    live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
+    return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
 
 
 def _path_bytes(files: pa.Table) -> pa.Array:
@@ -107,52 +142,57 @@ def _path_bytes(files: pa.Table) -> pa.Array:
 
 
 def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
-    """bool [n]: `Entry.is_same`, which is asked where not all of an identity agrees."""
+    """bool [n]: `Entry.is_same`, called where not all of an identity agrees."""
     same = pc.equal(listed.column("size_bytes"), rows.column("size_bytes"))
     same = pc.and_(same, pc.fill_null(pc.equal(listed.column("modified_ns"), rows.column("modified_ns")), False))
     same = to_numpy(pc.and_(same, pc.fill_null(pc.equal(listed.column("etag"), rows.column("etag")), True))).copy()
     odd = np.flatnonzero(~same)
-    asked = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
-    same[odd] = [_is_same(entry, row) for entry, row in asked]
+    pairs = zip(entries_of(listed.take(from_numpy(odd))), rows.take(from_numpy(odd)).to_pylist(), strict=True)
+    same[odd] = [_is_same(entry, row) for entry, row in pairs]
     return same
 
 
-def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str]) -> np.ndarray:
+def _appeared(
+    snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str], is_copy: bool
+) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
-    gone = snapshot.gone().select(["path", *STAT_FIELDS])
-    out = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(gone))
-    known: dict[bytes, list[dict]] = {}
-    for row in gone.to_pylist() if out.null_count < len(out) else ():
-        known.setdefault(row["path"].encode(), []).append(row)
+    removed = snapshot.gone().select(["path", *STAT_FIELDS])
+    among_removed = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(removed))
+    removed_by_path: dict[bytes, list[dict]] = {}
+    for row in removed.to_pylist() if among_removed.null_count < len(among_removed) else ():
+        removed_by_path.setdefault(row["path"].encode(), []).append(row)
     may_be_ours = to_numpy(pc.match_substring_regex(joined(listed.column("path")), _OF_TRANSACTION.pattern))
-    asked = is_new & (to_numpy(out.is_valid()) | may_be_ours)
-    for at, entry in zip(np.flatnonzero(asked).tolist(), entries_of(listed.filter(from_numpy(asked))), strict=True):
-        old = known.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[at] = not _is_left(entry, old) and not _is_ours(entry.path, snapshot, in_flight)
+    checked = is_new & (to_numpy(among_removed.is_valid()) | may_be_ours)
+    entries = entries_of(listed.filter(from_numpy(checked)))
+    for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
+        rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
+        appeared[position] = not _is_removed(entry, rows, is_copy) and not _is_ours(entry.path, snapshot, in_flight)
     return appeared
 
 
 def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
-    """Positions of the live files within the directory that a listing does not tell of."""
+    """Positions of the live files within the directory that a listing lacks."""
     absent = np.flatnonzero(~to_numpy(pc.is_in(_path_bytes(live), value_set=listed)))
     paths = live.column("path").take(from_numpy(absent)).to_pylist()
     return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
-def _with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
-    """The listing, and the live files of names that it passes over, which somebody added by name: each is asked for."""
-    live, found = snapshot.files(), []
+def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
+    """The listing, and live files of names that it passes over, which somebody added by name: each is looked up."""
+    live, unlisted = snapshot.files(), []
     for path in live.column("path").take(from_numpy(_missing(live, joined(listed.column("path"))))).to_pylist():
         if not is_listed(path):
             with contextlib.suppress(FileMissingError):
-                found.append(storage.stat(path))
-    return pa.concat_tables([listed, listed_of(found)]) if found else listed
+                unlisted.append(storage.stat(path))
+    return pa.concat_tables([listed, listed_of(unlisted)]) if unlisted else listed
 
 
-def _is_left(entry: Entry, gone: Iterable[dict]) -> bool:
-    """True for a file that was taken out, and lies there since."""
-    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in gone)
+def _is_removed(entry: Entry, rows: Iterable[dict], is_copy: bool) -> bool:
+    """True for a file that was taken out, and is on storage unchanged; or for its copy."""
+    if is_copy:
+        return any(entry.size_bytes == row["size_bytes"] for row in rows)
+    return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in rows)
 
 
 def _is_same(entry: Entry, row: dict) -> bool:
@@ -162,8 +202,8 @@ def _is_same(entry: Entry, row: dict) -> bool:
 def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
     """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
     task was given up while others of it were committed."""
-    found = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
-    return found is not None and (found[1] in in_flight or is_of_table(found[1], snapshot.instant.table_id))
+    match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
+    return match is not None and (match[1] in in_flight or is_of_table(match[1], snapshot.instant.table_id))
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
@@ -172,23 +212,35 @@ def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
 def _committed(
     handle: Handle,
     snapshot: Snapshot,
-    found: Difference,
+    changes: Difference,
     validate: Callable[[Snapshot], None],
     progress: Progress | None,
     adopts: bool,
+    copied: pa.Table | None,
+    rebinding: Rebinding | None,
 ) -> Synced:
+    """`copied`: the listing of a copy, `rebinding` as for `sync`."""
     base = snapshot.instant
-    unread = live_schemas(snapshot, leave=found.removed)
-    of_live = [(known.schema, count) for known, count in unread]
-    if not found.appeared.num_rows and not found.removed and not base.pending:
+    unread_schemas = live_schemas(snapshot, leave=changes.removed)
+    of_live = [(known.schema, count) for known, count in unread_schemas]
+    if not changes.appeared.num_rows and not changes.removed and not base.pending and rebinding is None:
         columns = new_columns(base, of_live)
-        if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread):
+        if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread_schemas):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        results, pending = _attached(handle, base, change, found.appeared, progress, adopts)
+        results, pending = _attached(handle, base, change, changes.appeared, progress, adopts)
+        replaced, kept = changes.removed, set[str]()
+        if rebinding is not None:
+            rebinding.compare(snapshot, replaced, results)
+            kept = rebinding.same
+            results = without(results, kept, handle.index_storage)
+            replaced = {number: path for number, path in replaced.items() if path not in kept}
+        if copied is not None:
+            change.moved = Moved(moved_rows(snapshot, kept, copied), removed_in_copy(snapshot, copied))
+            change.source = {"location": handle.storage.uri}
         reasons, after = misfits(base, results, snapshot.ids_by_text()), base
         fitting = without(results, reasons)  # what does not fit in any case brings no column
         columns = new_columns(base, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
@@ -201,17 +253,18 @@ def _committed(
         change.results = without(results, reasons, handle.index_storage)
         change.pending = pending_of(pending, reasons)
         set_aside = {p["path"]: p["reason"] for p in change.pending}
-        # A live file stays, and is not to be read, where what took its place cannot be.
-        change.removed = {number: path for number, path in found.removed.items() if path not in set_aside}
-        came, went = _paths(change.results), list(change.removed.values())
-        if unread:
-            rebind(handle, snapshot, after, change, found.removed)
-        if not change.results and not change.removed and change.pending == base.pending:
+        # A live file stays, and is unreadable, where the file that took its place cannot be read.
+        change.removed = {number: path for number, path in replaced.items() if path not in set_aside}
+        added, removed = _paths(change.results), list(change.removed.values())
+        if unread_schemas:
+            rebind(handle, snapshot, after, change, changes.removed)
+        is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
+        if not change.results and not change.removed and change.pending == base.pending and is_recorded:
             leftovers.remove()
-            made = base
+            instant = base
         else:
-            made = publish(handle.timeline, handle.readers, base, change)
-        return made, SyncResult(made.version, came, went, set_aside, list(columns))
+            instant = publish(handle.timeline, handle.readers, base, change)
+        return instant, SyncResult(instant.version, added, removed, set_aside, list(columns))
 
 
 def _attached(
@@ -220,10 +273,10 @@ def _attached(
     """What the footers of files say: of the columns that have statistics, and of those that may be adopted."""
     if not listed.num_rows:
         return [], ()
-    kept, ever = column_filter(base.stats_paths()), names_ever(base)
+    has_statistics, names = column_filter(base.stats_paths()), names_ever(base)
 
     def wanted(leaf: str) -> bool:
-        return kept(leaf) or (adopts and ever.isdisjoint((leaf, leaf.split(".", 1)[0])))
+        return has_statistics(leaf) or (adopts and names.isdisjoint((leaf, leaf.split(".", 1)[0])))
 
     return attach_all(
         handle.storage,
@@ -244,22 +297,22 @@ def _paths(results: Iterable[TaskResult]) -> list[str]:
 
 def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
     """Raises for the first file that would be set aside."""
-    for one in pending:
-        raise CorruptionError(one["reason"], path=one["path"], check="parquet")
+    for file in pending:
+        raise CorruptionError(file["reason"], path=file["path"], check="parquet")
     for path, reason in reasons.items():
         raise SchemaError(f"{path}: {reason}")
 
 
 class SyncResult(int):
-    """The version that a sync ended at, an int as ever, with what it did.
+    """The version that a sync ended at, an int, with what it did.
 
     version        the same, as a plain int
-    added          paths of files that came; one that changed under its path came, and its former self went
-    removed        paths of files that went
-    quarantined    path -> reason: files that are set aside, not readable or not fitting, whether they were met now or
-                   before. Each sync tries them again
-    new_columns    names of columns that files hold and the table had not: adopted, or, where that is not wanted,
-                   reported
+    added          paths of files that were added; one that changed under its path is in both lists
+    removed        paths of files that are gone
+    quarantined    path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
+                   sync. Each sync tries them again
+    new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
+                   wanted, reported
     """
 
     version: int
@@ -290,4 +343,4 @@ class SyncResult(int):
         return self.version, self.added, self.removed, self.quarantined, self.new_columns
 
 
-Synced: TypeAlias = tuple[Instant, SyncResult]  # the version, and what led to it
+Synced: TypeAlias = tuple[Instant, SyncResult]

@@ -21,7 +21,7 @@ from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log
-from .follow_log import Followed, at_state, begun, followed
+from .follow_log import Followed, at_state, followed, fresh
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
 from .sync import Synced, SyncResult
@@ -39,23 +39,23 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
         base = handle.timeline.latest(known=handle.instant) or handle.instant
         state = handle.log.at(None, known_state(base))
         if state is not None:
-            found = followed(base, handle.readers, state)
+            changes = followed(base, handle.readers, state)
         elif base.pending:
             state = handle.log.at(base.source["position"], None)
             assert state is not None
-            found = _again(handle, base, state)
+            changes = _again(handle, base, state)
         else:
             return base, SyncResult(base.version)
         try:
-            return _committed(handle, base, state, found, progress)
+            return _committed(handle, base, state, changes, progress)
         except CommitConflictError:
             pause(attempt)  # another may have followed the log as far, or further: look again
     raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row; sync() later"
+        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
     )
 
 
-def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, progress: Progress | None) -> Synced:
+def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed, progress: Progress | None) -> Synced:
     def validate(newer: Snapshot) -> None:
         if newer.instant.source != base.source:
             raise CommitConflictError("another writer followed the log meanwhile")
@@ -65,23 +65,23 @@ def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, 
     change = Change(
         transaction=transaction,
         action="sync",
-        removed=found.removed,
+        removed=changes.removed,
         remember_removed=False,
         evolve=None if is_retry else lambda newest: at_state(newest, state),
         validate=validate,
     )
     unread: list[dict] = []
     with handle.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
-        if found.added.num_rows:
+        if changes.added.num_rows:
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(handle.index_storage, path)
             results = attach_log(
                 handle.storage,
                 handle.index_storage,
                 path,
-                found.added,
-                found.naming,
-                found.instant.stats_paths(),
+                changes.added,
+                changes.naming,
+                changes.instant.stats_paths(),
                 progress,
             )
             unread = [pending for result in results for pending in result.pending]
@@ -93,11 +93,11 @@ def _committed(handle: Handle, base: Instant, state: LogState, found: Followed, 
         if is_retry and not change.results:
             leftovers.remove()
             return base, SyncResult(base.version, quarantined=_reasons(base.pending))
-        change.pending = (*unread, *_still_pending(base, found))
-        made = publish(handle.timeline, handle.readers, base, change)
-        added = [] if is_retry else found.added.column("path").to_pylist()
-        removed = [] if is_retry else list(found.removed.values())
-        return made, SyncResult(made.version, added, removed, _reasons(made.pending))
+        change.pending = (*unread, *_still_pending(base, changes))
+        instant = publish(handle.timeline, handle.readers, base, change)
+        added = [] if is_retry else changes.added.column("path").to_pylist()
+        removed = [] if is_retry else list(changes.removed.values())
+        return instant, SyncResult(instant.version, added, removed, _reasons(instant.pending))
 
 
 def _reasons(pending: Iterable[dict]) -> dict[str, str]:
@@ -110,9 +110,9 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     files = snapshot.files()
     paths = string_array([pending["path"] for pending in base.pending])
     files = files.filter(pc.is_in(files.column("path"), value_set=paths))
-    known = snapshot.partitions()
-    at = pc.index_in(files.column("partition_id"), value_set=known.column("partition_id"))
-    files = files.append_column("partition", known.column("partition").take(at))
+    partitions = snapshot.partitions()
+    rows = pc.index_in(files.column("partition_id"), value_set=partitions.column("partition_id"))
+    files = files.append_column("partition", partitions.column("partition").take(rows))
     files = files.append_column("given", pa.nulls(files.num_rows, LOG_FILES.field("given").type))
     removed = dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
     columns = state.columns()
@@ -127,11 +127,11 @@ def _keep_read(change: Change, unread: list[dict]) -> None:
     change.removed = {number: path for number, path in change.removed.items() if path not in paths}
 
 
-def _still_pending(base: Instant, found: Followed) -> list[dict]:
+def _still_pending(base: Instant, changes: Followed) -> list[dict]:
     """Those pending before that this commit does not touch."""
-    if not found.instant.manifest:
+    if not changes.instant.manifest:
         return []
-    touched = {*found.removed.values(), *found.added.column("path").to_pylist()}
+    touched = {*changes.removed.values(), *changes.added.column("path").to_pylist()}
     return [pending for pending in base.pending if pending["path"] not in touched]
 
 
@@ -147,12 +147,12 @@ def first_version(
     that name none, CommitConflictError where another was first."""
     state = log.at(None, None)
     assert state is not None
-    told = state.columns()
-    assert told is not None
-    chosen = None if columns is None else _chosen(columns, told.schema)
+    declared = state.columns()
+    assert declared is not None
+    chosen = None if columns is None else _chosen(columns, declared.schema)
     transaction = new_transaction_id()
     source = {**described(state), "hive": False, "partitions_declared": True}
-    base = begun(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), told, source, chosen)
+    base = fresh(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), declared, source, chosen)
     results = []
     with Leftovers() as leftovers:
         files = state.changes().added
@@ -160,7 +160,7 @@ def first_version(
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
-            results = attach_log(storage, timeline.storage, path, files, told.naming, paths, progress)
+            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
         pending = tuple(pending for result in results for pending in result.pending)
         change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
         return publish(timeline, readers, base, change)

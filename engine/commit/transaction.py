@@ -285,7 +285,7 @@ class Transaction:
         add_results(self._leftovers, results, self._handle.storage, self._handle.index_storage)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
-        by_path = self._handle.snapshot.find(list(dict.fromkeys(paths)))
+        by_path = self._handle.committed.find(list(dict.fromkeys(paths)))
         for path in paths:
             if path not in by_path:
                 raise InvalidArgumentError(f"{path}: not a file of this table at version {self._base.version}")

@@ -39,9 +39,9 @@ UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
 # What to do instead, for actions that changed neither files nor the states of commits.
 _INSTEAD = {
     "create": "it began the table; remove() its files in a transaction",
-    "index": "drop_index() takes an index away, create_index() makes it again",
-    "alter": "alter() the schema once more",
-    "savepoint": "drop_savepoint() takes a savepoint away",
+    "index": "{drop_index} takes an index away, {create_index} makes it again",
+    "alter": "{alter} changes the schema once more",
+    "savepoint": "{drop_savepoint} takes a savepoint away",
 }
 
 
@@ -52,7 +52,7 @@ def rollback(handle: Handle, version: int) -> int:
     undone = handle.timeline.read(version)
     if undone.action not in UNDOABLE:
         instead = _INSTEAD.get(undone.action, "it changed no files")
-        raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back: {instead}")
+        raise InvalidArgumentError(f"version {version} ({undone.action}) cannot be rolled back", hint=instead)
     latest.check_kept(version)
     latest.check_kept(version - 1)
     return _publish(handle, latest, "rollback", {"rolled_back": version}, _Rollback(handle, undone))
@@ -61,7 +61,7 @@ def rollback(handle: Handle, version: int) -> int:
 def restore(handle: Handle, version: int | None, savepoint: str | None) -> int:
     """See `Table.restore`."""
     if (version is None) == (savepoint is None):
-        raise InvalidArgumentError("restore() takes a version or a savepoint, one of the two")
+        raise InvalidArgumentError("a restore takes a version or a savepoint, one of the two")
     latest = latest_of(handle.timeline, handle.instant)
     named: dict[str, object] = {}
     if savepoint is not None:
@@ -189,9 +189,9 @@ def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int,
     gone = [path for path in moved if path not in now]
     if gone:
         raise CommitConflictError(
-            f"version {version} cannot be rolled back: a later commit removed or replaced {gone[0]}, which it added; "
-            "restore() goes back to an older version, whatever came since",
+            f"version {version} cannot be rolled back: a later commit removed or replaced {gone[0]}, which it added",
             paths=gone,
+            hint="{restore} goes back to an older version, whatever came since",
         )
     stayed = {number: path for number, path in paths.items() if path not in moved}
     return stayed | {number: path for path, number in now.items()}

@@ -12,9 +12,9 @@ in `protocol._BUILT_IN`. Scans, commits and merges know kinds by this protocol a
     probes       what it can say of a predicate; each `Probe` gives the outcomes that are possible per file
     is_current, renewed, fine_paths    whether old runs still speak of a column; what files a run names
 
-A run is one immutable file, usually a sorted-block file, and a kind alone reads its bytes. A kind may only exclude
-outcomes of files that it has seen: ANY says nothing and is always right. Coverage is kept by the callers
-(`state/coverage.py`): a file that no run speaks of is read. `tests/indexes/test_custom_index_kind.py` is a whole kind.
+A run is one immutable sorted-block file that names itself (`state/runs.py: written_as`); a kind alone knows its keys. A
+kind may only exclude outcomes of files that it has seen: ANY proves nothing and is always right. The callers keep the
+coverage (`state/coverage.py`): a file in no run is read. `tests/indexes/test_custom_index_kind.py` is a whole kind.
 
     stats/       bounds and counts of columns, by file and by partition
     bloom/       filters: which files and row groups may hold a value

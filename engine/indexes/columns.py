@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import leaf_type, leaf_types, top_level
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 from ..state import Instant
 from .stats import format as stats
 

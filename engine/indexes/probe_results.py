@@ -27,7 +27,7 @@ from ..predicates import (
     leaf_outcomes,
     parts_within,
 )
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
     from .bloom.format import FilterPlaces

@@ -9,11 +9,13 @@ The task index file holds the fine statistics and filters of the files that the 
     strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `task/COLUMN` [bucket] over all
              files of the task
 
-Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file.
+Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
+`path_mark` of its data file as `min_bytes`, so that a reader of the range knows whose it is.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -26,8 +28,8 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
-from ..parquet.footer_bytes import RowGroup
 from ..state.manifest import BASE, FILES_SCHEMA
+from ..state.runs import written_as
 from ..storage import Storage
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ class ResultBuilder:
 
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
-ROW_GROUPS_COLUMN = ""  # the path under which a file's row groups themselves are told
+ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themselves
 
 
 @dataclass
@@ -199,6 +201,11 @@ class TaskIndex:
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
 
 
+def path_mark(path: str) -> bytes:
+    """Four bytes that tell the data file of a group from others."""
+    return zlib.crc32(path.encode()).to_bytes(4, "little")
+
+
 class TaskIndexWriter:
     """Writes a task index file, file by file. Used as a context manager: on an exception nothing is left."""
 
@@ -208,7 +215,9 @@ class TaskIndexWriter:
         self._stack = ExitStack()
         self._sink = self._stack.enter_context(storage.create(path))
         # Its groups are read without its footer, and so without a dictionary that might be chosen.
-        self._writer = SortedFileWriter(self._sink, schema=FINE_SCHEMA, use="get", compression="zstd")
+        self._writer = SortedFileWriter(
+            self._sink, schema=FINE_SCHEMA, use="get", compression="zstd", metas=written_as(path)
+        )
         self._stack.enter_context(self._writer)
         self._index = TaskIndex(path)
         self._count = 0
@@ -219,9 +228,11 @@ class TaskIndexWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def add_file(self, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:
-        """Writes the fine statistics of one file and returns its ordinal."""
+    def add_file(self, path: str, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:
+        """Writes the fine statistics of one data file and returns its ordinal."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
+        if sizes:
+            sizes[0] = replace(sizes[0], lower=path_mark(path))
         columns = {ROW_GROUPS_COLUMN: sizes, **stats}
         rows = [s for column in columns.values() for s in column]
         if rows:

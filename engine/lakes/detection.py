@@ -49,8 +49,8 @@ def source_of(storage: Storage) -> str:
         )
     if log.kind == ICEBERG:
         raise NotATableError(
-            f"{storage.uri} is an Iceberg table, and the newest metadata file may be one of a commit that failed: give "
-            "create() the metadata file that its catalog names (pyiceberg's table.metadata_location), or say "
+            f"{storage.uri} is an Iceberg table, and the newest metadata file may be one of a commit that failed: name "
+            "the metadata file that its catalog names (pyiceberg's table.metadata_location), or say "
             f'source="iceberg" where no catalog has it and the newest counts; {insist}'
         )
     return log.kind

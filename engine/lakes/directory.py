@@ -1,7 +1,7 @@
 """Which Parquet files lie in a directory: one listing, folders read side by side, hidden names left out.
 
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders; so is our own folder.
-Files count as Parquet by their ending, or by having none.
+Files count as Parquet by their ending, in any case, or by having none.
 
 A lake may have millions of files, in one folder or in as many, so what was found stands in columns (`LISTED`), and only
 a few folders are asked for at a time.
@@ -127,7 +127,7 @@ def _folder(storage: Storage, path: str) -> tuple[list[Entry], list[str]]:
 
 
 def _is_parquet(name: str) -> bool:
-    return not _is_hidden(name) and (name.endswith(_ENDINGS) or "." not in name)
+    return not _is_hidden(name) and (name.lower().endswith(_ENDINGS) or "." not in name)
 
 
 def _is_hidden_folder(name: str) -> bool:

@@ -41,7 +41,14 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
         {name: str(number) for number, name in names.items()},
         Naming(physical, ids, fallback),
         defaults,
+        {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )
+
+
+def _inner_path(path: str, names: dict[int, str]) -> str:
+    """The dotted path of a field within a column, with the column's id in the place of its name."""
+    column = max((n for n in names if path.startswith(f"{names[n]}.")), key=lambda n: len(names[n]))
+    return f"{column}{path[len(names[column]) :]}"
 
 
 def _paths(schema: Schema) -> dict[int, str]:

@@ -145,6 +145,7 @@ class Columns:
     partitioning   names of the partition columns
     keys           name -> what the log knows a column by: it survives a rename
     naming         how files name them
+    inner          of fields within columns, where files tell columns by ids: field id -> id of the column, dotted path
     defaults       name -> what files that lack the column hold, where that is not null
     """
 
@@ -153,6 +154,7 @@ class Columns:
     keys: dict[str, str]
     naming: Naming
     defaults: dict[str, pa.Scalar] = field(default_factory=dict)
+    inner: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

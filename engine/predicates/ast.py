@@ -351,10 +351,10 @@ class Unknown(Node):
 def member_of(column: Column, values: tuple[Literal, ...]) -> Node:
     """pyarrow's is_in: TRUE or FALSE, never NULL; null is a member where the list holds one."""
     present = tuple(value for value in values if value.value is not None)
-    found: Node = In(column, present) if present else Constant(False)
+    member: Node = In(column, present) if present else Constant(False)
     if len(present) < len(values):
-        return Or((found, IsNull(column)))
-    return And((found, Not(IsNull(column))))
+        return Or((member, IsNull(column)))
+    return And((member, Not(IsNull(column))))
 
 
 def _grouped(node: Node) -> str:

@@ -92,7 +92,7 @@ def _resolve(name: str, schema: pa.Schema, any_case: bool) -> ColumnRef:
     return ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
 
 
-def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
+def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
     # a field whose own name holds dots wins over a path through structs
     for field in fields:
         if field.name == name:
@@ -102,12 +102,12 @@ def _walk(name: str, fields: list[pa.Field], whole: str) -> tuple[tuple[str, ...
             continue
         kind = canon.compared_type(field.type)
         if pa.types.is_struct(kind):
-            rest, leaf_kind = _walk(name[len(field.name) + 1 :], list(kind), whole)
+            rest, leaf_kind = _walk(name[len(field.name) + 1 :], list(kind), full_name)
             if rest is not None:
                 return (field.name, *rest), leaf_kind
         elif pa.types.is_nested(kind):
             raise PredicateError(
-                f"{whole!r} leads through {field.name!r}, a {kind}: dotted paths go through structs only"
+                f"{full_name!r} leads through {field.name!r}, a {kind}: dotted paths go through structs only"
             )
     return None, pa.null()
 
@@ -230,8 +230,8 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
             parts.append(_compare_span(ref, "=", literal_place))
     if exact:
         parts.insert(0, make_leaf(ref, "in", exact))
-    found = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
-    return Not(found) if op == "not in" else found
+    node = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
+    return Not(node) if op == "not in" else node
 
 
 def place_in(ref: ColumnRef, value: LiteralValue) -> Place:
@@ -324,25 +324,25 @@ def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: Colu
 def _bind_in(node: In, schema: pa.Schema) -> Node:
     if isinstance(node.operand, Literal):
         parts: list[Node] = [_bind_comparison(Comparison("=", node.operand, value), schema) for value in node.values]
-        found: Node = Or(tuple(parts)) if parts else Constant(False)
-        return Not(found) if node.negated else found
+        bound: Node = Or(tuple(parts)) if parts else Constant(False)
+        return Not(bound) if node.negated else bound
     ref = _column_of(node.operand, schema)
     if ref is None:
         return _cast_by_duckdb(node, "a cast may change values")
-    given = [value for value in node.values if value.value is not None]
+    values = [value for value in node.values if value.value is not None]
     if not node.values:
         return Constant(node.negated)
-    special = _without_order(node, ref) if given else None
+    special = _without_order(node, ref) if values else None
     if special is not None:
         return special
     try:
-        parts = [compare_values(ref, "in", [value.value for value in given])] if given else []
+        parts = [compare_values(ref, "in", [value.value for value in values])] if values else []
     except NoMeaningError as error:
         raise _no_meaning(node, ref, Literal(error.value)) from None
-    if len(given) < len(node.values):
+    if len(values) < len(node.values):
         parts.append(Constant(None))
-    found = parts[0] if len(parts) == 1 else Or(tuple(parts))
-    return Not(found) if node.negated else found
+    bound = parts[0] if len(parts) == 1 else Or(tuple(parts))
+    return Not(bound) if node.negated else bound
 
 
 def _bind_like(node: Like, schema: pa.Schema) -> Node:

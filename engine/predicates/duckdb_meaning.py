@@ -137,8 +137,8 @@ def _mixes(ends: tuple[Operand, ...]) -> bool:
 def _comparison(node: Comparison, schema: pa.Schema) -> Node | None:
     left, right = node.left, node.right
     if isinstance(left, Literal) and isinstance(right, Literal):
-        known = left.value is None or right.value is None or type(left.value) is type(right.value)
-        return node if known and not isinstance(left.value, float) else None
+        is_comparable = left.value is None or right.value is None or type(left.value) is type(right.value)
+        return node if is_comparable and not isinstance(left.value, float) else None
     if isinstance(left, Literal) or isinstance(right, Literal):
         operand, literal = (right, left) if isinstance(left, Literal) else (left, right)
         kind = _type_of(operand, schema)
@@ -262,8 +262,8 @@ def _beside_decimals(kind: pa.DataType, value: Any) -> Any:
     if isinstance(value, float):  # the column becomes a double, by one division of exact doubles
         return value if kind.precision <= 15 else None
     scale, digits = _scale_and_digits(value)
-    whole = max(kind.precision - kind.scale, digits - scale)
-    return value if whole + max(scale, kind.scale) <= _DECIMAL_DIGITS_MAX else None
+    whole_digits = max(kind.precision - kind.scale, digits - scale)
+    return value if whole_digits + max(scale, kind.scale) <= _DECIMAL_DIGITS_MAX else None
 
 
 def time_beside(kind: pa.DataType, value: Any) -> Any:

@@ -97,10 +97,10 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
 def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome a row: true, false, or null. Raises PredicateError where DuckDB fails on a row."""
     with _rows(text, rows) as cursor:
-        found = cursor.sql(_query(text, "BOOLEAN")).to_arrow_table().column(0).combine_chunks()
-    if len(found) != rows.num_rows:
-        raise PredicateError(f"DuckDB gave {len(found)} outcomes for {rows.num_rows} rows", text=text)
-    return found
+        result = cursor.sql(_query(text, "BOOLEAN")).to_arrow_table().column(0).combine_chunks()
+    if len(result) != rows.num_rows:
+        raise PredicateError(f"DuckDB gave {len(result)} outcomes for {rows.num_rows} rows", text=text)
+    return result
 
 
 def constant(text: str) -> pa.Scalar:
@@ -126,8 +126,8 @@ def _parsed(text: str) -> dict[str, Any]:
     duckdb = _duckdb()
     cursor = _cursor(duckdb)
     try:
-        (answer,) = cursor.execute("SELECT json_serialize_sql(?)", [f"{_HEAD}{text}\n)"]).fetchone()
-        tree = json.loads(answer)
+        (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [f"{_HEAD}{text}\n)"]).fetchone()
+        tree = json.loads(serialized)
     except (duckdb.Error, RecursionError) as error:
         raise PredicateError(f"not a predicate: {_message(error)}", text=text) from None
     finally:
@@ -160,7 +160,7 @@ def _columns(text: str, schema: pa.Schema) -> tuple[str, ...]:
     for name in schema.names:
         by_folded.setdefault(name.casefold(), []).append(name)
     parts, variables = _walked(text)
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for names, place in parts:
         matching = [by_folded[name.casefold()] for name in names if name.casefold() in by_folded]
         if not matching and names[0].casefold() not in variables:
@@ -169,10 +169,12 @@ def _columns(text: str, schema: pa.Schema) -> tuple[str, ...]:
         for name, same in zip([n for n in names if n.casefold() in by_folded], matching, strict=True):
             if len(same) > 1 and name not in same:
                 raise PredicateError(f"{name!r} may be {' or '.join(map(repr, same))}", text=text, position=place)
-            found[name if name in same else same[0]] = None
-    if len({name.casefold() for name in found}) < len(found):
-        raise PredicateError(f"DuckDB cannot tell {', '.join(found)} apart, names that differ in case alone", text=text)
-    return tuple(found)
+            columns[name if name in same else same[0]] = None
+    if len({name.casefold() for name in columns}) < len(columns):
+        raise PredicateError(
+            f"DuckDB cannot tell {', '.join(columns)} apart, names that differ in case alone", text=text
+        )
+    return tuple(columns)
 
 
 def _walked(text: str) -> tuple[list[tuple[list[str], int | None]], set[str]]:
@@ -246,12 +248,12 @@ def _functions() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
         rows = cursor.execute("SELECT function_name, function_type, stability FROM duckdb_functions()").fetchall()
     finally:
         cursor.close()
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    functions: dict[str, tuple[set[str], set[str]]] = {}
     for name, kind, stability in rows:
-        kinds, stabilities = found.setdefault(name, (set(), set()))
+        kinds, stabilities = functions.setdefault(name, (set(), set()))
         kinds.add(kind)
         stabilities.add(stability or "")
-    return {name: (frozenset(kinds), frozenset(stabilities)) for name, (kinds, stabilities) in found.items()}
+    return {name: (frozenset(kinds), frozenset(stabilities)) for name, (kinds, stabilities) in functions.items()}
 
 
 def _check_function(name: str, arguments: int, text: str, place: int | None) -> None:

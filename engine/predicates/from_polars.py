@@ -201,12 +201,12 @@ def outcomes(expression: bytes, rows: pa.Table) -> pa.Array:
 
     try:
         frame = polars.from_arrow(rows)
-        found = frame.select(_expression(expression).alias("outcome"))["outcome"].to_arrow()
+        result = frame.select(_expression(expression).alias("outcome"))["outcome"].to_arrow()
     except polars.exceptions.PolarsError as error:
         raise PredicateError(f"polars cannot test this: {str(error).splitlines()[0]}") from None
-    if len(found) != rows.num_rows and len(found) != 1:
+    if len(result) != rows.num_rows and len(result) != 1:
         raise PredicateError("a predicate tests each row by itself, and this polars expression does not")
-    return found if len(found) == rows.num_rows else pa.nulls(rows.num_rows, found.type)
+    return result if len(result) == rows.num_rows else pa.nulls(rows.num_rows, result.type)
 
 
 def _expression(data: bytes) -> Any:

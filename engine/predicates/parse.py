@@ -136,8 +136,8 @@ def _leaf(leaf: object) -> Node:
     if op in ("in", "not in"):
         if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
             raise PredicateError(f"{op!r} takes a list of values, not {value!r}", text=repr(leaf))
-        found = member_of(Column(name), tuple(Literal(item) for item in value))
-        return found if op == "in" else Not(found)
+        member = member_of(Column(name), tuple(Literal(item) for item in value))
+        return member if op == "in" else Not(member)
     if op not in _OPS:
         raise PredicateError(f"{op!r} is no filter; use one of {' '.join(_OPS)} in, not in", text=repr(leaf))
     return Comparison(_OPS[op], Column(name), Literal(value))

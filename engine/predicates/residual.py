@@ -67,10 +67,10 @@ def residual_outcomes(
     if rows is not None:
         table = table.filter(rows)
     try:
-        found = _engine(part.engine).outcomes(part.expression or part.text, table)
+        outcomes = _engine(part.engine).outcomes(part.expression or part.text, table)
     except ImportError as error:
         raise PredicateError(f"{ENGINES[part.engine]} tests this, and is not installed here", text=part.text) from error
     if rows is None:
-        return found
+        return outcomes
     chosen = to_numpy(rows)
-    return found.take(from_numpy(np.cumsum(chosen) - 1, chosen))
+    return outcomes.take(from_numpy(np.cumsum(chosen) - 1, chosen))

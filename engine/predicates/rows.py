@@ -233,8 +233,10 @@ def _which_is_later(left: pa.Array, right: pa.Array) -> pa.Array:
     units = [unit[1] for array in (left, right) if (unit := ns_per_count(array.type)) is not None]
     coarse = int(units[1] > units[0])
     ratio = units[coarse] // units[1 - coarse]
-    whole = counts[1 - coarse] // ratio
-    sign = np.sign(np.where(counts[coarse] == whole, -(counts[1 - coarse] % ratio), _order(counts[coarse], whole)))
+    in_coarser = counts[1 - coarse] // ratio
+    sign = np.sign(
+        np.where(counts[coarse] == in_coarser, -(counts[1 - coarse] % ratio), _order(counts[coarse], in_coarser))
+    )
     holds = from_numpy((-sign if coarse else sign).astype(np.int8))
     return pc.if_else(pc.and_(left.is_valid(), right.is_valid()), holds, pa.nulls(len(holds), pa.int8()))
 

@@ -429,10 +429,10 @@ def _amount(interval: Any) -> str:
     return str(getattr(interval.this, "this", ""))
 
 
-def check_arguments(tree: Any, *known: str) -> None:
+def check_arguments(tree: Any, *allowed: str) -> None:
     """Refuses a tree that carries anything but the arguments named."""
     for name, value in tree.args.items():
-        if name not in known and not name.startswith("_") and value not in (None, False, []):
+        if name not in allowed and not name.startswith("_") and value not in (None, False, []):
             raise NotUnderstoodError(f"{type(tree).__name__} with {name} is not understood")
 
 

@@ -81,8 +81,8 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     numbers = [kind for kind in (left, right) if pa.types.is_integer(kind) or pa.types.is_decimal(kind)]
     if len(numbers) == 2:
         scale = max(getattr(kind, "scale", 0) for kind in numbers)
-        whole = max(kind.precision - kind.scale if pa.types.is_decimal(kind) else 20 for kind in numbers)
-        return pa.decimal256(whole + scale, scale) if whole + scale <= 76 else None
+        whole_digits = max(kind.precision - kind.scale if pa.types.is_decimal(kind) else 20 for kind in numbers)
+        return pa.decimal256(whole_digits + scale, scale) if whole_digits + scale <= 76 else None
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
         return pa.float64()
     counts = ns_per_count(left), ns_per_count(right)
@@ -155,15 +155,15 @@ def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
         return None
-    scale = whole = 0
+    scale = whole_digits = 0
     for kind in (one, other):
         if pa.types.is_decimal(kind):
-            scale, whole = max(scale, kind.scale), max(whole, kind.precision - kind.scale)
+            scale, whole_digits = max(scale, kind.scale), max(whole_digits, kind.precision - kind.scale)
         elif pa.types.is_integer(kind):
-            whole = max(whole, len(str(1 << kind.bit_width)))
+            whole_digits = max(whole_digits, len(str(1 << kind.bit_width)))
         else:
             return None
-    digits = scale + whole
+    digits = scale + whole_digits
     if digits > _DECIMAL_DIGITS_MAX:
         return None
     return pa.decimal128(digits, scale) if digits <= pa.decimal128(38).precision else pa.decimal256(digits, scale)

@@ -1,18 +1,26 @@
-"""Scans: what a query need not read, and the rows of what it must.
+"""Scans: which files, row groups and rows a query can skip, and the rows that match.
 
-In comes a `ScanRequest` (what a handle pins) and a predicate; out goes a `Plan`. Begin with `prune.py`.
+In: a `ScanRequest` (what a handle pins) and a predicate. Out: a `Plan`. Begin with `prune.py`.
 
-request.py, plan.py    what is asked for; the public face of what comes out
-planning.py            the work behind a plan: each level is worked out when it is first needed
-prune.py               the driver's part: one loop over the probes of all indexes, for files and slices alike
-survivors.py           what is left: units, their outcomes, their files' names once these are read
-evidence.py            statistics and columns of one version; what becomes of damaged runs
-fine.py                the executor's part: row groups, by the fine parts that task index files hold
-tasks.py               what a driver hands to whoever reads: a task a file, and a context
-rows.py                reads the rows of a file that match; file_reader.py whole row groups, by_duckdb.py few rows
-lookup.py, keys.py     many keys at once, by a secondary index
-coarse.py              the coarse level of an index, carried to executors that have files of their own to prune
-extremes.py, bounds.py    min and max; bounds in one type
-explain.py, reasons.py, steps.py    what each step did, and why a file was kept
-fragments.py, lake_dataset.py    plans and tables as pyarrow Datasets
+The plan
+    request.py            the arguments of a scan, checked
+    plan.py               the public face
+    planning.py           the work behind it: each level is computed when it is first needed
+    lookup.py, keys.py    many keys at once, by a secondary index
+On the driver
+    prune.py              one loop over the probes of all indexes, for files and slices alike
+    survivors.py          the units that are left, their outcomes, and their files' names
+    evidence_reader.py    statistics and columns of one version; damaged runs are left out
+    file_tasks.py         what is sent to a reader: a task a file, and a context
+    coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune
+Where files are read
+    fine.py               row groups, by the fine parts of task index files
+    rows.py               the rows of a file that match
+    file_reader.py        whole row groups; by_duckdb.py few rows
+Answers by bounds
+    bounds.py             bounds of a column in one type
+    unit_search.py, extremes.py, ordered.py, group_counts.py    min and max, the first rows of an order, counts by value
+For people and engines
+    steps.py, explain.py, reasons.py    what each step did, and why a file was kept
+    fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
 """

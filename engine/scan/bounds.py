@@ -1,7 +1,7 @@
 """Bounds of one column in the type that the table has it in, whatever types its files were indexed in.
 
-Evidence holds bounds in the codes of each file's own type (see `predicates.evidence`). To order units by them, to
-answer with them or to show them they are brought into one type here. Where that cannot be done exactly an end is open.
+Evidence holds bounds in the codes of each file's own type (see `predicates.possible_values`). To order units by them,
+to answer with them or to show them they are converted to one type here. Where that is not exact an end is open.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
 from ..indexes.probe_results import ColumnEvidence
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 from ..predicates.widening import is_exact_widening, plain_type
 
 TEXT_CHARACTERS_MAX = 40
@@ -43,12 +43,12 @@ class Bounds:
         return to_numpy(self.lower.is_valid()) & to_numpy(self.upper.is_valid())
 
 
-def bounds_of(about: ColumnEvidence, kind: pa.DataType, count: int) -> Bounds:
+def bounds_of(evidences: ColumnEvidence, kind: pa.DataType, count: int) -> Bounds:
     """The bounds that evidence gives a column, which in the table is of type `kind` (one with an order), in `count`
     units."""
     kind = plain_type(kind)
     unknown = Evidence.unknown(kind, count)
-    found = Bounds(
+    bounds = Bounds(
         kind,
         lower=pa.nulls(count, _stored_type(kind)),
         upper=pa.nulls(count, _stored_type(kind)),
@@ -56,38 +56,40 @@ def bounds_of(about: ColumnEvidence, kind: pa.DataType, count: int) -> Bounds:
         may_be_nan=unknown.may_be_nan,
         may_be_value=unknown.may_be_value,
     )
-    for evidence, speaks in about:
+    for evidence, covered in evidences:
         source = plain_type(evidence.type)
-        found.may_be_null &= evidence.may_be_null | ~speaks
+        bounds.may_be_null &= evidence.may_be_null | ~covered
         if not is_exact_widening(source, kind):
-            nothing = ~(evidence.may_be_value | evidence.may_be_nan) & speaks
-            found.may_be_value &= ~nothing
-            found.may_be_nan &= ~nothing
+            nothing = ~(evidence.may_be_value | evidence.may_be_nan) & covered
+            bounds.may_be_value &= ~nothing
+            bounds.may_be_nan &= ~nothing
             continue
-        found.may_be_nan &= evidence.may_be_nan | ~speaks
-        found.may_be_value &= evidence.may_be_value | ~speaks
-        told = from_numpy(speaks & evidence.may_be_value)
+        bounds.may_be_nan &= evidence.may_be_nan | ~covered
+        bounds.may_be_value &= evidence.may_be_value | ~covered
+        has_bounds = from_numpy(covered & evidence.may_be_value)
         lower = in_type(evidence.lower, evidence.has_lower, source, kind)
         upper = in_type(evidence.upper, evidence.has_upper, source, kind)
-        found.lower = pc.if_else(told, lower, found.lower)
-        found.upper = pc.if_else(told, upper, found.upper)
-    crossed = pc.fill_null(pc.greater(found.lower, found.upper), from_numpy(np.zeros(1, dtype=bool))[0])
+        bounds.lower = pc.if_else(has_bounds, lower, bounds.lower)
+        bounds.upper = pc.if_else(has_bounds, upper, bounds.upper)
+    crossed = pc.fill_null(pc.greater(bounds.lower, bounds.upper), from_numpy(np.zeros(1, dtype=bool))[0])
     if pc.any(crossed).as_py():  # evidence that contradicts itself says nothing
-        found.lower, found.upper = (pc.if_else(crossed, pa.nulls(count, b.type), b) for b in (found.lower, found.upper))
-    return found
+        bounds.lower, bounds.upper = (
+            pc.if_else(crossed, pa.nulls(count, b.type), b) for b in (bounds.lower, bounds.upper)
+        )
+    return bounds
 
 
-def in_type(stored: np.ndarray | pa.Array, known: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
+def in_type(stored: np.ndarray | pa.Array, is_known: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
     """Bounds in codes or bytes of one type as those of another that holds its values exactly (`is_exact_widening`);
     null where not `known`."""
     if isinstance(stored, np.ndarray):
         if _unzoned(source) == _unzoned(kind):
-            return from_numpy(stored, known)
-        values = canon.values_of_codes(np.where(known, stored, 0), _unzoned(source), known)
+            return from_numpy(stored, is_known)
+        values = canon.values_of_codes(np.where(is_known, stored, 0), _unzoned(source), is_known)
     else:
-        given = valid_mask(stored)
-        known = known if given is None else known & given
-        stored = pc.if_else(from_numpy(known), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
+        valid = valid_mask(stored)
+        is_known = is_known if valid is None else is_known & valid
+        stored = pc.if_else(from_numpy(is_known), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
         if source == kind or canon.is_bytes_like(kind):
             return stored
         values = canon.values_of_bytes(stored, source)
@@ -97,7 +99,7 @@ def in_type(stored: np.ndarray | pa.Array, known: np.ndarray, source: pa.DataTyp
         return pa.nulls(len(values), _stored_type(kind))
     if canon.order_class(kind) == "bytes":
         return canon.order_bytes(values).cast(_stored_type(kind))
-    return from_numpy(canon.order_codes(values), known)
+    return from_numpy(canon.order_codes(values), is_known)
 
 
 def value_of(stored: int | bytes, kind: pa.DataType) -> pa.Scalar:

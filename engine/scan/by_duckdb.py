@@ -62,26 +62,26 @@ def rows_by_duckdb(reader: FileReader, positions: np.ndarray, columns: Sequence[
     path = reader.storage.open_file(reader.entry)
     if not isinstance(path, str) or _PATTERN & set(path):
         return {}
-    own = served_columns(reader.file, columns)
-    if not own:
+    served = served_columns(reader.file, columns)
+    if not served:
         return {}
     duckdb = _duckdb()
     places = ", ".join(map(str, positions.tolist()))
-    names = ", ".join(_quoted(name) for name in own)
+    names = ", ".join(_quoted(name) for name in served)
     query = (
         f"SELECT {_POSITION}, {names} FROM read_parquet({_text(path)}, {_POSITION} = true, hive_partitioning = false) "
         f"WHERE {_POSITION} IN ({places}) ORDER BY {_POSITION}"
     )
     cursor = _cursor(duckdb)
     try:
-        found = cursor.sql(query).to_arrow_table()
+        rows = cursor.sql(query).to_arrow_table()
     except (duckdb.Error, pa.ArrowException, ValueError):  # a damaged file, too: pyarrow tells what is wrong with it
         return {}
     finally:
         cursor.close()
-    if found.num_rows != len(positions) or not np.array_equal(to_numpy(found.column(0)), positions):
+    if rows.num_rows != len(positions) or not np.array_equal(to_numpy(rows.column(0)), positions):
         return {}
-    return {name: found.column(at + 1) for at, name in enumerate(own)}
+    return {name: rows.column(i + 1) for i, name in enumerate(served)}
 
 
 def served_columns(file: Any, columns: Sequence[str]) -> list[str]:

@@ -18,11 +18,11 @@ from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, r
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
 from ..state.slices import slices_of
+from .file_tasks import FileTask, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
 from .steps import Step, bytes_text
 from .survivors import Units, units_of
-from .tasks import FileTask, RowGroups
 
 if TYPE_CHECKING:
     from .planning import Planning
@@ -51,10 +51,10 @@ class Explanation(str):
 
 def of_plan(plan: Planning) -> Explanation:
     """The steps as a table, and what a person should know besides."""
-    steps, notes, kept = plan.steps, remarks(plan), kept_lines(plan)
+    steps, notes, reasons = plan.steps, remarks(plan), kept_lines(plan)
     head = [f"scan of {plan.location} version {plan.instant.version}", f"where {plan.predicate_text}"]
-    text = [*head, "", *_table(steps), *(f"  {note}" for note in notes), *(["", *kept] if kept else ())]
-    shown = html.page(html.lines(head), _grid(steps), html.lines(notes), html.lines(kept))
+    text = [*head, "", *_table(steps), *(f"  {note}" for note in notes), *(["", *reasons] if reasons else ())]
+    shown = html.page(html.lines(head), _grid(steps), html.lines(notes), html.lines(reasons))
     return Explanation("\n".join(text), shown)
 
 
@@ -78,21 +78,21 @@ def _grid(steps: list[Step]) -> str:
 
 def remarks(plan: Planning) -> list[str]:
     """What a person should know besides the steps."""
-    told = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
+    lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for residual in residuals(plan.bound):
-        told.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
+        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
     for part in unknowns(plan.bound):
-        told.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
-    told += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
+        lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
+    lines += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
     if plan.tail is not None:
-        told.append(
+        lines.append(
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
             f"speaks, {plan.tail.removed} went; sync() commits that"
         )
-    told += [f"pending, set aside: {one['path']}: {one['reason']}" for one in plan.instant.pending[:_PENDING_SHOWN]]
+    lines += [f"pending, set aside: {one['path']}: {one['reason']}" for one in plan.instant.pending[:_PENDING_SHOWN]]
     if len(plan.instant.pending) > _PENDING_SHOWN:
-        told.append(f"and {len(plan.instant.pending) - _PENDING_SHOWN:,} files more; verify() names them all")
-    return told
+        lines.append(f"and {len(plan.instant.pending) - _PENDING_SHOWN:,} files more; verify() names them all")
+    return lines
 
 
 def _table(steps: list[Step]) -> list[str]:
@@ -128,12 +128,12 @@ def part_reasons(plan: Planning) -> list[PartReasons]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
-    known = _known(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
+    pruning = _known(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
     for part, rows in pruned.rows.items():
         covered = pruned.units.every_file(rows.covered)
         for leaf in leaves_of(part):
-            known.located[leaf] = known.located[leaf] | covered if leaf in known.located else covered
-    return [reasons_of_part(part, known) for part in parts_of(plan.bound)]
+            pruning.located[leaf] = pruning.located[leaf] | covered if leaf in pruning.located else covered
+    return [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
 
 
 def _known(
@@ -170,19 +170,19 @@ def why(plan: Planning) -> list[WhyKept]:
 
 def kept_lines(plan: Planning) -> list[str]:
     """Why files are kept, in lines: the commonest reasons, each with what would help. None where no predicate asks."""
-    found = why(plan)
-    if not found or found[0].reason is Reason.NO_PREDICATE:
+    reasons = why(plan)
+    if not reasons or reasons[0].reason is Reason.NO_PREDICATE:
         return []
     lines = ["why files are kept"]
-    width = len(f"{found[0].files:,}")
-    for one in found[:_REASONS_SHOWN]:
+    width = len(f"{reasons[0].files:,}")
+    for one in reasons[:_REASONS_SHOWN]:
         lines.append(f"  {one.files:>{width},}  {one}")
         advice = _advice(plan, one)
         if advice:
             lines.append(f"  {'':>{width}}  - {advice}")
-    if len(found) > _REASONS_SHOWN:
-        left = sum(one.files for one in found[_REASONS_SHOWN:])
-        lines.append(f"  {left:>{width},}  for other reasons: plan.reasons() tells them all")
+    if len(reasons) > _REASONS_SHOWN:
+        file_count = sum(one.files for one in reasons[_REASONS_SHOWN:])
+        lines.append(f"  {file_count:>{width},}  for other reasons: plan.reasons() tells them all")
     return lines
 
 
@@ -235,11 +235,11 @@ def of_file(plan: Planning, path: str) -> Explanation:
     Raises InvalidArgumentError for a path that is no live file's.
     """
     live = plan.snapshot.files()
-    at = pc.index(live.column("path"), text(path)).as_py()
-    if at < 0:
+    row = pc.index(live.column("path"), text(path)).as_py()
+    if row < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
     place = pc.index(plan.pruned.units.files.column("path"), text(path)).as_py()
-    lines = _of_skipped(plan, live, at, path) if place < 0 else _of_kept(plan, place, path)
+    lines = _of_skipped(plan, live, row, path) if place < 0 else _of_kept(plan, place, path)
     return Explanation("\n".join(lines), html.page(html.lines(lines)))
 
 
@@ -271,7 +271,7 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
     fine = read_fine_rows([task], plan.index_storage, plan.context.strict)
     count = len(fine.task)
     columns = columns_of(plan.bound)
-    known = Known(
+    pruning = Known(
         schema=plan.instant.schema,
         count=count,
         about={c: evidence_in_row_groups(c, [task], plan.context, fine) for c in columns},
@@ -279,48 +279,48 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
         opaque=np.zeros(count, dtype=bool),
         filtered={c: np.ones(count, dtype=bool) for c in task.filters},
     )
-    parts = [reasons_of_part(part, known) for part in parts_of(plan.bound)]
+    parts = [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
     shown = (groups.kept or [])[:_ROW_GROUPS_SHOWN]
     width = len(str(shown[-1]))
     lines = []
     for group, unit in zip(shown, np.searchsorted(fine.row_group, shown).tolist(), strict=True):
         open_parts = [one for one in parts if one.reason(unit) is not Reason.MATCHES_WHOLLY]
-        told = "; ".join(f"{one.part}: {one.phrase(unit)}" for one in open_parts) or "every row matches"
-        lines.append(f"    {group:>{width}}  {told}")
-    left = len(groups.kept or []) - len(shown)
-    return [*lines, f"    and {left:,} more"] if left else lines
+        because = "; ".join(f"{one.part}: {one.phrase(unit)}" for one in open_parts) or "every row matches"
+        lines.append(f"    {group:>{width}}  {because}")
+    more_count = len(groups.kept or []) - len(shown)
+    return [*lines, f"    and {more_count:,} more"] if more_count else lines
 
 
-def _of_skipped(plan: Planning, live: pa.Table, at: int, path: str) -> list[str]:
+def _of_skipped(plan: Planning, live: pa.Table, row: int, path: str) -> list[str]:
     """Why a file is not read: its slice is not, it has no rows, its statistics exclude it, or else a filter does."""
-    group = live.column("file_group")[at]
-    mine = pc.equal(live.column("path"), text(path))
+    group = live.column("file_group")[row]
+    is_it = pc.equal(live.column("path"), text(path))
     if group.is_valid:
-        partition = pc.equal(live.column("partition_id"), live.column("partition_id")[at])
-        mine = pc.or_(mine, pc.and_(partition, null_as_false(pc.equal(live.column("file_group"), group))))
-    files, states = live.filter(mine), plan.instant.commit_states
-    told = _out_of_slice(files, path, states, plan.mode)
-    if told:
-        return [f"{path}: skipped: {told}"]
+        partition = pc.equal(live.column("partition_id"), live.column("partition_id")[row])
+        is_it = pc.or_(is_it, pc.and_(partition, null_as_false(pc.equal(live.column("file_group"), group))))
+    files, states = live.filter(is_it), plan.instant.commit_states
+    out_of_slice = _out_of_slice(files, path, states, plan.mode)
+    if out_of_slice:
+        return [f"{path}: skipped: {out_of_slice}"]
     units = units_of(files, states, plan.mode)
     place = pc.index(units.files.column("path"), text(path)).as_py()
     if place < 0:
         return [f"{path}: skipped: it has no rows"]
     unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
-    known = _known(plan, units, {}, outcomes.of_leaf)
+    pruning = _known(plan, units, {}, outcomes.of_leaf)
     by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
-    for one in (reasons_of_part(part, known) for part in parts_of(plan.bound)):
+    for one in (reasons_of_part(part, pruning) for part in parts_of(plan.bound)):
         leaf = one.part.node
         if by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "secondary"):
-            told = "no row of it is in an index of such rows"
+            out_of_slice = "no row of it is in an index of such rows"
         elif (
             by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "bloom") and _is_asked(leaf)
         ):
-            told = "the filter says that it is not there"
+            out_of_slice = "the filter says that it is not there"
         else:
-            told = one.phrase(unit)
-        lines.append(f"  {one.part}: {told}")
+            out_of_slice = one.phrase(unit)
+        lines.append(f"  {one.part}: {out_of_slice}")
     return lines
 
 

@@ -19,10 +19,10 @@ from ...arrays import from_numpy, joined, null_as_false, number, to_numpy, valid
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, ordered_type, top_level
-from ..predicates.evidence import NAN_CODE
+from ..predicates.possible_values import NAN_CODE
 from .bounds import Bounds, value_of
+from .file_tasks import FileTask
 from .fine import FineRows
-from .tasks import FileTask
 from .unit_search import VALUES, Code, Pair, Promises, RowGroupBounds, UnitSearch
 
 if TYPE_CHECKING:
@@ -122,27 +122,27 @@ def _offers(groups: RowGroupBounds, is_max: bool) -> pa.Array:
         return best_ends(bounds, is_max)
     count = len(fine.task)
     end = bounds.upper if is_max else bounds.lower
-    known = context.known.get(groups.column)
+    column = context.known.get(groups.column)
     name = "max_exact" if is_max else "min_exact"
     is_there, has_nan = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-    if known is not None:
-        for there, rows, at in _entries(fine, groups.tasks, known):
+    if column is not None:
+        for group_ids, rows, entry_rows in _entries(fine, groups.tasks, column):
             nans, counted = numbers(joined(rows.column("nan_count")))
-            is_there[there] = to_numpy(null_as_false(pc.cast(rows.column(name), pa.bool_())))[at]
-            has_nan[there] = (counted & (nans > 0))[at]
+            is_there[group_ids] = to_numpy(null_as_false(pc.cast(rows.column(name), pa.bool_())))[entry_rows]
+            has_nan[group_ids] = (counted & (nans > 0))[entry_rows]
     offers = pc.if_else(from_numpy(is_there), end, pa.nulls(count, end.type))
     has_nan &= bounds.may_be_nan if is_max else bounds.may_be_nan & ~bounds.may_be_value
     return pc.if_else(from_numpy(has_nan), number(NAN_CODE), offers) if has_nan.any() else offers
 
 
 def _entries(
-    fine: FineRows, tasks: list[FileTask], known: ColumnInFiles
+    fine: FineRows, tasks: list[FileTask], column: ColumnInFiles
 ) -> Iterator[tuple[np.ndarray, pa.Table, np.ndarray]]:
     """(row groups, stored statistics, of each of those row groups its row), for each path at which the column lies."""
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
-    for path in dict.fromkeys(path for path, _ in known.located.values()):
-        ids = [number for number, place in known.located.items() if place[0] == path]
-        rows, at = fine.of_column(path)
-        there = np.flatnonzero(np.isin(schema_of, ids) & (at >= 0))
-        if len(there):
-            yield there, rows, at[there]
+    for path in dict.fromkeys(path for path, _ in column.located.values()):
+        ids = [number for number, place in column.located.items() if place[0] == path]
+        rows, entry_rows = fine.of_column(path)
+        group_ids = np.flatnonzero(np.isin(schema_of, ids) & (entry_rows >= 0))
+        if len(group_ids):
+            yield group_ids, rows, entry_rows[group_ids]

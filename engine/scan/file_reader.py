@@ -16,7 +16,7 @@ from ..parquet.footers import chunk_ranges, prefetch
 from ..parquet.leaves import top_level
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
-from .tasks import FileTask, ReadContext
+from .file_tasks import FileTask, ReadContext
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -30,30 +30,28 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
     """
-    found = check_identity(task, storage)
+    entry = check_identity(task, storage)
     try:
-        yield found
+        yield entry
     except (SkipstoneError, LookupError):
         check_identity(task, storage)
         raise
 
 
-def changed_file(
-    path: str, what: str, remedy: str = "sync() or refresh() the table and scan again"
-) -> NotReadableError:
+def changed_file(path: str, what: str, hint: str = "{sync} or {refresh} the table and scan again") -> NotReadableError:
     """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
-    return NotReadableError(f"{path}: {what}; {remedy}", paths=[path], changed=what)
+    return NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint=hint)
 
 
 def check_identity(task: FileTask, storage: Storage) -> Entry:
     """What storage has under a task's path. Raises NotReadableError where the file is gone, or another lies there."""
     try:
-        found = storage.stat(task.path)
+        entry = storage.stat(task.path)
     except FileMissingError:
         raise changed_file(task.path, "planned, but gone from storage") from None
-    if not found.is_same(task.size_bytes, task.modified_ns, task.etag):
+    if not entry.is_same(task.size_bytes, task.modified_ns, task.etag):
         raise _overwritten(task)
-    return found
+    return entry
 
 
 def _overwritten(task: FileTask) -> NotReadableError:
@@ -75,8 +73,10 @@ class FileReader:
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
         self.deleted = context.deletes.get(task.path)
-        there = set(file.schema_arrow.names)
-        self._names = {name: own for name, own in context.names[task.schema_id].items() if own in there}
+        in_file = set(file.schema_arrow.names)
+        self._names = {
+            name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
+        }
         self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -93,8 +93,8 @@ class FileReader:
         live = self.live(group)
         if self.context.bound == Constant(True):
             return live
-        found = self.mask_of(self.read(group, self.tested))
-        return found if self.deleted is None else pc.and_(found, live)
+        mask = self.mask_of(self.read(group, self.tested))
+        return mask if self.deleted is None else pc.and_(mask, live)
 
     def live(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group were not deleted."""
@@ -134,15 +134,15 @@ class FileReader:
         stored = self.stored(names)
         if not stored:
             return {}
-        own = self.own(stored)
-        prefetch(self.file, group, own)
-        self.count(group, own)
-        return self.renamed(self.file.read_row_group(group, columns=own), stored)
+        file_names = self.own(stored)
+        prefetch(self.file, group, file_names)
+        self.count(group, file_names)
+        return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
 
-    def count(self, group: int, own: list[str]) -> None:
+    def count(self, group: int, file_names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
         if self.file.remote is None:  # else that is read by way of the storage
-            ranges = chunk_ranges(self.file, group, own)
+            ranges = chunk_ranges(self.file, group, file_names)
             self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
@@ -186,11 +186,11 @@ def empty(context: ReadContext) -> pa.Table:
     return pa.Table.from_batches([], selected_schema(context))
 
 
-def joined_columns(some: pa.Table, others: pa.Table, schema: pa.Schema) -> pa.Table:
+def joined_columns(first: pa.Table, second: pa.Table, schema: pa.Schema) -> pa.Table:
     """Columns of two tables of the same rows."""
     if not len(schema):
-        return rows_without_columns(some.num_rows)
-    columns = [(some if name in some.column_names else others).column(name) for name in schema.names]
+        return rows_without_columns(first.num_rows)
+    columns = [(first if name in first.column_names else second).column(name) for name in schema.names]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -21,11 +21,11 @@ from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.stats import format as stats
-from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN
+from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.prefetch import side_by_side
-from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 
 if TYPE_CHECKING:
     from ...bloom import Probes
@@ -46,16 +46,18 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
             outcomes.narrow(part, sets)
     verdict = outcomes.of_predicate(context.bound, count)
     may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
-    kept = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
+    survives = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
     every = only_true(verdict) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
     for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
         if task.rows is not None and task.may_prune and end > start:
-            held = row_counts_in_groups(task, fine.row_count[start:end])
-            kept[start:end] &= held > 0
-            every[start:end] &= held == fine.row_count[start:end]  # a look-up's predicate says nothing of its keys
+            wanted_counts = row_counts_in_groups(task, fine.row_count[start:end])
+            survives[start:end] &= wanted_counts > 0
+            every[start:end] &= (
+                wanted_counts == fine.row_count[start:end]
+            )  # a look-up's predicate says nothing of its keys
     return [
-        _of_task(fine, kept, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
+        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
         for i in range(len(tasks))
     ]
 
@@ -67,13 +69,13 @@ def _whole(task: FileTask) -> RowGroups:
     return RowGroups(None)
 
 
-def _of_task(fine: FineRows, kept: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:
-    mine = kept[units]
+def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:
+    of_file = survives[units]
     return RowGroups(
-        fine.row_group[units][mine].tolist(),
-        len(mine),
-        fine.row_count[units][mine].tolist(),
-        every[units][mine].tolist(),
+        fine.row_group[units][of_file].tolist(),
+        len(of_file),
+        fine.row_count[units][of_file].tolist(),
+        every[units][of_file].tolist(),
     )
 
 
@@ -102,18 +104,18 @@ def evidence_in_row_groups(
     if in_files is None:
         return []
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
-    about: ColumnEvidence = []
+    evidences: ColumnEvidence = []
     lacking = np.isin(schema_of, list(in_files.lacking))
     if lacking.any():
-        about.append((in_files.evidence_where_lacking(count), lacking))
+        evidences.append((in_files.evidence_where_lacking(count), lacking))
     for path, kind in dict.fromkeys(in_files.located.values()):
         ids = [number for number, place in in_files.located.items() if place == (path, kind)]
-        speaks = np.isin(schema_of, ids)
-        if speaks.any():
-            rows, at = fine.of_column(path)
+        covered = np.isin(schema_of, ids)
+        if covered.any():
+            rows, entry_rows = fine.of_column(path)
             entries = stats.StatRows.of({n: rows.column(n) for n in stats.EVIDENCE_FIELDS}, rows.num_rows)
-            about.append((stats.evidence_of(entries.take(np.where(speaks, at, -1)), kind), speaks))
-    return about
+            evidences.append((stats.evidence_of(entries.take(np.where(covered, entry_rows, -1)), kind), covered))
+    return evidences
 
 
 def _by_filters(
@@ -194,10 +196,10 @@ class FineRows:
 
     def of_column(self, path: str) -> tuple[pa.Table, np.ndarray]:
         """(entries of a physical path, int64 [units]: each unit's row among them, or -1)."""
-        mine = to_numpy(pc.equal(self.entries.column("column"), text(path)))
-        at = np.full(len(self.task), -1, dtype=np.int64)
-        at[self.entry_unit[mine]] = np.arange(int(mine.sum()))
-        return self.entries.filter(from_numpy(mine)), at
+        is_of_column = to_numpy(pc.equal(self.entries.column("column"), text(path)))
+        entry_rows = np.full(len(self.task), -1, dtype=np.int64)
+        entry_rows[self.entry_unit[is_of_column]] = np.arange(int(is_of_column.sum()))
+        return self.entries.filter(from_numpy(is_of_column)), entry_rows
 
 
 def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> FineRows:
@@ -226,11 +228,25 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     # Every statistics index tells of the row groups; the first that does is believed.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))
-    at = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
-    if not len(units) or not np.array_equal(units[at], unit):
+    foreign = _foreign(tasks, entries, task, is_group[row_group[is_group] == 0])
+    if foreign:
+        path = tasks[foreign[0]].path
+        left_out(CorruptionError(f"fine statistics of {path} are of another file: restore the index"), strict)
+        return read_fine_rows(
+            [replace(t, fine=()) if i in foreign else t for i, t in enumerate(tasks)], storage, strict
+        )
+    places = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
+    if not len(units) or not np.array_equal(units[places], unit):
         left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
-    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, at, is_known)
+    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_known)
+
+
+def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:
+    """The tasks whose entries are of other data files: another index file was copied over the one that they name."""
+    marks = entries.column("min_bytes").take(from_numpy(first_groups)).to_pylist()
+    of_task = task[first_groups].tolist()
+    return sorted({i for i, mark in zip(of_task, marks, strict=True) if mark != path_mark(tasks[i].path)})
 
 
 def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterator[tuple[list[int], pa.Table]]:

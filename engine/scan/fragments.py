@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..state import FileSchema, Instant
     from ..storage import Counted
-    from .tasks import FileTask, RowGroups
+    from .file_tasks import FileTask, RowGroups
 
 
 def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storage: Counted) -> ds.FileSystemDataset:
@@ -35,7 +35,7 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**parquet_options(instant.source)))
     disk = filesystem_of(storage, entries)
     located = {entry.path: storage.open_file(entry) for entry in entries}
-    lacking = [_lacking(known, instant) for known in instant.file_schemas]
+    lacking = [_lacking(file_schema, instant) for file_schema in instant.file_schemas]
     fragments = []
     for task, groups in pairs:
         if groups.kept == []:
@@ -54,62 +54,65 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
 
 
 def _check_names(task: FileTask, instant: Instant) -> None:
-    for name, own in renamed(instant.file_schemas[task.schema_id], instant):
+    for name, file_name in renamed(instant.file_schemas[task.schema_id], instant):
         raise NotReadableError(
-            f"{task.path}: column {name!r} is {own!r} in this file, written before it was renamed; a pyarrow Dataset "
+            f"{task.path}: column {name!r} is {file_name!r} in this file, written before it was renamed; a Dataset "
             "finds columns by their names: use to_reader() or to_table(), or rewrite the file",
             paths=[task.path],
         )
 
 
-def _lacking(known: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
+def _lacking(file_schema: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
     """The columns that files of a physical schema do not hold, and what is read for them. Left out are those that
     pyarrow reads as null by itself: the file has nothing of that name."""
-    held = set(known.fields.values())
-    found = {}
+    column_ids = set(file_schema.fields.values())
+    values = {}
     for name, number in instant.fields.items():
-        if number not in held and name not in instant.partitioning:
+        if number not in column_ids and name not in instant.partitioning:
             default = instant.defaults.get(number)
             if default is not None:
-                found[name] = default
-            elif known.schema.get_field_index(name) >= 0:
-                found[name] = pa.nulls(1, instant.schema.field(name).type)[0]
-    return found
+                values[name] = default
+            elif file_schema.schema.get_field_index(name) >= 0:
+                values[name] = pa.nulls(1, instant.schema.field(name).type)[0]
+    return values
 
 
 def _guarantee(values: dict[str, pa.Scalar]) -> pc.Expression | None:
     """What is known of every row of a file, in place of what the file may hold under these names."""
-    said = None
+    guarantee = None
     for name, value in values.items():
         one = pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-        said = one if said is None else said & one
-    return said
+        guarantee = one if guarantee is None else guarantee & one
+    return guarantee
 
 
-def renamed(known: FileSchema, instant: Instant) -> list[tuple[str, str]]:
+def renamed(file_schema: FileSchema, instant: Instant) -> list[tuple[str, str]]:
     """(the table's name, the files' own) of columns that files of a physical schema hold under another name."""
     names = {number: name for name, number in instant.fields.items()}
-    return [(names[n], own) for own, n in known.fields.items() if names.get(n, own) != own]
+    return [
+        (names[n], file_name) for file_name, n in file_schema.fields.items() if names.get(n, file_name) != file_name
+    ]
 
 
 def misread(
-    known: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
+    file_schema: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
 ) -> str | None:
     """What a reader would get wrong that looks columns up by name, whatever the case of its letters, and takes null for
     what is not there; None where it reads some top-level columns right. `can_read(type in the file, column)`."""
     for name in columns:
-        own = known.name_of(instant.fields[name])
-        others = [other for other in known.schema.names if other.lower() == name.lower() and other != own]
-        if own is None and others:
+        file_name = file_schema.name_of(instant.fields[name])
+        others = [other for other in file_schema.schema.names if other.lower() == name.lower() and other != file_name]
+        if file_name is None and others:
             return f"column {name!r} is none of theirs, but they hold another, {others[0]!r}"
-        if own is None and instant.fields[name] in instant.defaults:
+        if file_name is None and instant.fields[name] in instant.defaults:
             return f"column {name!r} was added with a default, which is not in the files"
-        if own is None:
+        if file_name is None:
             continue
-        if own != name:
-            return f"column {name!r} is {own!r} there, written before it was renamed"
+        if file_name != name:
+            return f"column {name!r} is {file_name!r} there, written before it was renamed"
         if others:
             return f"column {name!r} is beside another, {others[0]!r}, which differs in its case alone"
-        if not can_read(known.schema.field(own).type, name):
-            return f"column {name!r} is {known.schema.field(own).type} there, which cannot be read as the table has it"
+        if not can_read(file_schema.schema.field(file_name).type, name):
+            kind = file_schema.schema.field(file_name).type
+            return f"column {name!r} is {kind} there, which cannot be read as the table has it"
     return None

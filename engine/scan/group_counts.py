@@ -21,8 +21,8 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
+from .file_tasks import RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
-from .tasks import RowGroups
 from .unit_search import Pair
 
 if TYPE_CHECKING:

@@ -68,17 +68,17 @@ class KeySet:
         pairs = zip(values, self.code.kinds, strict=True)
         compared = [doubles_of(array) if is_rounded(array.type, kind) else array for array, kind in pairs]
         encoded = self.code.encode(compared)
-        found = np.zeros(len(encoded), dtype=bool)
+        is_key = np.zeros(len(encoded), dtype=bool)
         if not len(self) or not len(encoded):
-            return found
+            return is_key
         hashes = hash_array(encoded).hashes
-        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        maybe = np.flatnonzero(self._hashes[at] == hashes)
-        mine, others = taken_keys(encoded, maybe), taken_keys(self.encoded, self._order[at[maybe]])
-        found[maybe] = to_numpy(pc.equal(mine, others))
-        for i in maybe[~found[maybe]].tolist() if self._alike else ():
-            found[i] = encoded[i].as_py() in self._alike
-        return found
+        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        maybe = np.flatnonzero(self._hashes[places] == hashes)
+        mine, keys = taken_keys(encoded, maybe), taken_keys(self.encoded, self._order[places[maybe]])
+        is_key[maybe] = to_numpy(pc.equal(mine, keys))
+        for i in maybe[~is_key[maybe]].tolist() if self._alike else ():
+            is_key[i] = encoded[i].as_py() in self._alike
+        return is_key
 
 
 def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:
@@ -109,14 +109,14 @@ def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     code = OrderedCode(
         [pa.float64() if is_rounded(kind, c.type) else kind for c, kind in zip(columns, kinds, strict=True)]
     )
-    whole = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
-    given = np.flatnonzero(whole)
-    if len(given) < len(whole):
-        columns = [column.filter(from_numpy(whole)) for column in columns]
+    is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
+    key_rows = np.flatnonzero(is_complete)
+    if len(key_rows) < len(is_complete):
+        columns = [column.filter(from_numpy(is_complete)) for column in columns]
     encoded = code.encode(columns)
     order, is_again = sorted_keys(encoded)
     order = order[~is_again]
-    return KeySet(code, keys.column_names, taken_keys(encoded, order), given[order])
+    return KeySet(code, keys.column_names, taken_keys(encoded, order), key_rows[order])
 
 
 def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
@@ -128,10 +128,10 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     missing = [name for name in names or [] if name not in table.column_names]
     if missing:
         raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(table.column_names)}")
-    found = table if names is None else table.select(names)
-    if not found.num_columns or len(set(found.column_names)) < found.num_columns:
+    chosen = table if names is None else table.select(names)
+    if not chosen.num_columns or len(set(chosen.column_names)) < chosen.num_columns:
         raise InvalidArgumentError("keys need one column or more, each of another name")
-    return found
+    return chosen
 
 
 def _table(keys: Any, names: list[str] | None) -> pa.Table:
@@ -187,8 +187,8 @@ def _plain(keys: pa.ChunkedArray) -> pa.Array:
 
 
 def _other_type(kind: pa.DataType, ref: ColumnRef, what: str) -> SchemaError:
-    own = "uuid" if ref.is_uuid else str(ref.type)
-    return SchemaError(f"keys of {ref.name!r} are {kind}, the column is {own}: {what}")
+    shown = "uuid" if ref.is_uuid else str(ref.type)
+    return SchemaError(f"keys of {ref.name!r} are {kind}, the column is {shown}: {what}")
 
 
 def _is_compared(kind: pa.DataType, ref: ColumnRef, reads_text: bool) -> bool:
@@ -219,8 +219,8 @@ def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
     if ref.is_uuid or are_uuids:
         if is_same and are_uuids:
             return keys
-        found = _texts_in_uuids(keys) if ref.is_uuid and is_text(kind) else None
-        return _by_literals(keys, are_uuids, ref) if found is None else found
+        converted = _texts_in_uuids(keys) if ref.is_uuid and is_text(kind) else None
+        return _by_literals(keys, are_uuids, ref) if converted is None else converted
     if canon.is_bytes_like(column):
         return _bytes_in(keys, column)
     if is_same:
@@ -231,8 +231,8 @@ def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         if pa.types.is_integer(column):
             return _floats_in_integers(keys, column)
         if pa.types.is_decimal(column):
-            found = _floats_in_decimals(keys, column)
-            return _by_literals(keys, are_uuids, ref) if found is None else found
+            converted = _floats_in_decimals(keys, column)
+            return _by_literals(keys, are_uuids, ref) if converted is None else converted
     elif pa.types.is_integer(kind) and pa.types.is_floating(column):
         return _integers_in_floats(keys)
     elif _is_number(kind) and (pa.types.is_integer(column) or pa.types.is_decimal(column)):
@@ -250,7 +250,7 @@ def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
     coded = keys.dictionary_encode()
     distinct = coded.dictionary
     scalars = pa.ExtensionArray.from_storage(pa.uuid(), distinct) if are_uuids else distinct
-    raws, known = [], np.zeros(len(distinct), dtype=bool)
+    raws, has_value = [], np.zeros(len(distinct), dtype=bool)
     for i, scalar in enumerate(scalars):
         value = literal_value(scalar)
         if value is None:
@@ -258,10 +258,10 @@ def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         place = place_in(ref, value)
         if place.where == "span":
             return keys.cast(pa.float64())
-        known[i] = place.where == "exact"
-        if known[i]:
+        has_value[i] = place.where == "exact"
+        if has_value[i]:
             raws.append(place.low)
-    places = from_numpy(np.where(known, np.cumsum(known) - 1, 0), known).take(coded.indices)
+    places = from_numpy(np.where(has_value, np.cumsum(has_value) - 1, 0), has_value).take(coded.indices)
     values = array_of(raws, ref.type)
     if pa.types.is_string_view(ref.type) or pa.types.is_binary_view(ref.type):  # Arrow cannot take from views
         values = canon.order_bytes(values)
@@ -309,14 +309,14 @@ def _counts_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
     if units[0] >= units[1]:
         ratio = units[0] // units[1]
         fits = (counts >= -(-low // ratio)) & (counts <= high // ratio)
-        found = np.where(fits, counts, 0) * ratio
+        converted = np.where(fits, counts, 0) * ratio
     else:
         ratio = units[1] // units[0]
-        found = counts // ratio
-        fits = (counts % ratio == 0) & (found >= low) & (found <= high)
-        found = np.where(fits, found, 0)
+        converted = counts // ratio
+        fits = (counts % ratio == 0) & (converted >= low) & (converted <= high)
+        converted = np.where(fits, converted, 0)
     valid = valid_mask(keys)
-    return canon.values_of_codes(found, column, fits if valid is None else fits & valid)
+    return canon.values_of_codes(converted, column, fits if valid is None else fits & valid)
 
 
 def _floats_in_integers(keys: pa.Array, column: pa.DataType) -> pa.Array:
@@ -350,18 +350,18 @@ def _floats_in_decimals(keys: pa.Array, column: pa.DataType) -> pa.Array | None:
     fits &= np.abs(unscaled) < end
     valid = valid_mask(keys)
     codes = np.where(fits, unscaled, 0).astype(np.int64)
-    found = canon.values_of_codes(codes, pa.decimal128(18, column.scale), fits if valid is None else fits & valid)
-    return found.cast(pa.decimal256(76, column.scale)) if column.bit_width > 128 else found
+    decimals = canon.values_of_codes(codes, pa.decimal128(18, column.scale), fits if valid is None else fits & valid)
+    return decimals.cast(pa.decimal256(76, column.scale)) if column.bit_width > 128 else decimals
 
 
 def _decimals_in(keys: pa.Array, column: pa.DataType) -> pa.Array:
     """Integers and decimals in a column of such. Raises ArrowInvalid where one has too many digits."""
     scale = column.scale if pa.types.is_decimal(column) else 0
-    own = keys.type.scale if pa.types.is_decimal(keys.type) else 0
-    exact = keys.cast(pa.decimal256(76, own))
-    if own > scale:
-        whole = exact.cast(pa.decimal256(76, scale), safe=False)
-        exact = pc.if_else(pc.equal(whole.cast(exact.type), exact), whole, pa.nulls(len(whole), whole.type))
+    key_scale = keys.type.scale if pa.types.is_decimal(keys.type) else 0
+    exact = keys.cast(pa.decimal256(76, key_scale))
+    if key_scale > scale:
+        rounded = exact.cast(pa.decimal256(76, scale), safe=False)
+        exact = pc.if_else(pc.equal(rounded.cast(exact.type), exact), rounded, pa.nulls(len(rounded), rounded.type))
     else:
         exact = exact.cast(pa.decimal256(76, scale))
     if pa.types.is_uint64(column):

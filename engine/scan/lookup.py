@@ -23,6 +23,7 @@ from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
 from ..storage.prefetch import ahead
+from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
 from .planning import THREADS, Planning, planned_again
@@ -31,7 +32,6 @@ from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
 from .survivors import Survivors
-from .tasks import FileTask, ReadContext, RowGroups
 
 FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can speak of."""
@@ -127,16 +127,16 @@ class Lookup(Planning):
     def _key_set(self, keys: pa.Table) -> KeySet:
         return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
-    def _compared(self, found: Survivors, asked: np.ndarray) -> list[Positions]:
+    def _compared(self, survivors: Survivors, is_compared: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
         columns."""
-        units = found.units
-        if not asked.any():
+        units = survivors.units
+        if not is_compared.any():
             return []
         chosen = np.zeros(units.count, dtype=bool)
-        chosen[units.unit_of[asked]] = True
-        tasks = self.tasks_of(found.selected(chosen))
-        ids = found.ids[asked].tolist()
+        chosen[units.unit_of[is_compared]] = True
+        tasks = self.tasks_of(survivors.selected(chosen))
+        ids = survivors.ids[is_compared].tolist()
         names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
         context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too
 
@@ -149,13 +149,13 @@ class Lookup(Planning):
 
 def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planning) -> np.ndarray:
     """int64, ascending: the positions of the rows of a file that hold one of the keys."""
-    whole = replace(task, all_match=True, rows=None, rows_exact=False)
-    found, start = [], 0
-    for rows in read_matches(whole, RowGroups(None), context, plan.storage):
+    whole_file = replace(task, all_match=True, rows=None, rows_exact=False)
+    positions, start = [], 0
+    for rows in read_matches(whole_file, RowGroups(None), context, plan.storage):
         hits = keys.contains([leaf_array(rows, name) for name in keys.columns])
-        found.append(np.flatnonzero(hits) + start)
+        positions.append(np.flatnonzero(hits) + start)
         start += rows.num_rows
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return np.concatenate(positions) if positions else np.empty(0, dtype=np.int64)
 
 
 def span_of(keys: pa.Table) -> Node:
@@ -179,29 +179,29 @@ def span_of(keys: pa.Table) -> Node:
 
 def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
     """The columns of some names. Raises SchemaError for one that is not there, or is of no type of a key."""
-    leaves, found = leaf_types(schema), {}
+    leaves, refs = leaf_types(schema), {}
     for name in names:
         try:
-            found[name] = resolve(name, schema)
+            refs[name] = resolve(name, schema)
         except PredicateError:
             raise SchemaError(f"no column {name!r} to look keys up in; there are {', '.join(leaves)}") from None
-        if name not in leaves and not pa.types.is_null(found[name].type):
-            raise SchemaError(f"column {name!r} is {found[name].type}, in which keys cannot be looked up")
-    return found
+        if name not in leaves and not pa.types.is_null(refs[name].type):
+            raise SchemaError(f"column {name!r} is {refs[name].type}, in which keys cannot be looked up")
+    return refs
 
 
 def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> Plan:
     """See `Table.lookup`."""
-    given = keys_table(keys, on)
+    key_rows = keys_table(keys, on)
     values = []
-    for name, ref in _columns(given.column_names, request.snapshot.instant.schema).items():
+    for name, ref in _columns(key_rows.column_names, request.snapshot.instant.schema).items():
         if pa.types.is_null(ref.type):
             return Plan(Planning(request, Constant(False)))
-        values.append(values_in_column(given.column(name), ref))
-    if len(values) == 1 and given.num_rows <= FEW_KEYS:
-        where = col(given.column_names[0]).is_in(values[0].drop_null().unique())
+        values.append(values_in_column(key_rows.column(name), ref))
+    if len(values) == 1 and key_rows.num_rows <= FEW_KEYS:
+        where = col(key_rows.column_names[0]).is_in(values[0].drop_null().unique())
         return Plan(Planning(request, where))
-    keys_of_columns = pa.table(values, names=given.column_names)
+    keys_of_columns = pa.table(values, names=key_rows.column_names)
     return Plan(Lookup(request, keys_of_columns))
 
 

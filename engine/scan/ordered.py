@@ -24,9 +24,9 @@ from ..predicates import Constant
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned
+from .file_tasks import FileTask, RowGroups, within_groups
 from .request import SortKey
 from .rows import opened, rows_at
-from .tasks import FileTask, RowGroups, within_groups
 from .unit_search import (
     NULLS_FIRST,
     NULLS_LAST,

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, is_integer
+from ..predicates import Constant
 from .file_reader import empty, rows_without_columns
 from .planning import Planning
 from .steps import Step
@@ -154,6 +155,13 @@ class Plan:
         from .ordered import ordered_rows
 
         return iter([ordered_rows(self.planning)])
+
+    def head(self, n: int = 5) -> pa.Table:
+        """At most n of the same rows: the first ones where an order was asked for, else any. No more files are read
+        once there are so many. Raises InvalidArgumentError for what is no number of rows, else as `to_table`."""
+        if not is_integer(n, 0):
+            raise InvalidArgumentError(f"head() takes a number of rows, 0 or more, not {n!r}")
+        return Plan(self.planning.narrowed(Constant(True), limit=n)).to_table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows, batch by batch, as they are read."""

@@ -33,8 +33,9 @@ from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
 from ..storage.prefetch import ahead
-from .evidence import EvidenceReader
+from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
+from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
 from .fine import row_groups_of
 from .merged_rows import as_in_table, matching
 from .prune import PruneRequest, prune, statistics_outcomes
@@ -42,7 +43,6 @@ from .request import DeletedRows, ScanRequest, SliceRows, checked_columns, sort_
 from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
-from .tasks import FileTask, ReadContext, RowGroups, tasks_of
 
 if TYPE_CHECKING:
     from ..handle import Reopening

@@ -29,7 +29,7 @@ from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead
-from .evidence import EvidenceReader, probed_files
+from .evidence_reader import EvidenceReader, probed_files
 from .steps import Reading, Step, Steps
 from .survivors import Survivors, Units, plain_units, units_of
 
@@ -206,23 +206,23 @@ class _Pruning:
                 ids = among
             step.came_in = len(ids)
             outcomes = Outcomes.unknown(self._leaves, len(ids))
-            about: dict[str, ColumnEvidence] = {name: [] for name in [*probed, *names]}
+            evidence: dict[str, ColumnEvidence] = {name: [] for name in [*probed, *names]}
             by_value = [leaf for leaf in self._leaves if set(columns_of(leaf)) <= set(partitioning)]
             for name in names:
                 if name in partitioning:
-                    about[name] = partition_value_evidence(self._snapshot, name, ids)
+                    evidence[name] = partition_value_evidence(self._snapshot, name, ids)
             for leaf in by_value:
-                outcomes.narrow(leaf, leaf_sets(leaf, about, len(ids)))
-            kept = can_match(outcomes.of_predicate(self._bound, len(ids)))
+                outcomes.narrow(leaf, leaf_sets(leaf, evidence, len(ids)))
+            survives = can_match(outcomes.of_predicate(self._bound, len(ids)))
             by_aggregate = [name for name in names if name not in partitioning]
-            if by_aggregate and among is None and not self._has_slices and kept.sum() > 1:
-                about.update(self._aggregates(by_aggregate, ids, to_numpy(partitions.column("fingerprint"))))
+            if by_aggregate and among is None and not self._has_slices and survives.sum() > 1:
+                evidence.update(self._aggregates(by_aggregate, ids, to_numpy(partitions.column("fingerprint"))))
                 for leaf in self._leaves:
-                    outcomes.narrow(leaf, leaf_sets(leaf, about, len(ids)))
-                kept &= can_match(outcomes.of_predicate(self._bound, len(ids)))
+                    outcomes.narrow(leaf, leaf_sets(leaf, evidence, len(ids)))
+                survives &= can_match(outcomes.of_predicate(self._bound, len(ids)))
                 step.index = "partition values, aggregates" if by_value else "aggregates"
-            step.went_out = int(kept.sum())
-        return None if kept.all() else ids[kept]
+            step.went_out = int(survives.sum())
+        return None if survives.all() else ids[survives]
 
     def _aggregates(
         self, names: Sequence[str], ids: np.ndarray, marks: np.ndarray
@@ -274,8 +274,8 @@ def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray
     if by_value and len(ids):
         partitions, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
         used = dict.fromkeys(name for leaf in by_value for name in columns_of(leaf))
-        about = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
-        sets = {leaf: leaf_sets(leaf, about, len(partitions))[of_file] for leaf in by_value}
+        evidence = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
+        sets = {leaf: leaf_sets(leaf, evidence, len(partitions))[of_file] for leaf in by_value}
     return ProbeResult(sets, np.ones(len(ids), dtype=bool))
 
 

@@ -16,8 +16,8 @@ from ...arrays import from_numpy, string_array
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, leaf_sets
 from ..parquet.leaves import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
-from ..predicates.evidence import interval_of
 from ..predicates.outcomes import TRUE, not_outcomes
+from ..predicates.possible_values import interval_of
 from ..predicates.residual import ENGINES
 from ..predicates.widening import is_exact_widening
 from .bounds import Bounds, bounds_of, texts_of
@@ -159,112 +159,112 @@ def _end(text: str | None) -> str:
     return "not known" if text is None else text
 
 
-def reasons_of_part(part: Part, known: Known) -> PartReasons:
+def reasons_of_part(part: Part, pruning: Known) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
-        return PartReasons(part, _all(Reason.NO_PREDICATE, known.count))
+        return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
     if isinstance(part.node, Unknown | Residual):
-        return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, known.count))
+        return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
     bounds = None
     if isinstance(part.node, Leaf):
-        kind = leaf_type(known.schema, part.node.column)
+        kind = leaf_type(pruning.schema, part.node.column)
         if kind is not None:
-            bounds = bounds_of(known.about[part.node.column], kind, known.count)
-    return PartReasons(part, _numbers(part, part.node, known), bounds)
+            bounds = bounds_of(pruning.about[part.node.column], kind, pruning.count)
+    return PartReasons(part, _numbers(part, part.node, pruning), bounds)
 
 
-def _numbers(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
-    count = known.count
-    outcomes = _outcomes(part, leaf, known.about, known.outcomes.get(leaf), count)
-    spoken = [_spoken(known.about[c], count) for c in columns_of(leaf)]
-    compared = [_compared(leaf, known.about[c], count) for c in columns_of(leaf)]
+def _numbers(part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+    count = pruning.count
+    outcomes = _outcomes(part, leaf, pruning.about, pruning.outcomes.get(leaf), count)
+    covered = [_spoken(pruning.about[c], count) for c in columns_of(leaf)]
+    compared = [_compared(leaf, pruning.about[c], count) for c in columns_of(leaf)]
     tests = [  # the first that holds
-        ((outcomes == 0) | _crossed(leaf, known), Reason.CONTRADICTION),
+        ((outcomes == 0) | _crossed(leaf, pruning), Reason.CONTRADICTION),
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),
-        (known.opaque, Reason.SLICE_WITH_LOGS),
-        (known.located.get(leaf, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
-        (_filtered(part, leaf, known), Reason.FILTER_SAYS_MAYBE),
-        (~np.logical_and.reduce([known.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),
-        (~np.logical_and.reduce(spoken), Reason.NO_STATISTICS),
+        (pruning.opaque, Reason.SLICE_WITH_LOGS),
+        (pruning.located.get(leaf, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
+        (_filtered(part, leaf, pruning), Reason.FILTER_SAYS_MAYBE),
+        (~np.logical_and.reduce([pruning.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),
+        (~np.logical_and.reduce(covered), Reason.NO_STATISTICS),
         (~np.logical_and.reduce(compared), Reason.TYPE_MISMATCH),
-        (_only_by("may_be_null", part, leaf, known), Reason.NULLS_POSSIBLE),
-        (_only_by("may_be_nan", part, leaf, known), Reason.NAN_POSSIBLE),
+        (_only_by("may_be_null", part, leaf, pruning), Reason.NULLS_POSSIBLE),
+        (_only_by("may_be_nan", part, leaf, pruning), Reason.NAN_POSSIBLE),
     ]
     if isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never"):
         rest = Reason.VALUES_POSSIBLE
     elif isinstance(leaf, Leaf) and leaf.op == "like" and leaf.codes[0] == b"":
         rest = Reason.UNSUPPORTED_PREDICATE  # a pattern that begins with a wildcard
     else:
-        tests.append((~_any_bound(leaf, known), Reason.NO_STATISTICS))
+        tests.append((~_any_bound(leaf, pruning), Reason.NO_STATISTICS))
         rest = Reason.RANGE_OVERLAPS
     return np.select([test for test, _ in tests], [_NUMBER[r] for _, r in tests], _NUMBER[rest]).astype(np.int8)
 
 
 def _outcomes(
-    part: Part, leaf: AnyLeaf, about: dict[str, ColumnEvidence], found: np.ndarray | None, count: int
+    part: Part, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], found: np.ndarray | None, count: int
 ) -> np.ndarray:
-    outcomes = leaf_sets(leaf, about, count)
+    outcomes = leaf_sets(leaf, evidences, count)
     if found is not None:
         outcomes = outcomes & found
     return not_outcomes(outcomes) if part.is_negated else outcomes
 
 
-def _spoken(about: ColumnEvidence, count: int) -> np.ndarray:
+def _spoken(evidences: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: something is known of the column."""
-    found = np.zeros(count, dtype=bool)
-    for evidence, speaks in about:
-        told = evidence.has_lower | evidence.has_upper | ~evidence.may_be_value | ~evidence.may_be_null
-        found |= speaks & told
-    return found
+    has_any = np.zeros(count, dtype=bool)
+    for evidence, covered in evidences:
+        is_limited = evidence.has_lower | evidence.has_upper | ~evidence.may_be_value | ~evidence.may_be_null
+        has_any |= covered & is_limited
+    return has_any
 
 
-def _compared(leaf: AnyLeaf, about: ColumnEvidence, count: int) -> np.ndarray:
+def _compared(leaf: AnyLeaf, evidences: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the column was indexed in a type whose order is that of the comparison."""
-    found = np.zeros(count, dtype=bool)
-    for evidence, speaks in about:
+    is_compared = np.zeros(count, dtype=bool)
+    for evidence, covered in evidences:
         wanted = [leaf.type] if isinstance(leaf, Leaf) else [leaf.left.type, leaf.right.type, leaf.type]
         anyway = isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never")
         if anyway or all(is_exact_widening(evidence.type, kind) for kind in wanted):
-            found |= speaks
-    return found
+            is_compared |= covered
+    return is_compared
 
 
-def _any_bound(leaf: AnyLeaf, known: Known) -> np.ndarray:
-    found = np.ones(known.count, dtype=bool)
+def _any_bound(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+    has_none = np.ones(pruning.count, dtype=bool)
     for column in columns_of(leaf):
-        one = np.zeros(known.count, dtype=bool)
-        for evidence, speaks in known.about[column]:
-            one |= speaks & (evidence.has_lower | evidence.has_upper)
-        found &= one
-    return found
+        one = np.zeros(pruning.count, dtype=bool)
+        for evidence, covered in pruning.about[column]:
+            one |= covered & (evidence.has_lower | evidence.has_upper)
+        has_none &= one
+    return has_none
 
 
-def _crossed(leaf: AnyLeaf, known: Known) -> np.ndarray:
+def _crossed(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
     """bool [units]: the least value is told to be greater than the greatest."""
-    found = np.zeros(known.count, dtype=bool)
+    crosses = np.zeros(pruning.count, dtype=bool)
     for column in columns_of(leaf):
-        for evidence, speaks in known.about[column]:
-            found |= speaks & evidence.may_be_value & interval_of(evidence).contradicts
-    return found
+        for evidence, covered in pruning.about[column]:
+            crosses |= covered & evidence.may_be_value & interval_of(evidence).contradicts
+    return crosses
 
 
-def _only_by(flag: str, part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
+def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
     """bool [units]: the part can be true only for rows that are null, or NaN."""
-    nowhere = np.zeros(known.count, dtype=bool)
+    nowhere = np.zeros(pruning.count, dtype=bool)
     without = {
-        column: [(replace(evidence, **{flag: nowhere}), speaks) for evidence, speaks in known.about[column]]
+        column: [(replace(evidence, **{flag: nowhere}), covered) for evidence, covered in pruning.about[column]]
         for column in columns_of(leaf)
     }
-    outcomes = _outcomes(part, leaf, without, None, known.count)
+    outcomes = _outcomes(part, leaf, without, None, pruning.count)
     return outcomes & TRUE == 0
 
 
-def _filtered(part: Part, leaf: AnyLeaf, known: Known) -> np.ndarray:
+def _filtered(part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
     """bool [units]: a filter was asked for the very values."""
     if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in", "<=>") or part.is_negated:
-        return np.zeros(known.count, dtype=bool)
-    return known.filtered.get(leaf.column, np.zeros(known.count, dtype=bool))
+        return np.zeros(pruning.count, dtype=bool)
+    return pruning.filtered.get(leaf.column, np.zeros(pruning.count, dtype=bool))
 
 
 def _all(reason: Reason, count: int) -> np.ndarray:
@@ -295,12 +295,12 @@ def why_kept(
     numbers = np.stack([one.numbers for one in part_reasons])
     rank = np.where(only_true & (numbers == _NUMBER[Reason.MATCHES_WHOLLY]), -1, numbers)
     by_part = np.where(alone, rank.argmin(axis=0), -1)
-    found = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []
-    for at, one in enumerate(part_reasons):
-        mine = by_part == at
-        counts = np.bincount(one.numbers[mine], weights=files_of_unit[mine], minlength=len(REASONS))
-        found += [WhyKept(REASONS[n], one.part, int(counts[n])) for n in np.flatnonzero(counts).tolist()]
-    return sorted(found, key=lambda one: -one.files)
+    reasons = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []
+    for number, one in enumerate(part_reasons):
+        is_of_part = by_part == number
+        counts = np.bincount(one.numbers[is_of_part], weights=files_of_unit[is_of_part], minlength=len(REASONS))
+        reasons += [WhyKept(REASONS[n], one.part, int(counts[n])) for n in np.flatnonzero(counts).tolist()]
+    return sorted(reasons, key=lambda one: -one.files)
 
 
 def as_table(part_reasons: list[PartReasons], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:

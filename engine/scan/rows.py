@@ -27,7 +27,7 @@ from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
-from .tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -59,9 +59,9 @@ def read_matches(
         if task.rows is not None:
             yield from matching_at(reader, groups)
             return
-        kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
-        known = groups.all_match or [False] * len(kept)
-        for group, all_match in zip(kept, known, strict=True):
+        group_numbers = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
+        all_match_of = groups.all_match or [False] * len(group_numbers)
+        for group, all_match in zip(group_numbers, all_match_of, strict=True):
             with reading(task.path):
                 rows = matching_in(reader, group, limit, all_match=all_match or task.all_match)
             reader.check_identity()
@@ -82,17 +82,17 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
             return len(task.rows)
         without = replace(context, columns=())
         return sum(rows.num_rows for rows in read_matches(task, groups, without, storage))
-    kept, known, counts = groups.kept, groups.all_match or [], groups.row_counts or []
-    if kept is not None:
-        total = sum(count for count, every in zip(counts, known, strict=True) if every)
-        kept = [group for group, every in zip(kept, known, strict=True) if not every]
-        if not kept:
+    group_numbers, all_match_of, counts = groups.kept, groups.all_match or [], groups.row_counts or []
+    if group_numbers is not None:
+        total = sum(count for count, every in zip(counts, all_match_of, strict=True) if every)
+        group_numbers = [group for group, every in zip(group_numbers, all_match_of, strict=True) if not every]
+        if not group_numbers:
             return total
     else:
         total = 0
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
-        for group in range(file.metadata.num_row_groups) if kept is None else kept:
+        for group in range(file.metadata.num_row_groups) if group_numbers is None else group_numbers:
             with reading(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
         reader.check_identity()
@@ -148,9 +148,9 @@ def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
     task, context = reader.task, reader.context
     count = reader.file.metadata.num_row_groups
     row_counts = np.array([reader.row_count(group) for group in range(count)], dtype=np.int64)
-    kept = range(count) if groups.kept is None else groups.kept
+    group_numbers = range(count) if groups.kept is None else groups.kept
     is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
-    for places in _batches(within_groups(task, row_counts, kept, reader.deleted)):
+    for places in _batches(within_groups(task, row_counts, group_numbers, reader.deleted)):
         with reading(task.path):
             rows = rows_at(reader, places, context.columns) if is_sure else _matching(reader, places)
         reader.check_identity()
@@ -161,7 +161,7 @@ def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
 def _batches(places: list[Place]) -> Iterator[list[Place]]:
     """Row groups to be read together: each with many rows alone, some with few."""
     few = [place for place in places if _is_few([place])]
-    yield from (few[at : at + _GROUPS_AT_ONCE] for at in range(0, len(few), _GROUPS_AT_ONCE))
+    yield from (few[first : first + _GROUPS_AT_ONCE] for first in range(0, len(few), _GROUPS_AT_ONCE))
     yield from ([place] for place in places if not _is_few([place]))
 
 
@@ -170,16 +170,18 @@ def _matching(reader: FileReader, places: list[Place]) -> pa.Table:
     columns, tested = reader.context.columns, reader.tested
     rest = [name for name in columns if name not in tested]
     if _is_few(places):
-        found = rows_at(reader, places, [*tested, *rest])
-        mask = reader.mask_of(found)
-        return found.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
+        rows = rows_at(reader, places, [*tested, *rest])
+        mask = reader.mask_of(rows)
+        return rows.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
     ((group, wanted),) = places
-    found = rows_at(reader, places, tested)
-    mask = reader.mask_of(found)
-    left = wanted[to_numpy(mask)]
-    if not len(left):
+    rows = rows_at(reader, places, tested)
+    mask = reader.mask_of(rows)
+    matching = wanted[to_numpy(mask)]
+    if not len(matching):
         return rows_without_columns(0)
-    return joined_columns(found.filter(mask), rows_at(reader, [(group, left)], rest), selected_schema(reader.context))
+    return joined_columns(
+        rows.filter(mask), rows_at(reader, [(group, matching)], rest), selected_schema(reader.context)
+    )
 
 
 def _is_few(places: list[Place]) -> bool:
@@ -198,36 +200,36 @@ def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa
     return reader.shaped(reader.renamed(_few(reader, places, reader.own(stored)), stored), names, count)
 
 
-def _few(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+def _few(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
     """Some rows of columns, which are called by the file's own names."""
-    found: dict[str, pa.ChunkedArray] = {}
+    columns: dict[str, pa.ChunkedArray] = {}
     if reader.context.reader == "duckdb":
-        found = _by_duckdb(reader, places, own)
-        own = [name for name in own if name not in found]
-    return {**found, **_by_pyarrow(reader, places, own)} if own else found
+        columns = _by_duckdb(reader, places, file_names)
+        file_names = [name for name in file_names if name not in columns]
+    return {**columns, **_by_pyarrow(reader, places, file_names)} if file_names else columns
 
 
-def _by_duckdb(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+def _by_duckdb(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
     from .by_duckdb import rows_by_duckdb
 
     counts = np.array([reader.row_count(group) for group in range(places[-1][0])], dtype=np.int64)
     firsts = offsets_of(counts)
-    found = rows_by_duckdb(reader, np.concatenate([wanted + firsts[group] for group, wanted in places]), own)
-    reader.context.left_to_pyarrow.update(name for name in own if name not in found)
-    return found
+    columns = rows_by_duckdb(reader, np.concatenate([wanted + firsts[group] for group, wanted in places]), file_names)
+    reader.context.left_to_pyarrow.update(name for name in file_names if name not in columns)
+    return columns
 
 
-def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
+def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
     is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
-    by_page = flat_columns(reader.file, own) if is_large else []
-    found: dict[str, pa.ChunkedArray] = {}
+    by_page = flat_columns(reader.file, file_names) if is_large else []
+    columns: dict[str, pa.ChunkedArray] = {}
     if by_page:
         from ..parquet.page_headers import PagesUnknownError
 
         # What is damaged, or of a form that is not known, is read by pyarrow, or it says what it is.
         with contextlib.suppress(PagesUnknownError, pa.ArrowException, OSError):
-            found = _by_page(reader, places, by_page)
-    others = [name for name in own if name not in found]
+            columns = _by_page(reader, places, by_page)
+    others = [name for name in file_names if name not in columns]
     if others:
         parts: list[pa.RecordBatch] = []
         for group, wanted in places:
@@ -236,17 +238,17 @@ def _by_pyarrow(reader: FileReader, places: list[Place], own: list[str]) -> dict
         if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
             raise CorruptionError("holds fewer rows than its footer tells", path=reader.task.path, check="parquet")
         rows = pa.Table.from_batches(parts)
-        found.update((name, rows.column(name)) for name in others)
-    return found
+        columns.update((name, rows.column(name)) for name in others)
+    return columns
 
 
-def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[str, pa.ChunkedArray]:
-    first: list[str] = own
+def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
+    first: list[str] = file_names
     second: list[str] = []
-    if reader.threads > 1 and len(own) >= _SPLIT_COLUMNS_MIN:
-        first, second = _dealt(reader, places[0][0], own)
+    if reader.threads > 1 and len(file_names) >= _SPLIT_COLUMNS_MIN:
+        first, second = _dealt(reader, places[0][0], file_names)
 
-    with _reads(reader, places, own) as read_at:
+    with _reads(reader, places, file_names) as read_at:
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
             options = reader.context.parquet_options
@@ -260,11 +262,11 @@ def _by_page(reader: FileReader, places: list[Place], own: list[str]) -> dict[st
 
 
 @contextlib.contextmanager
-def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[ReadAt]:
+def _reads(reader: FileReader, places: list[Place], file_names: list[str]) -> Iterator[ReadAt]:
     """What reads the bytes of a file; it may be called by several threads."""
     remote = reader.file.remote
     if remote is not None:
-        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, own)])
+        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
         yield remote.read_at
         return
     path = reader.storage.open_file(reader.entry)
@@ -284,8 +286,8 @@ def _reads(reader: FileReader, places: list[Place], own: list[str]) -> Iterator[
         reader.storage.count(len(sizes), sum(sizes))
 
 
-def _dealt(reader: FileReader, group: int, own: list[str]) -> tuple[list[str], list[str]]:
+def _dealt(reader: FileReader, group: int, file_names: list[str]) -> tuple[list[str], list[str]]:
     metadata = reader.file.metadata
     row_group = metadata.row_group(group)
     chunks = (row_group.column(i) for i in range(metadata.num_columns))
-    return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in own})
+    return dealt({chunk.path_in_schema: cost_ns(chunk) for chunk in chunks if chunk.path_in_schema in file_names})

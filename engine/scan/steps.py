@@ -16,7 +16,8 @@ Reading = tuple[tuple[int, int], float]  # ((requests, bytes), seconds)
 class Step:
     """One step.
 
-    name        partitions | files | statistics | filter | row groups | rows
+    name        partitions | keys | files | positions | filter | statistics | row groups | rows, or that of another
+                kind's probe
     unit        what is counted: "partitions", "files", "row groups", "rows"
     came_in, went_out    how many
     index       what answered: "partition values", "stats", "bloom(tail_num)", ...

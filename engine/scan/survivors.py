@@ -25,7 +25,7 @@ from ...caching import cached_property
 from ..indexes.probe_results import AnyLeaf, KnownRows, Outcomes, ProbeResult, RowSets, RowsOf, add_known, rows_matching
 from ..indexes.stats import format as stats
 from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
-from ..predicates.evidence import Evidence
+from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG
 from ..state.slices import any_of, slices_of
 
@@ -122,20 +122,20 @@ class Survivors:
         """Those in which the predicate may be TRUE."""
         if self.verdict is None:
             self.verdict = self.outcomes.of_predicate(self.bound, self.count)
-        kept = can_match(self.verdict)
+        survives = can_match(self.verdict)
         if self.named is not None:
-            kept = self.named.together(kept)
-        return self if kept.all() else self.selected(kept)
+            survives = self.named.together(survives)
+        return self if survives.all() else self.selected(survives)
 
-    def selected(self, kept: np.ndarray) -> Survivors:
+    def selected(self, survives: np.ndarray) -> Survivors:
         """Some of the units (bool [units])."""
-        units = np.flatnonzero(kept)  # few of many, mostly: their places are cheaper than a mask for each array
-        files = units if self.named is None else np.flatnonzero(kept[self.named.unit_of])
+        units = np.flatnonzero(survives)  # few of many, mostly: their places are cheaper than a mask for each array
+        files = units if self.named is None else np.flatnonzero(survives[self.named.unit_of])
         return Survivors(
             self.bound,
             self.ids[files],
             self.outcomes.selected(units),
-            None if self.named is None else self.named.selected(kept),
+            None if self.named is None else self.named.selected(survives),
             {column: places.selected(files) for column, places in self.fine.items()},
             {part: rows.selected(files) for part, rows in self.rows.items()},
             None if self.verdict is None else self.verdict[units],
@@ -144,9 +144,9 @@ class Survivors:
     def with_files(self, ids: np.ndarray) -> Survivors:
         """The units that some files (uint64 ids) are in, and all that share a slice with one."""
         units = self.units
-        kept = np.zeros(units.count, dtype=bool)
-        kept[units.unit_of[np.isin(self.ids, ids)]] = True
-        return self.selected(units.together(kept))
+        survives = np.zeros(units.count, dtype=bool)
+        survives[units.unit_of[np.isin(self.ids, ids)]] = True
+        return self.selected(units.together(survives))
 
     @classmethod
     def concat(cls, parts: Sequence[Survivors]) -> Survivors:
@@ -239,26 +239,26 @@ class Units:
         np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
         return ~bad
 
-    def together(self, kept: np.ndarray) -> np.ndarray:
+    def together(self, survives: np.ndarray) -> np.ndarray:
         """bool [units]: the units that are kept, and all that share a slice with one."""
         if self.slice_of is None:
-            return kept
-        return any_of(self.slice_of, kept, int(self.slice_of.max(initial=-1)) + 1)[self.slice_of]
+            return survives
+        return any_of(self.slice_of, survives, int(self.slice_of.max(initial=-1)) + 1)[self.slice_of]
 
-    def selected(self, kept: np.ndarray) -> Units:
+    def selected(self, survives: np.ndarray) -> Units:
         """The units that are kept (bool [units]), with their files."""
-        files = kept[self.unit_of]
-        number = np.cumsum(kept) - 1
+        files = survives[self.unit_of]
+        number = np.cumsum(survives) - 1
         return Units(
             files=self.files.filter(from_numpy(files)),
             unit_of=number[self.unit_of[files]],
-            count=int(kept.sum()),
-            slice_of=None if self.slice_of is None else self.slice_of[kept],
+            count=int(survives.sum()),
+            slice_of=None if self.slice_of is None else self.slice_of[survives],
             has_rows=self.has_rows[files],
             partial=self.partial[files],
-            opaque=self.opaque[kept],
-            exact=self.exact[kept],
-            readable=self.readable[kept],
+            opaque=self.opaque[survives],
+            exact=self.exact[survives],
+            readable=self.readable[survives],
         )
 
 
@@ -307,13 +307,13 @@ def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndar
     partial = is_log & ~to_numpy(pc.equal(merge, text("whole")))
     untouched = to_numpy(files.column("deletes").is_null())
     counted = to_numpy(files.column("rows_exact"))
-    own = np.arange(files.num_rows)
+    file_rows = np.arange(files.num_rows)
     opaque = is_custom & any_of(group_of, is_log, groups)
     by_file = ~opaque & ~any_of(group_of, partial, groups)
     first = np.zeros(groups, dtype=np.int64)
-    first[group_of[has_rows][::-1]] = own[has_rows][::-1]
-    lead = np.where(by_file[group_of] & has_rows, own, first[group_of])
-    leads, unit_of = (own, own) if (lead == own).all() else np.unique(lead, return_inverse=True)
+    first[group_of[has_rows][::-1]] = file_rows[has_rows][::-1]
+    lead = np.where(by_file[group_of] & has_rows, file_rows, first[group_of])
+    leads, unit_of = (file_rows, file_rows) if (lead == file_rows).all() else np.unique(lead, return_inverse=True)
     unreadable = any_of(group_of, is_log | is_delete | (has_rows & ~untouched), groups) | (
         np.bincount(group_of[has_rows], minlength=groups) > 1
     )

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from ...arrays import binary_array, from_numpy, null_as_false, number, to_numpy
 from ...errors import NotReadableError
 from .bounds import Bounds, bounds_of
+from .file_tasks import FileTask, ReadContext, RowGroups
 from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
-from .tasks import FileTask, ReadContext, RowGroups
 
 if TYPE_CHECKING:
     from .planning import Planning

@@ -207,12 +207,14 @@ _SOURCE = record(
         "version": nullable(integer(-1, INT64_MAX)),
         "hive": flag,
         "partitions_declared": flag,
+        "location": text,
         "position": text,
         "table": text,
         "mark": text,
         "keys": mapping(text, _ID),
+        "inner": mapping(text, text),
     },
-    optional=("hive", "partitions_declared", "position", "table", "mark", "keys"),
+    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_declared": flag}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")

@@ -45,9 +45,10 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
     if last > newest.version:
         raise CorruptionError(
             f"version {last} was made, and is not there, so nothing is committed after version {newest.version}, the "
-            "newest that can be read; bring the file back, or repair() the table to go on without it",
+            "newest that can be read",
             path=_path(timeline, last),
             check="timeline",
+            hint="bring the file back, or {repair} the table to go on without it",
         )
 
 

@@ -2,22 +2,15 @@
 
 Rows of ascending keys go in, immutable sorted-block files come out; large ones as shards by key range.
 
-A new run takes in every run before it that is less than `RATIO` times what has been gathered so far. So each kept run
-is at least that much larger than the next, their number grows with the logarithm of the entries, and an entry is
-rewritten a logarithmic number of times. (One cumulative delta, as RFC-15 has it, rewrites itself at every commit.)
-
-A commit rewrites no more than `COMMIT_BYTES`, or a few times what it adds: larger runs wait for `consolidated`, which
-takes in the oldest run only where the others have grown to a share of it. In any case there are at most `LEVELS_MAX`
-runs: the commit that would make one more merges the newest, whatever it costs. See docs/decisions/0008.
-
-Shards of one run stand together and count as one; what is merged is cut into shards anew.
+`merge_policy.py` decides which runs are merged. Shards of one run stand together and count as one; what is merged is
+cut into shards anew.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -31,7 +24,8 @@ from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, mer
 from ..storage import FileMissingError, Storage
 from . import Run, manifest
 from .leftovers import Leftovers
-from .runs import RunReaders, first_of_each
+from .merge_policy import MergePolicy
+from .runs import RunReaders, first_of_each, written_as
 
 SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
@@ -55,15 +49,16 @@ class Form:
     cut_prefix_bytes: int = 0
     compact: tuple[str, ...] = ()
 
-    def options(self) -> WriterOptions:
-        """For the writer of one run. Nothing is left to choose by a sample: with these block sizes it chose this for
-        runs of every kind, and took 4% of the time of writing."""
+    def options(self, path: str | None = None) -> WriterOptions:
+        """For the writer of the run at `path`; None for one in memory. Nothing is left to choose by a sample: with
+        these block sizes it chose this for runs of every kind, and took 4% of the time of writing."""
         return {
             "block_size": self.block_bytes,
             "compression": "zstd",
             "summaries": self.summaries,
             "cut_prefix_bytes": self.cut_prefix_bytes,
             "compact": self.compact,
+            "metas": {} if path is None else written_as(path),
         }
 
 
@@ -145,7 +140,7 @@ def write_runs(
         first = start
         with (
             storage.create(path) as sink,
-            SortedFileWriter(sink, schema=values.schema, **form.options()) as writer,
+            SortedFileWriter(sink, schema=values.schema, **form.options(path)) as writer,
         ):
             while start < len(keys) and (start == first or writer.size_bytes < form.shard_bytes):
                 stop = min(start + _ROWS_AT_ONCE, len(keys))
@@ -179,13 +174,9 @@ def _sorted(rows: Rows) -> Rows:
     return keys.take(order), values.take(order), deleted[to_numpy(order)]
 
 
-RATIO = 4
-COMMIT_BYTES = 1 << 20
-COMMIT_SHARE = 4  # of the bytes that a commit adds, rewritten in it at most where that is more
-LEVELS_MAX = 12
+POLICY = MergePolicy(commit_bytes=1 << 20)
 MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
 ENTRY_BYTES = 32  # about what an entry takes, of a run that is not written yet
-OLDEST_SHARE = 8  # the oldest run is written anew where the others have an eighth of its bytes
 
 Level = tuple[Run, ...]  # the shards of one run
 
@@ -212,7 +203,7 @@ def appended(
     levels = levels_of(runs)
     if not levels:
         return write_runs(storage, path_of, rows, (segment, segment), form=form)
-    for start in range(first_merged(levels, len(keys), len(keys) * ENTRY_BYTES, COMMIT_BYTES), len(levels)):
+    for start in range(POLICY.first_merged(level_sizes(levels), len(keys), len(keys) * ENTRY_BYTES), len(levels)):
         parts = [run for level in levels[start:] for run in level]
         segments = (min(run.segments[0] for run in parts), segment)
         try:
@@ -253,20 +244,9 @@ def levels_of(runs: tuple[Run, ...]) -> list[Level]:
     return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
 
 
-def first_merged(levels: list[Level], entries: int, size_bytes: int, commit_bytes: int) -> int:
-    """The first of the levels that a new run of so many entries and bytes takes in, where a commit may rewrite
-    `commit_bytes` in any case; how many there are, if none."""
-    first, allowed = len(levels), max(commit_bytes, COMMIT_SHARE * size_bytes)
-    rewritten = size_bytes
-    while first > 0:
-        before = levels[first - 1]
-        own_entries, own_bytes = sum(run.entries for run in before), level_bytes(before)
-        is_cheap = own_entries < RATIO * entries and rewritten + own_bytes <= allowed
-        if not is_cheap and first < LEVELS_MAX:
-            break
-        first -= 1
-        entries, rewritten = entries + own_entries, rewritten + own_bytes
-    return first
+def level_sizes(levels: Sequence[Level]) -> list[tuple[int, int]]:
+    """(entries, bytes) of each."""
+    return [(sum(run.entries for run in level), level_bytes(level)) for level in levels]
 
 
 def consolidated(
@@ -277,7 +257,7 @@ def consolidated(
     levels = levels_of(runs)
     if len(levels) < 2:
         return None
-    start = 0 if OLDEST_SHARE * sum(map(level_bytes, levels[1:])) >= level_bytes(levels[0]) else 1
+    start = int(POLICY.keeps_oldest([level_bytes(level) for level in levels]))
     if len(levels) - start < 2:
         return None
     parts = [run for level in levels[start:] for run in level]
@@ -312,7 +292,7 @@ def merged_runs(
                     drop_tombstones=drop_tombstones,
                     start=start,
                     stop=stop,
-                    **form.options(),
+                    **form.options(path),
                 )
             if found.num_entries:
                 first, last = first_key if start is None else start.hex(), last_key if stop is None else stop.hex()

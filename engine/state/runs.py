@@ -130,6 +130,8 @@ class RunReaders:
             return opened
         cached = self._cached(run)
         _check_same(run, cached.reader)
+        if run.path not in self.in_memory:
+            check_written_as(cached.reader, run.path)
         # What this handle reads of the run is counted by its own storage.
         source = Ranged(self.storage, run.path, run.size_bytes)
         reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
@@ -166,6 +168,18 @@ def _check_same(run: Run, reader: SortedFileReader) -> None:
     if not is_same:
         message = "holds other keys than the version says: another file was copied over it; restore the file"
         raise CorruptionError(message, path=run.path, check="run")
+
+
+def written_as(path: str) -> dict[str, bytes]:
+    """The meta, an empty one, by which an index file names itself: the footer alone says where it belongs."""
+    return {f"path:{path}": b""}
+
+
+def check_written_as(reader: SortedFileReader, path: str) -> None:
+    """Raises CorruptionError where an index file is whole, and was written under another path. No byte is read."""
+    if written_as(path).keys().isdisjoint(reader.metas()):
+        message = "was written as another index file, and copied over this one; restore the file"
+        raise CorruptionError(message, path=path, check="path")
 
 
 def get_runs(

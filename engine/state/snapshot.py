@@ -68,7 +68,7 @@ class Snapshot:
         self.instant, self.readers = instant, readers
         self.tail: Tail | None = None
         self.suspects = {pending["path"] for pending in instant.pending}
-        self.remedy: Callable[[str], str] = lambda path: "open() the table anew and scan again"
+        self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
         self._ids_by_text: dict[str, int] | None = None
         self._is_asked = False
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
@@ -286,16 +286,17 @@ def remedy(
     record; one on a chosen version stays as it was, though its files did not."""
     reason = next((pending["reason"] for pending in instant.pending if pending["path"] == path), None)
     if reason is not None and not is_pinned:
+        reason = reason.replace("{", "{{").replace("}", "}}")
         return (
-            f"what lies there now is set aside ({reason}): put a whole file there, or remove it, and sync() the table"
+            f"what lies there now is set aside ({reason}): put a whole file there, or remove it, and {{sync}} the table"
         )
     if not is_pinned:
-        return f"{'refresh()' if follows_log else 'sync()'} the table and scan again"
+        return "{refresh} the table and scan again" if follows_log else "{sync} the table and scan again"
     message = f"files of version {instant.version} are gone, or others now"
     latest = timeline.latest() or instant
     number = Snapshot(instant, readers).find([path]).get(path)
     if number is None or _is_live(latest, readers, path, number):
-        follow = "refresh() this handle" if follows_log else "refresh() this handle, and sync() it"
+        follow = "{refresh} this handle" if follows_log else "{refresh} this handle, and {sync} it"
         return f"{message}, and version {latest.version}, the latest, names the same: {follow}"
     # An id that went never comes back, so versions can be halved; those that were cleaned cannot be read.
     low, limit, first_without = instant.version, latest.version, latest.version
@@ -308,7 +309,7 @@ def remedy(
             limit, first_without = half, min(first_without, middle)
     is_one = first_without == latest.version
     which = f"version {first_without}" if is_one else f"versions {first_without} to {latest.version}"
-    return f"{message}; without it {which} can be read: open() one of them, or refresh() this handle"
+    return f"{message}; without it {which} can be read: {{open}} one of them, or {{refresh}} this handle"
 
 
 def _kept_from(version: int, cleaned: Sequence[tuple[int, int]]) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ...errors import CorruptionError, NotATableError, SkipstoneError, StorageError
+from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
@@ -44,7 +44,7 @@ _LOST_MAX = 100_000
 _DAMAGED_BYTES_MAX = 1 << 20
 _FOLDER_FORM = re.compile("[0-9]{5,12}")
 _VERSION_FORM = re.compile("[0-9]{10,15}")
-_REMEDY = "bring the file back, or repair() the table to go on without it"
+_REMEDY = "bring the file back, or {repair} the table to go on without it"
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
@@ -115,13 +115,12 @@ class Timeline:
         if self.lost is None:
             return
         message = (
-            f"version {self.lost} was made, and is not there; version {newest.version} is the newest that can be read. "
-            "Bring the file back, or repair() the table to go on without it"
+            f"version {self.lost} was made, and is not there; version {newest.version} is the newest that can be read"
         )
         path = f"{self.storage.uri}/{instant_path(self.lost)}"
         if strict:
-            raise CorruptionError(message, path=path, check="timeline")
-        warnings.warn(f"{path}: {message}", stacklevel=3)
+            raise CorruptionError(message, path=path, check="timeline", hint=_REMEDY)
+        warnings.warn(SkipstoneWarning(f"{path}: {message}", hint=_REMEDY), stacklevel=3)
 
     def stands(self, instant: Instant, entry: Entry | None = None) -> bool:
         """True where the timeline holds this very instant: not where the table was removed, and another made here.
@@ -276,14 +275,14 @@ class Timeline:
         else:
             instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
-            message = f"holds version {instant.version}, and not the one of its name: another file was copied over it; "
-            raise CorruptionError(message + _REMEDY, path=path, check="version")
+            message = f"holds version {instant.version}, and not the one of its name: another file was copied over it"
+            raise CorruptionError(message, path=path, check="version", hint=_REMEDY)
         return instant
 
     def _check_table(self, instant: Instant, table_id: str | None) -> None:
         if table_id is not None and instant.table_id != table_id:
             path = f"{self.storage.uri}/{instant_path(instant.version)}"
-            raise CorruptionError(f"an instant of another table; {_REMEDY}", path=path, check="table")
+            raise CorruptionError("an instant of another table", path=path, check="table", hint=_REMEDY)
 
     def find(self, version: int, archived: bool = True) -> Instant | None:
         """One version; None where nothing stands under its name, or what a repair put there, and without `archived`

@@ -75,8 +75,8 @@ def open_storages(
     index = open_storage(index_path, options, is_index=True)
     if isinstance(index, LocalStorage) and index.kind() == "file":
         raise StorageError(
-            f"{index.uri}: the index belongs here, and a file is in its place, or a link that leads to no folder; move "
-            "it away, or keep the index elsewhere with index_path="
+            f"{index.uri}: the index belongs here, and a file is in its place, or a link that leads to no folder",
+            hint="move it away, or keep the index elsewhere with {index_path}",
         )
     if options and isinstance(data, LocalStorage) and isinstance(index, LocalStorage):
         raise InvalidArgumentError(f"storage_options are for object stores, and {data.uri} is a local folder")

@@ -146,8 +146,8 @@ class LocalStorage:
             except OSError as error:
                 if error.errno in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
                     raise StorageError(
-                        f"{self.root}: this file system has no hard links, so a commit cannot be atomic here; "
-                        "keep the index elsewhere with index_path="
+                        f"{self.root}: this file system has no hard links, so a commit cannot be atomic here",
+                        hint="keep the index elsewhere with {index_path}",
                     ) from error
                 raise
             fsync_folder(os.path.dirname(target))

@@ -228,7 +228,7 @@ class ObjectStorage:
         now = _entry(path, found.meta)
         if pinned is not None and not now.is_same(pinned.size_bytes, pinned.modified_ns, pinned.etag):
             raise NotReadableError(
-                f"{path}: overwritten while it was being read; sync() the table and scan again", paths=[path]
+                f"{path}: overwritten while it was being read", paths=[path], hint="{sync} the table and scan again"
             )
         there = max(0, min(length, found.meta["size"] - offset))
         return self._checked(bytes(found.bytes()), there, key)

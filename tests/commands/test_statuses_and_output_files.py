@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import re
 import tomllib
 from pathlib import Path
@@ -130,7 +131,9 @@ def test_rows_are_written_to_files_whole(say, lake: str, tmp_path: Path) -> None
     assert status == 0 and out.startswith(f"{tmp_path / 'rows'}: 20 rows, ")
     assert pc_csv.read_csv(tmp_path / "rows")["k"].to_pylist() == expected["k"].to_pylist()
     say("scan", lake, "--where", where, "--limit", "2", "--columns", "k", "-o", str(tmp_path / "rows.json"))
-    assert json.loads((tmp_path / "rows.json").read_text()) == [{"k": 5}, {"k": 6}]
+    assert (
+        json.loads((tmp_path / "rows.json").read_text()) == ss.open(lake).scan(where, ["k"], 2).to_table().to_pylist()
+    )
     assert sorted(path.name for path in tmp_path.iterdir() if "part" in path.name) == []
 
 
@@ -169,11 +172,64 @@ def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkey
     with ss.create(tmp_path / "wide", schema=pa.table(columns).schema) as table, table.transaction() as tx:
         tx.write(pa.table(columns))
     status, out, _ = say("scan", str(tmp_path / "wide"))
-    lines = out.splitlines()
-    assert status == 0 and len(lines) <= 2 + 5 + 4
-    assert all(len(line) <= 80 for line in lines)
-    shown = re.findall(r"\bc\d\d\b", lines[0])
-    assert shown and f"{40 - len(shown)} more columns" in out and "long values are cut" in out
+    assert status == 0 and all(len(line) <= 80 for line in out.splitlines())
+    heads = [line.split() for line in out.splitlines() if line.lstrip().startswith("#")]
+    assert [name for head in heads for name in head if name != "#"] == list(columns), "in blocks below each other"
+    assert len(heads) < 6 and "more column" not in out and "long values are cut" in out
+    assert [line.split()[0] for line in out.splitlines()[2:7]] == list("12345")
+    many = {f"column{i:04d}": range(30) for i in range(300)}
+    with ss.create(tmp_path / "many", schema=pa.table(many).schema) as table, table.transaction() as tx:
+        tx.write(pa.table(many))
+    out = say("scan", str(tmp_path / "many"))[1]
+    assert "column0000" in out and re.search(r"2\d\d more columns, to be named with --columns", out)
+    assert "the first 5 rows" in out and len(out.splitlines()) < 110
     monkeypatch.delenv("COLUMNS")
     status, out, _ = say("scan", str(tmp_path / "wide"))
     assert "more column" not in out and "long " * 40 in out, "a pipe gets everything"
+
+
+def test_completion_knows_the_words(say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What shells ask for: the script once (`--show-completion`), then the words that may follow."""
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    status, out, _ = say("--show-completion", "bash")
+    assert status == 0 and "_SKIPSTONE_COMPLETE=complete_bash" in out and "complete -o" in out
+    for line, words in (
+        ("skipstone ver", ["verify"]),
+        ("skipstone index add lake id --kind ", ["stats", "bloom", "secondary"]),
+        ("skipstone scan lake --mode read", ["read_optimized"]),
+    ):
+        monkeypatch.setenv("_SKIPSTONE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        assert sorted(say()[1].split()) == sorted(words), line
+        monkeypatch.delenv("_SKIPSTONE_COMPLETE")
+
+
+def test_without_an_index_on_request(say, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count")
+    assert (status, out) == (1, "") and "make one with `skipstone create`, or say where it is with --index-path" in err
+    status, out, err = say("scan", str(tmp_path), "--where", "k = 2", "--count", "--fallback", "list")
+    assert (status, out) == (0, "1\n") and "1 files were listed" in err and "`skipstone create` makes an index" in err
+    status, out, err = say("ls", str(tmp_path), "--files", "--fallback", "list", "--json")
+    assert status == 0 and [row["path"] for row in json.loads(out)] == ["a.parquet"]
+    assert not (tmp_path / ".skipstone").exists()
+
+
+def test_a_hint_is_worded_by_each_face(say, lake: str) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match=r"no bloom index; make one with create_index\(\)$") as refused:
+        ss.open(lake).refresh_index("k", kind="bloom")
+    assert refused.value.hint == "make one with {create_index}"
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+    status, out, err = say("index", "refresh", lake, "k", "--kind", "bloom", "--json")
+    assert (status, out) == (1, "")
+    assert _error(err)["hint"] == "make one with `skipstone index add`" and _error(err)["message"].endswith("add`")
+    with ss.open(lake) as table:
+        for name in ("0.parquet", "1.parquet", "2.parquet"):
+            Path(lake, name).unlink()
+        with pytest.raises(ss.NotReadableError, match=r"; sync\(\) the table and scan again$"):
+            table.scan().to_table()
+    assert "; `skipstone sync` the table and scan again" in say("scan", lake)[2]
+    with pytest.raises(ss.NotATableError, match=r"to begin an empty table there, give schema=$"):
+        ss.create(f"{lake}/nothing")
+    assert say("create", f"{lake}/nothing")[2] == f"error: {lake}/nothing: no such directory\n"

@@ -87,7 +87,7 @@ def test_an_index_elsewhere(say, tmp_path: Path) -> None:
         (("rollback", "1"), "version 1 (create) cannot be rolled back"),
         (("rollback", "2"), "`skipstone index drop`"),
         (("rollback", "9"), "no version 9 to roll back; the latest is 3"),
-        (("restore",), "`skipstone restore` takes a version or a savepoint"),
+        (("restore",), "a restore takes a version or a savepoint"),
         (("restore", "--version", "9"), "no version 9 to restore"),
         (("restore", "--savepoint", "x"), "no savepoint 'x'; there are: none"),
         (("savepoint",), "give the NAME"),

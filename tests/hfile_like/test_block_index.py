@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import BytesSource, SortedFileReader, SortedFileWriter, index_rows, merge_runs
+from skipstone.hfile_like import BytesSource, SortedFileReader, SortedFileWriter, index_building, merge_runs
 from sorted_file_builders import nodes_of
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -98,10 +98,10 @@ def test_the_head_of_a_large_index_stays_small():
     # 186,000 blocks are 50 million names of 111 bytes; keys here take as much room in the index.
     count, rng = 186_000, np.random.default_rng(3)
     random_parts = [rng.bytes(16).hex() for _ in range(64)]
-    builder = index_rows.IndexBuilder({}, None)
+    builder = index_building.IndexBuilder({}, None)
     for i in range(count):
         name = b"year=2020/month=01/day=%08d/%s-0_1-2-3_20200101000000.parquet" % (i, random_parts[i % 64].encode())
-        builder.add([index_rows.BlockInfo(8 + 48 * i, 48, 270, 0, 32000, name, name + b"~")], {})
+        builder.add([index_building.BlockInfo(8 + 48 * i, 48, 270, 0, 32000, name, name + b"~")], {})
     pieces: list[bytes] = []
     top, _ = builder.write(pieces.append, 8 + 48 * count)
     assert len(top) < 8 * 1024

@@ -15,8 +15,8 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
+from skipstone.hfile_like.block_encoding import encode_bundles, encode_fixed, encode_numbers
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.key_encoding import encode_bundles, encode_fixed, encode_numbers
 from skipstone.hfile_like.keys import decode_keys
 from skipstone.hfile_like.name_encoding import NameEncoder
 from sorted_file_builders import nodes_of

@@ -21,12 +21,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, lazy, name_encoding
+from skipstone.hfile_like.block_encoding import encode_bundles, encode_bundles_plainly, encode_column, encode_fixed
 from skipstone.hfile_like.codec import Encoded, Where
-from skipstone.hfile_like.key_encoding import encode_bundles, encode_bundles_plainly, encode_fixed
 from skipstone.hfile_like.keys import decode_keys
 from skipstone.hfile_like.names import NameStrings
 from skipstone.hfile_like.scanning import joined_column, joined_keys
-from skipstone.hfile_like.values import Column, encode_column
+from skipstone.hfile_like.values import Column
 from sorted_file_builders import written
 
 CAP = 1 << 20

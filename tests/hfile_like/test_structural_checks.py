@@ -16,7 +16,8 @@ from skipstone.hfile_like import (
     read_block_range,
     read_strided_rows,
 )
-from skipstone.hfile_like.block import Block, build_block
+from skipstone.hfile_like.block import Block
+from skipstone.hfile_like.block_encoding import build_block
 from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
 from skipstone.hfile_like.keys import decode_keys
 from sorted_file_layout import repair_block, repair_trailer

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from pathlib import Path
 
+import log_lakes
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -78,12 +79,64 @@ def test_readme(lake: Path) -> None:
     assert names["rows"].num_rows == 1  # type: ignore[attr-defined]
 
 
+def _recipes() -> dict[str, list[str]]:
+    """The blocks of docs/engines.md by heading."""
+    sections = re.split(r"^## (.*)$", (ROOT / "docs/engines.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    code = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    return {title: code.findall(text) for title, text in zip(sections[::2], sections[1::2], strict=True)}
+
+
+def _run_recipe(title: str, **names: object) -> dict[str, object]:
+    blocks = _recipes()[title]
+    assert blocks
+    return _run(blocks, "docs/engines.md", {"ss": ss, **names})
+
+
+def test_every_recipe_is_run() -> None:
+    arrow = {"DuckDB", "polars", "pandas", "pyarrow", "Anything that takes Arrow"}
+    assert set(_recipes()) == {*arrow, "Dask", "Ray", "Delta Lake", "Iceberg"}
+
+
 def test_engines(lake: Path) -> None:
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
-    table = ss.create(lake)
-    names = {"ss": ss, "duckdb": duckdb, "pl": polars, "pa": pa, "pc": pc, "table": table}
-    _run(_blocks("docs/engines.md", 5), "docs/engines.md", names)
+    names: dict[str, object] = {"duckdb": duckdb, "pl": polars, "pa": pa, "pc": pc, "table": ss.create(lake)}
+    for title in ("DuckDB", "polars", "pandas", "pyarrow", "Anything that takes Arrow"):
+        names |= _run_recipe(title, **names)
     assert len(names["frame"]) == names["rows"].num_rows == 1  # type: ignore[arg-type, attr-defined]
+
+
+def test_dask(lake: Path) -> None:
+    dask = pytest.importorskip("dask")
+    names = _run_recipe("Dask", table=ss.create(lake), dd=pytest.importorskip("dask.dataframe"))
+    with dask.config.set(scheduler="processes", num_workers=1):  # another process gets the plans pickled
+        assert len(names["frame"].compute()) == 1  # type: ignore[attr-defined]
+
+
+def test_ray(lake: Path) -> None:
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    table = ss.create(lake)
+    ray.init(num_cpus=1, include_dashboard=False, configure_logging=False, log_to_driver=False)
+    try:
+        names = _run_recipe("Ray", plans=[table.scan("user_id = 'u-7'"), table.scan("user_id = 'u-8'")], ray=ray)
+        assert names["rows"].count() == 2  # type: ignore[attr-defined]
+    finally:
+        ray.shutdown()
+
+
+def test_delta_lake(lake: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake("lake/delta", pq.read_table(lake))
+    assert _run_recipe("Delta Lake")["rows"].num_rows == 1  # type: ignore[attr-defined]
+
+
+def test_iceberg(lake: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    rows = pq.read_table(lake)
+    made = log_lakes.catalog(tmp_path / "warehouse")
+    iceberg_table = made.create_table("lake.events", schema=rows.schema)
+    iceberg_table.append(rows)
+    assert _run_recipe("Iceberg", iceberg_table=iceberg_table)["rows"].num_rows == 1  # type: ignore[attr-defined]
 
 
 def test_observing(lake: Path, caplog: pytest.LogCaptureFixture) -> None:

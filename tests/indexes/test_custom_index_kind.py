@@ -26,11 +26,12 @@ from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
 from skipstone.engine.state import IndexState, Run
 from skipstone.engine.state.run_writing import run_path
-from skipstone.engine.state.runs import reading_run
+from skipstone.engine.state.runs import reading_run, written_as
 from skipstone.hfile_like import KeyLayout, SortedFileWriter
 
 KEYS = KeyLayout([("file", 8)])
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.int32())])
+MASKS = pa.schema([("mask", pa.int64())])
 
 
 class LastDigit:
@@ -61,7 +62,7 @@ class LastDigit:
         ids = np.array(sorted(masks), dtype=np.uint64)
         with (
             table.index_storage.create(path) as sink,
-            SortedFileWriter(sink, schema=pa.schema([("mask", pa.int64())])) as w,
+            SortedFileWriter(sink, schema=MASKS, metas=written_as(path)) as w,
         ):
             w.write(KEYS.encode(file=ids), pa.table({"mask": pa.array([masks[i] for i in ids.tolist()], pa.int64())}))
         return Built((Run(path, w.size_bytes, w.num_entries, (1, table.version)),), left_out)
@@ -78,7 +79,7 @@ class LastDigit:
             known.update(self._masks(work.snapshot.readers, run))
         ids = np.array(sorted(known), dtype=np.uint64)
         storage = work.writing.storage
-        with storage.create(path) as sink, SortedFileWriter(sink, schema=pa.schema([("mask", pa.int64())])) as w:
+        with storage.create(path) as sink, SortedFileWriter(sink, schema=MASKS, metas=written_as(path)) as w:
             w.write(KEYS.encode(file=ids), pa.table({"mask": pa.array([known[i] for i in ids.tolist()], pa.int64())}))
         segments = (index.runs[0].segments[0], index.runs[-1].segments[1])
         return replace(index, runs=(Run(path, w.size_bytes, w.num_entries, segments),))

@@ -6,6 +6,7 @@ import random
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
 from skipstone.engine.state import Run
+from skipstone.engine.state.merge_policy import RATIO, MergePolicy
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
 from skipstone.hfile_like import StridedSection
@@ -68,6 +70,10 @@ def storage(tmp_path: Path) -> Iterator[Counted]:
         yield Counted(LocalStorage(tmp_path))
 
 
+def _policy(commit_bytes: int, small_bytes: int) -> MergePolicy:
+    return replace(filter_merging.POLICY, commit_bytes=commit_bytes, small_bytes=small_bytes)
+
+
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
@@ -79,8 +85,7 @@ def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.Te
     runs: tuple[Run, ...] = ()
     with pytest.MonkeyPatch.context() as patch, without_flushes():
         for module, name, values in (
-            (filter_merging, "COMMIT_BYTES", (1 << 10, 1 << 24)),
-            (filter_merging, "SMALL_BYTES", (1, 1 << 24)),
+            (filter_merging, "POLICY", [_policy(c, s) for c in (1 << 10, 1 << 24) for s in (1, 1 << 24)]),
             (filter_merging, "RUN_BYTES_MAX", (20_000, 1 << 30)),
             (filter_joining, "MEMBERS_MAX", (1, 3, 1 << 15)),
             (filter_joining, "CHUNK_BYTES", (1, 4_000, 1 << 24)),
@@ -195,7 +200,7 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
 
 
 def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 200_000)
+    monkeypatch.setattr(filter_merging, "POLICY", replace(filter_merging.POLICY, commit_bytes=200_000))
     paths, runs, most, added = _paths(), (), 0, 0
     for step in range(250):
         runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 1_500))]))
@@ -204,7 +209,7 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
         runs = merged_filters(storage, runs, lambda: next(paths))
         most = max(most, *(run.size_bytes for run in runs if run not in before), 0)
         entries = sum(run.entries for run in runs)
-        assert len(runs) <= 1 + np.log(entries) / np.log(filter_merging.RATIO) + 2 * added / 200_000
+        assert len(runs) <= 1 + np.log(entries) / np.log(RATIO) + 2 * added / 200_000
     assert most <= 1.1 * 200_000
     assert {path.name for path in Path(storage.root).iterdir()} >= {run.path for run in runs}
     runs = merged_all(storage, runs, lambda: next(paths))
@@ -336,7 +341,7 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
         table = _empty(tmp_path)
         for commit in range(count):
             _commit(table, commit)
-            assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(filter_merging.RATIO) + 1
+            assert len(_runs(table)) <= np.log(2 * (commit + 1)) / np.log(RATIO) + 1
         for _ in range(2):
             runs = len(_runs(table))
             table.handle.forget()

@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,11 @@ def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())
     try:
         with pytest.MonkeyPatch.context() as patch, without_flushes():
-            patch.setattr(filter_merging, "COMMIT_BYTES", data.draw(st.sampled_from([3_000, 1 << 24])))
+            patch.setattr(
+                filter_merging,
+                "POLICY",
+                replace(filter_merging.POLICY, commit_bytes=data.draw(st.sampled_from([3_000, 1 << 24]))),
+            )
             patch.setattr(filter_merging, "RUN_BYTES_MAX", data.draw(st.sampled_from([2_000, 1 << 24])))
             patch.setattr(filter_joining, "MEMBERS_MAX", data.draw(st.sampled_from([2, 1 << 15])))
             _check_history(_empty(root), root, data)
@@ -162,7 +167,9 @@ def test_a_damaged_run_is_left_as_it_is(tmp_path: Path) -> None:
 def test_what_has_grown_large_is_not_written_again_by_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _empty(tmp_path)
     _commit(table, 0)
-    monkeypatch.setattr(filter_merging, "COMMIT_BYTES", 2 * _filter_runs(table)[0].size_bytes)
+    monkeypatch.setattr(
+        filter_merging, "POLICY", replace(filter_merging.POLICY, commit_bytes=2 * _filter_runs(table)[0].size_bytes)
+    )
     for commit in range(1, 8):
         _commit(table, commit)
     assert len(_filter_runs(table)) >= 4

@@ -22,7 +22,7 @@ from skipstone.engine.indexes.secondary.merge import (
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource, KeySpec
 from skipstone.engine.state import Run
-from skipstone.engine.state.run_writing import LEVELS_MAX
+from skipstone.engine.state.merge_policy import LEVELS_MAX
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.tasks.spec import TaskSpec

@@ -33,8 +33,8 @@ from skipstone.engine.predicates import (
     probe_values,
     simplify,
 )
-from skipstone.engine.predicates.evidence import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
 from skipstone.engine.predicates.outcomes import and_outcomes, not_outcomes, or_outcomes
+from skipstone.engine.predicates.possible_values import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
 
 BIT = {True: TRUE, False: FALSE, None: NULL}
 VALUES = (True, False, None)

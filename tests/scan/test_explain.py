@@ -14,7 +14,7 @@ import skipstone as ss
 from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
 from skipstone import col
 from skipstone.engine.predicates import prepare
-from skipstone.engine.predicates.evidence import Evidence
+from skipstone.engine.predicates.possible_values import Evidence
 from skipstone.engine.scan.reasons import REASONS, Known, Reason, parts_of, reasons_of_part
 
 

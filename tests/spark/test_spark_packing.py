@@ -24,7 +24,7 @@ from predicate_strategies import predicates, schemas
 from skipstone import col
 from skipstone.engine.predicates import Node, parse
 from skipstone.engine.predicates.ast import as_predicate
-from skipstone.engine.scan.tasks import FileTask
+from skipstone.engine.scan.file_tasks import FileTask
 from skipstone.spark_adapter.options import Request, decode_predicate, encode_predicate
 from skipstone.spark_adapter.shares import Share, pack, rows_of_shares
 from skipstone.spark_adapter.source import SkipstoneReader, SkipstoneSource

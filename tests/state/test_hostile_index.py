@@ -190,19 +190,19 @@ def test_instant_with_any_field_changed_is_refused_or_answers_right(copy, answer
     "text",
     [
         b"[" * 100_000 + b"]" * 100_000,
-        b'{"format": 3, "summary": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"format": 5, "summary": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b"[" + b"[]," * 5_000_000 + b"[]]",
         b"[1, 2]",
         b'"text"',
         b"7",
         b"",
-        b'{"format": 3, "version": ' + b"9" * 1_000_000 + b"}",
-        b'{"format": 3, "version": NaN}',
-        b'{"format": 3, "version": -Infinity}',
-        b'{"format": 3, "version": 1e999}',
-        b'{"format": 3, "format": 3}',
-        '{"format": 3}'.encode("utf-16"),
-        b'{"format": 3, "action": "\xff"}',
+        b'{"format": 5, "version": ' + b"9" * 1_000_000 + b"}",
+        b'{"format": 5, "version": NaN}',
+        b'{"format": 5, "version": -Infinity}',
+        b'{"format": 5, "version": 1e999}',
+        b'{"format": 5, "format": 3}',
+        '{"format": 5}'.encode("utf-16"),
+        b'{"format": 5, "action": "\xff"}',
     ],
     ids=lambda text: ascii(text[:40]),
 )
@@ -212,7 +212,7 @@ def test_odd_json_is_refused(copy, answers, text):
     assert _use(root, answers).startswith("open: ")
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, "3", None])
+@pytest.mark.parametrize("number", [1, 4, 6, "5", None])
 def test_instant_of_another_format_is_refused_as_such(copy, answers, number):
     root = copy()
     _seal(_newest(root), json.dumps({**_document(_newest(root)), "format": number}).encode())

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.partitions import hive
 from skipstone.engine.state import run_writing
+from skipstone.engine.state.merge_policy import LEVELS_MAX, MergePolicy
 from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
 from skipstone.engine.storage import LocalStorage, relative_path
 
@@ -109,7 +110,7 @@ def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_fac
         expected = {p: i for p, i in live.items() if hive.partition_of(p) == partition}
         assert dict(zip(inside["path"].to_pylist(), inside["file_id"].to_pylist(), strict=True)) == expected
         assert table.files(partition).equals(inside) and table.files(partition).equals(inside)
-    assert len(table.handle.instant.manifest) <= run_writing.LEVELS_MAX
+    assert len(table.handle.instant.manifest) <= LEVELS_MAX
 
 
 def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
@@ -130,8 +131,7 @@ def test_what_is_no_file_number_is_refused(tmp_path, ids):
 
 
 def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_writing, "COMMIT_BYTES", 4000)
-    monkeypatch.setattr(run_writing, "LEVELS_MAX", 4)
+    monkeypatch.setattr(run_writing, "POLICY", MergePolicy(commit_bytes=4000, levels_max=4))
     table = create(tmp_path, named(range(4000)))
     first = table.handle.instant.manifest[0]
     paths = set(table.files()["path"].to_pylist())

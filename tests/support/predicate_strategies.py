@@ -20,7 +20,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from skipstone import canon
 from skipstone.engine.predicates import ast
-from skipstone.engine.predicates.evidence import Evidence
+from skipstone.engine.predicates.possible_values import Evidence
 
 COLUMN_TYPES = {
     "i8": pa.int8(),

@@ -4,7 +4,7 @@ import contextlib
 import io
 
 import pyarrow as pa
-from skipstone.hfile_like import SortedFileWriter, index_rows
+from skipstone.hfile_like import SortedFileWriter, index_building
 
 
 def written(keys, values, deleted=None, schema=None, **options) -> bytes:
@@ -34,8 +34,8 @@ class CountingSource:
 @contextlib.contextmanager
 def nodes_of(fan_out: int):
     """Files written meanwhile have so many rows in a node of their index: a few blocks make many levels."""
-    before, index_rows.FAN_OUT = index_rows.FAN_OUT, fan_out
+    before, index_building.FAN_OUT = index_building.FAN_OUT, fan_out
     try:
         yield
     finally:
-        index_rows.FAN_OUT = before
+        index_building.FAN_OUT = before

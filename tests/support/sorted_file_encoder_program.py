@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 from guarded_memory import guarded
 from skipstone.hfile_like import lazy
+from skipstone.hfile_like.block_encoding import encode_column, encode_keys
 from skipstone.hfile_like.codec import compressor_of
-from skipstone.hfile_like.key_encoding import encode_keys
 from skipstone.hfile_like.key_order import merge_order, plain_order
-from skipstone.hfile_like.values import encode_column
 from sorted_file_samples import noise, uuid_text
 
 COUNTS = (1, 2, 3, 15, 16, 17, 40, 100, 700)

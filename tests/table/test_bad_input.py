@@ -61,7 +61,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         ss.NotATableError,
         "began after",
     ),
-    "a location that is none": (lambda t: ss.open(None), ss.InvalidArgumentError, "location"),
+    "a location that is none": (lambda t: ss.open(None), ss.InvalidArgumentError, "directory"),
     "a location that is a number": (lambda t: ss.create(5), ss.InvalidArgumentError, "location"),
     "an index path that is a number": (
         lambda t: ss.open(t.location, index_path=5),
@@ -69,7 +69,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         "index_path",
     ),
     "an unknown scheme": (lambda t: ss.open("ftp://host/lake"), ss.StorageError, "ftp"),
-    "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "open()"),
+    "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "sync()"),
     "no files named": (lambda t: ss.create(_lake(Path(t.location) / "n"), files=[]), ss.SkipstoneError, "files"),
     "files that are numbers": (
         lambda t: ss.create(_lake(Path(t.location) / "n"), files=[1]),

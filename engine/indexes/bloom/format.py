@@ -30,7 +30,7 @@ from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
 from ...state import Run
 from ...state.manifest import split_file_ids
-from ...state.runs import RunReaders, reading_run
+from ...state.runs import RunReaders, reading_run, written_as
 from ...storage import Storage
 from .coarse_groups import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, CoarseGroups, HashesUnder, member_hits
 from .file_filter import FIELDS, FileFilter, write_file_filter
@@ -58,7 +58,9 @@ class FilterRunWriter:
         self._stack = ExitStack()
         self._path, self._fpp = path, fpp
         self._sink = self._stack.enter_context(storage.create(path))
-        self._writer = self._stack.enter_context(SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get"))
+        self._writer = self._stack.enter_context(
+            SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get", metas=written_as(path))
+        )
         self._waiting: list[SplitBlockFilter] = []
         self._waiting_bytes = 0
         self._hash_name = ""

@@ -28,19 +28,17 @@ from ....bloom import SplitBlockFilter, plan_rungs
 from ....errors import CorruptionError, FormatVersionError
 from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows
 from ...state import IndexState, Run
+from ...state.merge_policy import MergePolicy
+from ...state.runs import check_written_as, written_as
 from ...storage import FileMissingError, Ranged, Storage
 from ..protocol import CommitWork
 from .coarse_groups import CoarseGroups, section_name
 from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Tasks, write_entries
 
-RATIO = 4
-COMMIT_BYTES = 512 << 20
+POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
 RUN_BYTES_MAX = 16 << 30
 RUN_FILES_MAX = 1 << 20
-# The oldest run is written anew where the others, or what went of it, are an eighth of it; a small one in any case.
-OLDEST_SHARE = 8
-SMALL_BYTES = 16 << 20
 
 DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
@@ -51,8 +49,11 @@ def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[]
     A new run that was merged away is gone; `path_of` gives the path of a merged one. A damaged run stays as it is, and
     so do those before it.
     """
+    new = runs[-1]
+    sizes = [(run.entries, run.size_bytes) for run in runs[:-1]]
+    first = POLICY.first_merged(sizes, new.entries, new.size_bytes)
     for is_readable in (_is_there, _is_whole):  # all of a run is looked at only where merging met damage
-        chosen = runs[_first_gathered(runs) :]
+        chosen = runs[first:]
         bad = [at for at, run in enumerate(chosen) if not is_readable(storage, run)]
         chosen = chosen[bad[-1] + 1 :] if bad else chosen
         if len(chosen) < 2:
@@ -65,18 +66,6 @@ def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[]
         storage.delete(runs[-1].path)
         return _with(runs, chosen, merged)
     return runs
-
-
-def _first_gathered(runs: Sequence[Run]) -> int:
-    """The first of those runs that are merged with the newest."""
-    first, entries, size_bytes = len(runs) - 1, runs[-1].entries, runs[-1].size_bytes
-    while first > 0 and runs[first - 1].entries < RATIO * entries:
-        size_bytes += runs[first - 1].size_bytes
-        if size_bytes > COMMIT_BYTES:
-            break
-        first -= 1
-        entries += runs[first].entries
-    return first
 
 
 def merged_all(
@@ -148,18 +137,12 @@ def _next(runs: Sequence[Run], sizes: dict[str, Size]) -> list[Run] | None:
             bins.append([])
         bins[-1].append(run)
     for chosen in bins:
-        weights = [sizes[run.path][0] for run in chosen]
-        is_heavy = bool(chosen) and weights[0] > max(SMALL_BYTES, OLDEST_SHARE * sum(weights[1:]))
-        if is_heavy and len(chosen) > 1 and not _is_worn(sizes[chosen[0].path]):
+        keeps_oldest = len(chosen) > 1 and POLICY.keeps_oldest([sizes[run.path][0] for run in chosen])
+        if keeps_oldest and not POLICY.is_obsolete(*sizes[chosen[0].path]):
             chosen = chosen[1:]
-        if len(chosen) > 1 or (chosen and _is_worn(sizes[chosen[0].path])):
+        if len(chosen) > 1 or (chosen and POLICY.is_obsolete(*sizes[chosen[0].path])):
             return chosen
     return None
-
-
-def _is_worn(size: Size) -> bool:
-    size_bytes, files, gone = size
-    return gone > 0 and (size_bytes <= SMALL_BYTES or OLDEST_SHARE * gone >= files)
 
 
 def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None:
@@ -241,6 +224,7 @@ class OpenRun:
     def of(cls, storage: Storage, run: Run) -> OpenRun:
         """Raises CorruptionError, FormatVersionError, FileMissingError."""
         reader = SortedFileReader(Ranged(storage, run.path, run.size_bytes))
+        check_written_as(reader, run.path)
         return cls(run, reader, CoarseGroups.of(reader))
 
     @property
@@ -296,7 +280,7 @@ def join_runs(
     left = np.unique(pairs[:, 1])
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))
-        writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get"))
+        writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get", metas=written_as(path)))
         coarse = CoarseGroups()
         order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, left)]
         numbers = np.empty(int(starts[-1]), dtype=np.int64)

@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import binary_rows, empty_bytes, from_numpy, offsets_and_data, offsets_of, valid_mask
+from ....arrays import binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of, valid_mask
 from ....errors import CorruptionError
-from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, prefix_successor
-from ....hfile_like.key_order import key_table, sorted_keys, taken_keys
+from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
+from ....hfile_like.key_order import sorted_keys, taken_keys
 from ...state import Run, joined_ranges
+from ...state.runs import written_as
 from ...storage import Storage
 
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
@@ -81,7 +82,7 @@ def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.Reco
 
 def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray:
     """Each key with the ending at its place, which are all of one width."""
-    table, tails = key_table(keys), key_table(endings)
+    table, tails = byte_table(keys), byte_table(endings)
     if table is not None and tails is not None:
         return binary_rows(np.concatenate([table, tails], axis=1))
     return pc.binary_join_element_wise(keys, endings, empty_bytes())
@@ -89,7 +90,7 @@ def with_ending(keys: pa.BinaryArray, endings: pa.BinaryArray) -> pa.BinaryArray
 
 def without_place(keys: pa.BinaryArray) -> pa.BinaryArray:
     """What the keys say of values."""
-    table = key_table(keys)
+    table = byte_table(keys)
     if table is None:
         return pc.binary_slice(keys, 0, -PLACE_BYTES)
     return binary_rows(np.ascontiguousarray(table[:, :-PLACE_BYTES]))
@@ -167,6 +168,10 @@ class SecondaryForm:
     shard_bytes: int | None = SHARD_BYTES
     block_bytes: int = BLOCK_BYTES
 
+    def options(self, path: str) -> WriterOptions:
+        """For the writer of the run at `path`."""
+        return {"block_size": self.block_bytes, "compression": "zstd", "metas": written_as(path)}
+
 
 def write_entries(
     storage: Storage,
@@ -186,7 +191,7 @@ def write_entries(
             first, files = piece.column(0)[0].as_py(), _Files()
             with (
                 storage.create(path) as sink,
-                SortedFileWriter(sink, schema=RUN_SCHEMA, block_size=form.block_bytes, compression="zstd") as writer,
+                SortedFileWriter(sink, schema=RUN_SCHEMA, **form.options(path)) as writer,
             ):
                 is_full = False
                 while piece is not None and not is_full:

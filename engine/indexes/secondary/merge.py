@@ -23,8 +23,9 @@ from ....hfile_like import SortedFileReader
 from ....hfile_like.ordered import ordered_class
 from ...state import IndexState, Run
 from ...state.manifest import split_file_ids
-from ...state.run_writing import Level, first_merged, level_bytes, levels_of
-from ...state.runs import RunReaders
+from ...state.merge_policy import MergePolicy
+from ...state.run_writing import Level, level_bytes, level_sizes, levels_of
+from ...state.runs import RunReaders, check_written_as
 from ...storage import FileMissingError, Ranged, Storage
 from ..protocol import CommitWork, MergeWork
 from ..task_result import TaskResult
@@ -41,9 +42,7 @@ from .format import (
 )
 from .sort import EntrySource, KeyRun, larger, merged_entries
 
-COMMIT_BYTES = 4 << 20
-OLDEST_SHARE = 8  # an old run is written anew where what is new, or what is gone of it, is an eighth of it
-
+POLICY = MergePolicy(commit_bytes=4 << 20)
 _DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 
@@ -70,7 +69,8 @@ def appended_entries(
     merged is written once. A damaged run stays as it is, and so do those before it."""
     levels = levels_of(runs)
     damage: Exception | None = None
-    for start in range(first_merged(levels, new.entries, new.size_bytes, COMMIT_BYTES), len(levels) + 1):
+    first = POLICY.first_merged(level_sizes(levels), new.entries, new.size_bytes)
+    for start in range(first, len(levels) + 1):
         merged = [run for level in levels[start:] for run in level]
         segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
         try:
@@ -102,9 +102,7 @@ def consolidated_entries(
     levels = levels_of(runs)
     if not levels:
         return None
-    start = 0
-    if len(levels) > 1 and OLDEST_SHARE * sum(map(level_bytes, levels[1:])) < level_bytes(levels[0]):
-        start = 1
+    start = int(len(levels) > 1 and POLICY.keeps_oldest([level_bytes(level) for level in levels]))
     kept: list[Run] = []
     changed = False
     numbers = count()
@@ -202,7 +200,7 @@ def _is_stale(reader: SortedFileReader, live: np.ndarray) -> bool:
     ranges = np.array(files_of(reader), dtype=np.uint64).reshape(-1, 2)
     every = int((ranges[:, 1] - ranges[:, 0]).sum()) + len(ranges)
     there = np.searchsorted(live, ranges[:, 1], side="right") - np.searchsorted(live, ranges[:, 0])
-    return OLDEST_SHARE * (every - int(there.sum())) >= every
+    return POLICY.is_obsolete(reader.size_bytes, every, every - int(there.sum()))
 
 
 def _sources(readers: RunReaders, level: Level, live: np.ndarray | None) -> list[EntrySource]:
@@ -282,6 +280,7 @@ def _bound(storage: Storage, run: KeyRun, file_ids: np.ndarray) -> Iterator[pa.R
     known = [(number, i) for number, i in zip(run.numbers, file_ids.tolist(), strict=True) if number is not None]
     numbers, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(known), strict=True))
     with SortedFileReader(Ranged(storage, run.path, run.size_bytes)) as reader:
+        check_written_as(reader, run.path)
         for batch in reader.scan(columns=RUN_SCHEMA.names):
             own, groups = places_of(batch.column(0))
             keys = _placed(batch.column(0), ids[np.searchsorted(numbers, own)], groups)

@@ -27,7 +27,7 @@ from .... import canon
 from ....arrays import binary_array, empty_bytes, from_numpy, joined, null_column, to_numpy, valid_mask
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
-from ...predicates.evidence import Evidence
+from ...predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
     from ...state.run_writing import Form, Rows

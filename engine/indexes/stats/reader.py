@@ -18,7 +18,7 @@ from .... import canon
 from ....arrays import from_numpy, positions, to_numpy
 from ....caching import cached_property
 from ....hfile_like import Numbered, SortedFileReader, Summary
-from ...predicates.evidence import Evidence
+from ...predicates.possible_values import Evidence
 from ...state import IndexState, Instant, Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, live_numbers, numbered_entries, reading_run

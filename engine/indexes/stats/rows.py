@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....arrays import from_numpy, string_array, to_numpy
+from ....errors import SkipstoneWarning
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant
 from ...state.coverage import is_covered
@@ -256,7 +257,8 @@ def _entries_at_origin(
         try:
             numbers, rows = entries_of(source.readers, then.runs, prefix, ids, _STATS_NAMES, stats.RUN_SCHEMA)
         except DamagedRun as damaged:
-            warnings.warn(f"files come back without statistics, until refresh_index(): {damaged.error}", stacklevel=2)
+            message = f"files come back without statistics: {damaged.error}"
+            warnings.warn(SkipstoneWarning(message, hint="{refresh_index} makes them anew"), stacklevel=2)
             is_complete[:] = False
             break
         is_complete &= np.isin(ids, numbers)

@@ -66,8 +66,8 @@ class EvidenceReader:
             return file_partition_evidence(self.snapshot, column, ids)
 
         def read() -> ColumnEvidence:
-            known = self.stats_column(column)
-            return [] if known is None or not len(ids) else known.of_files(probed_files(self, files))[0]
+            column_stats = self.stats_column(column)
+            return [] if column_stats is None or not len(ids) else column_stats.of_files(probed_files(self, files))[0]
 
         return self.without_damaged(read)
 
@@ -85,8 +85,8 @@ class EvidenceReader:
 
     def _fine_of(self, index: IndexState, ids: np.ndarray) -> list[tuple[int, tuple[str, int, int]]]:
         names = [f.name for f in stats.FINE_FIELDS]
-        whole = [run for run in index.runs if run.path not in self.damaged]
-        listed, rows = entries_of(self.snapshot.readers, whole, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
+        readable = [run for run in index.runs if run.path not in self.damaged]
+        listed, rows = entries_of(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
         places = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
         return list(zip(np.searchsorted(ids, listed).tolist(), places, strict=True))
 

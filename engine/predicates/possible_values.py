@@ -217,9 +217,9 @@ def _nulls(array: pa.Array) -> np.ndarray:
     return np.zeros(len(array), dtype=bool) if valid is None else ~valid
 
 
-def _compare(function: object, left: pa.Array, right: pa.Array | pa.Scalar) -> np.ndarray:
+def _compare(function: object, values: pa.Array, others: pa.Array | pa.Scalar) -> np.ndarray:
     """bool [n], False where either side is null."""
-    return to_numpy(function(left, right))  # type: ignore[operator]
+    return to_numpy(function(values, others))  # type: ignore[operator]
 
 
 def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:

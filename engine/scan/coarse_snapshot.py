@@ -31,12 +31,12 @@ from ..state.runs import RunReaders, reading_run
 from ..state.snapshot import Snapshot
 from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.wrappers import CarriedStorage, ReadOnce
-from .evidence import EvidenceReader
+from .evidence_reader import EvidenceReader
+from .file_tasks import FileTask, ReadContext, tasks_of
 from .fine import row_groups_of
 from .prune import PruneRequest, prune
 from .steps import Steps
 from .survivors import Survivors
-from .tasks import FileTask, ReadContext, tasks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,8 +78,8 @@ class Coarse:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("location", "index_location", "storage_options", "columns", "_parts", "_damaged")
-        return {"instant": self._instant.to_bytes(), **{name: getattr(self, name) for name in own}}
+        names = ("location", "index_location", "storage_options", "columns", "_parts", "_damaged")
+        return {"instant": self._instant.to_bytes(), **{name: getattr(self, name) for name in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         instant = state.pop("instant")
@@ -149,20 +149,20 @@ def _about(instant: Instant, columns: Sequence[str]) -> Instant:
     """The instant without what it says of other columns; with what tells where files' fine statistics lie."""
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
         raise SchemaError(f"columns= is a list of column names, not {columns!r}")
-    known = {}
+    column_ids = {}
     for name in columns:
         if name not in instant.columns and name not in instant.partitioning:
             raise SchemaError(f"columns= names {name!r}; indexes can speak of {', '.join(instant.columns) or 'none'}")
         if name not in instant.partitioning:
-            known[name] = instant.columns[name]
+            column_ids[name] = instant.columns[name]
     first = next((index.id for index in instant.indexes if index.kind == "stats"), None)
 
     def is_asked(index: IndexState) -> bool:
         if index.kind not in ("stats", "bloom"):
             return False
-        return index.id == first or not set(known.values()).isdisjoint(index.columns)
+        return index.id == first or not set(column_ids.values()).isdisjoint(index.columns)
 
-    return replace(instant, columns=known, indexes=tuple(i for i in instant.indexes if is_asked(i)))
+    return replace(instant, columns=column_ids, indexes=tuple(i for i in instant.indexes if is_asked(i)))
 
 
 def _runs_of(instant: Instant) -> list[Run]:
@@ -183,10 +183,10 @@ def _read_all(snapshot: Snapshot, evidence: EvidenceReader, columns: Sequence[st
     for name in columns:
         evidence.without_damaged(partial(read_entries, name))
     evidence.fine_locations(ids, columns)
-    left = filter_bytes
+    bytes_left = filter_bytes
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
-            left = evidence.without_damaged(partial(_read_filters, snapshot, index, evidence.damaged, left))
+            bytes_left = evidence.without_damaged(partial(_read_filters, snapshot, index, evidence.damaged, bytes_left))
 
 
 def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
@@ -219,7 +219,7 @@ class _Plan:
         self._whole: Survivors | None = None
         totals = snapshot.instant.totals
         self._is_plain = totals["plain"] == totals["files"]
-        known = {name: self._evidence.in_files(name) for name in columns_of(bound)}
+        places = {name: self._evidence.in_files(name) for name in columns_of(bound)}
         self._context = ReadContext(
             location=coarse.location,
             index_location=coarse.index_location,
@@ -227,7 +227,7 @@ class _Plan:
             columns=(),
             bound=bound,
             partitioning=snapshot.instant.partitioning,
-            known={name: found for name, found in known.items() if found is not None},
+            known={name: place for name, place in places.items() if place is not None},
             names=(),
             defaults={},
         )
@@ -236,13 +236,13 @@ class _Plan:
         """For each path: its row groups that may match, None for all; [] where none may."""
         names = [self._name(path) for path in paths]
         ids = self._snapshot.find(list(dict.fromkeys(name for name in names if name is not None)))
-        found: dict[str, list[int] | None] = {name: [] for name in ids}
+        places: dict[str, list[int] | None] = {name: [] for name in ids}
         if ids:
             tasks = [task for task in self._tasks(np.array(sorted(ids.values()), dtype=np.uint64)) if task.path in ids]
             storage = self._snapshot.readers.storage
             for task, groups in zip(tasks, row_groups_of(tasks, self._context, storage), strict=True):
-                found[task.path] = groups.kept if groups.kept == [] or self._is_there(task, groups.total) else None
-        return [None if name is None else found.get(name) for name in names]
+                places[task.path] = groups.kept if groups.kept == [] or self._is_there(task, groups.total) else None
+        return [None if name is None else places.get(name) for name in names]
 
     def _name(self, path: str) -> str | None:
         try:

@@ -1,8 +1,8 @@
-"""What evidence says of one leaf: the set of possible outcomes in each unit.
+"""The set of possible outcomes of one leaf in each unit, from the possible values of its columns.
 
-A unit's possible values are null, NaN and an interval (see `evidence`); a leaf's outcome set is the union of what each
-of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here knows of types.
-All work is over whole arrays: loops run over literals, never over units.
+A unit's possible values are null, NaN and an interval (see `possible_values`); a leaf's outcome set is the union of
+what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here depends
+on types. All work is over whole arrays: loops run over literals, never over units.
 
 A filter says more of a leaf (`probe_values`, `member_outcomes`); what several sources say is intersected by `&`.
 """
@@ -21,7 +21,9 @@ from .ast import Node
 from .bind import compare_values
 from .bound import ColumnLeaf, ColumnRef, Leaf
 from .coerce import array_of
-from .evidence import (
+from .literals import literal_value
+from .outcomes import ANY, FALSE, NULL, TRUE, evaluate
+from .possible_values import (
     NAN_CODE,
     ByteInterval,
     CodeInterval,
@@ -30,8 +32,6 @@ from .evidence import (
     interval_of,
     less_or_equal_outcomes,
 )
-from .literals import literal_value
-from .outcomes import ANY, FALSE, NULL, TRUE, evaluate
 from .widening import is_exact_widening, ns_per_count, plain_type
 
 _EQUALITIES = ("=", "<=>", "in", "!=", "not in")
@@ -121,9 +121,9 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
     single = interval.single()
     if single.any():
         where = np.flatnonzero(single)
-        found = leaf.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), leaf.type)
-        if found is not None:
-            true[where], false[where] = found, ~found
+        matching = leaf.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), leaf.type)
+        if matching is not None:
+            true[where], false[where] = matching, ~matching
     return true, false
 
 

@@ -18,7 +18,7 @@ from ..storage import StorageOptions
 if TYPE_CHECKING:
     from ..indexes.bloom.file_filter import FileFilter
     from ..state.snapshot import Snapshot
-    from .evidence import EvidenceReader
+    from .evidence_reader import EvidenceReader
     from .survivors import Survivors
 
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
@@ -161,11 +161,11 @@ def _partition_values(snapshot: Snapshot, files: pa.Table) -> list[dict[str, pa.
     names = snapshot.instant.partitioning
     if not names:
         return [{}] * files.num_rows
-    known = to_numpy(snapshot.partitions().column("partition_id"))
+    partition_ids = to_numpy(snapshot.partitions().column("partition_id"))
     used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
-    at = from_numpy(np.searchsorted(known, used))
+    rows_of = from_numpy(np.searchsorted(partition_ids, used))
     values = snapshot.partition_values()
-    rows = zip(*(list(values[name].take(at)) for name in names), strict=True)
+    rows = zip(*(list(values[name].take(rows_of)) for name in names), strict=True)
     by_partition = [dict(zip(names, row, strict=True)) for row in rows]
     return [by_partition[i] for i in of_file.tolist()]
 
@@ -182,19 +182,19 @@ def row_counts_in_groups(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
 
 
 def within_groups(
-    task: FileTask, row_counts: np.ndarray, kept: Sequence[int], deleted: np.ndarray | None
+    task: FileTask, row_counts: np.ndarray, group_numbers: Sequence[int], deleted: np.ndarray | None
 ) -> list[tuple[int, np.ndarray]]:
     """(row group, positions within it) of `task.rows` that were not deleted, for those of the kept row groups that hold
     some. Raises as `row_counts_in_groups`."""
     cuts, firsts = _cuts(task, row_counts), offsets_of(row_counts)
-    found = []
-    for group in kept:
+    positions_in = []
+    for group in group_numbers:
         here = task.rows[cuts[group] : cuts[group + 1]]  # type: ignore[index]
         if deleted is not None:
             here = np.setdiff1d(here, deleted, assume_unique=True)
         if len(here):
-            found.append((group, here - firsts[group]))
-    return found
+            positions_in.append((group, here - firsts[group]))
+    return positions_in
 
 
 def _cuts(task: FileTask, row_counts: np.ndarray) -> np.ndarray:

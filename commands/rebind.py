@@ -1,0 +1,43 @@
+"""`skipstone rebind`: a lake that was copied or moved takes its indexes along."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from .options import AsJson, IndexPath, Path, opened
+from .output import print_json, progress, stdout
+
+
+def rebind(
+    path: Path,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="You vouch that files of the same size and footer hold the same data.")
+    ] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record the files of a lake that was copied, moved or restored, as they stand here.
+
+    Statistics are read from footers anew. Filters and secondary indexes come along with --trusted; otherwise
+    `skipstone sync --refresh` builds them anew for these files.
+    """
+    with opened(path, index_path) as table, progress() as report:
+        result = table.rebind(trusted=trusted, progress=report)
+    if as_json:
+        print_json(dataclasses.asdict(result))
+        return
+    screen = stdout()
+    screen.print(
+        f"version {result.version}: {result.rebound:,} files rebound, {result.uncovered:,} uncovered, "
+        f"{result.changed:,} changed, {result.removed:,} removed, {result.added:,} added",
+        soft_wrap=True,
+    )
+    if result.uncovered:
+        screen.print(
+            f"filters and secondary indexes do not cover {result.uncovered:,} files: skipstone sync --refresh {path}, "
+            "or before it rebind --trusted, where you know that they are the same",
+            soft_wrap=True,
+        )
