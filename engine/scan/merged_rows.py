@@ -8,7 +8,7 @@ from ...arrays import null_as_false
 from ..parquet.leaves import top_level
 from ..predicates import columns_read, matches
 from .file_reader import cast_column, rows_without_columns
-from .tasks import FileTask, ReadContext
+from .file_tasks import FileTask, ReadContext
 
 
 def as_in_table(rows: pa.Table, context: ReadContext, task: FileTask) -> pa.Table:
