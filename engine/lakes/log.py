@@ -8,9 +8,9 @@ same place. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -239,6 +239,16 @@ class LogSource(Protocol):
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """The rows that deletes take out of some live files of a state: int64, ascending, by their position. Files of
         which that cannot be told, as of those under equality deletes, are left out. Raises as `at`."""
+        ...
+
+
+@runtime_checkable
+class MergesSlices(Protocol):
+    """A log whose slices its own reader merges into rows."""
+
+    def slice_rows(self, position: str | None) -> Callable[[pa.Table], pa.Table]:
+        """What gives the rows of one slice at a state, from its files (path, kind, merge). Raises as `LogSource.at`; it
+        raises NotReadableError, naming a file, for a slice that the reader cannot merge."""
         ...
 
 

@@ -153,7 +153,7 @@ class FileReader:
             if name in self.task.partition:
                 columns.append(pa.repeat(self.task.partition[name], count))
             elif name in raw:
-                columns.append(_cast(raw[name], kind, self.task.path, name))
+                columns.append(cast_column(raw[name], kind, self.task.path, name))
             elif name in self.context.defaults:
                 columns.append(pa.repeat(self.context.defaults[name], count))
             else:
@@ -163,7 +163,8 @@ class FileReader:
         return pa.Table.from_arrays(columns, names=list(names))
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
+    """A column of a file in the table's type. Raises as reading it does where it does not fit."""
     if column.type == kind:
         return column
     from ..parquet.exact_cast import conformed

@@ -28,6 +28,7 @@ from ..logger import is_logging, log
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
+from ..state.manifest import BASE
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
@@ -36,8 +37,9 @@ from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
 from .fine import row_groups_of
+from .merged_rows import as_in_table, matching
 from .prune import PruneRequest, prune, statistics_outcomes
-from .request import DeletedRows, ScanRequest, checked_columns, sort_keys
+from .request import DeletedRows, ScanRequest, SliceRows, checked_columns, sort_keys
 from .rows import count_matches, how_read, read_matches, rows_looked_at
 from .steps import Step, Steps
 from .survivors import Survivors, Units
@@ -269,10 +271,12 @@ class Planning:
         self.check_evaluable()
         if self.limit == 0:
             return
-        self.check_readable()
+        merging = self._merging(self._every_unit())
+        self._deletes.check(self.pruned.units, ~merging.units)
         row_count = 0
         with self.step("rows", "rows") as step:
             for pairs in self._batches():
+                pairs = [pair for pair in pairs if pair[0].path not in merging.paths]
                 threads = THREADS if len(pairs) == 1 else 1
                 rows_wanted = None if self.limit is None else self.limit - row_count
                 read = partial(self._read, threads=threads, limit=rows_wanted)
@@ -285,6 +289,14 @@ class Planning:
                         yield table
                     if self.limit is not None and row_count >= self.limit:
                         return
+            for table in merging.rows(self):
+                step.came_in += table.num_rows
+                found = matching(table, self.context)
+                row_count += found.num_rows
+                step.went_out, step.note = row_count, "slices by the reader of their own format"
+                yield found
+                if self.limit is not None and row_count >= self.limit:
+                    return
 
     def _read(self, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
         return list(read_matches(*pair, self.context, self.storage, threads, limit))
@@ -332,15 +344,24 @@ class Planning:
         self.check_files(self._every_unit(), every=check)
         if decided.all():
             return total
-        self._deletes.check(units, ~decided)
-        tasks = self.tasks_of(pruned.selected(~decided))
+        merging = self._merging(~decided)
+        self._deletes.check(units, ~decided & ~merging.units)
+        tasks = self.tasks_of(pruned.selected(~decided & ~merging.units))
         pairs = list(zip(tasks, row_groups_of(tasks, self.context, self.index_storage), strict=True))
         with self.step("rows", "rows") as step:
             step.note = "counted"
             step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
             counted = sum(self.side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
+            counted += sum(matching(rows, self.context).num_rows for rows in merging.rows(self))
             step.went_out = counted
         return total + counted
+
+    def _merging(self, chosen: np.ndarray) -> _Merging:
+        """The slices, of the units chosen (bool [units]), that the reader of their own format merges for us."""
+        units = self.pruned.units
+        if self.request.merged is None:
+            return _Merging(units, np.zeros(units.count, dtype=bool), None)
+        return _Merging(units, chosen & ~units.readable & ~self.readable(chosen), self.request.merged)
 
     def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
@@ -413,6 +434,37 @@ def planned_again(kind: type[Planning], origin: Reopening | None, how: dict[str,
     assert origin is not None
     opener, arguments = origin
     return kind(ScanRequest.of(opener(*arguments), **how), chosen)
+
+
+class _Merging:
+    """Slices that are merged into rows by the reader of their own format.
+
+    units    bool [units]: those of the slices
+    paths    of their files
+    """
+
+    def __init__(self, units: Units, merged: np.ndarray, slice_rows: Callable[[], SliceRows] | None):
+        self.units = merged
+        of_files = merged[units.unit_of]
+        self._files, self._slice_rows = units.files.filter(from_numpy(of_files)), slice_rows
+        slice_of = units.unit_of if units.slice_of is None else units.slice_of[units.unit_of]
+        self._slices = slice_of[of_files]
+        self.paths = set(self._files.column("path").to_pylist())
+
+    def rows(self, planning: Planning) -> Iterator[pa.Table]:
+        """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
+        if not self.paths:
+            return
+        assert self._slice_rows is not None
+        read = self._slice_rows()
+        tasks = {task.path: task for task in planning.tasks_of_whole_files()}
+        for number in dict.fromkeys(self._slices.tolist()):
+            files = self._files.filter(from_numpy(self._slices == number)).select(["path", "kind", "merge"])
+            for row in files.to_pylist():
+                if row["kind"] == BASE:
+                    with planning.noting_changes():
+                        check_identity(tasks[row["path"]], planning.storage)
+            yield as_in_table(read(files), planning.context, tasks[files.column("path")[0].as_py()])
 
 
 class _Deletes:

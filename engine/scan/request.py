@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
+from ..lakes.log import MergesSlices
 from ..parquet.leaves import ordered_type
 from ..state.slices import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
@@ -27,12 +28,16 @@ OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
 _DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
 _NULLS = {"nulls_first": True, "nulls_last": False}
 
+# The rows of one slice, from its files (path, kind, merge).
+SliceRows = Callable[[pa.Table], pa.Table]
+
 
 @dataclass(frozen=True)
 class ScanRequest:
     """What is scanned, and how.
 
     deleted    reads which rows the log of another format takes out of files; None where no log owns them
+    merged     gives what merges slices into rows by the rules of their own format; None where nothing does
     columns    names to read, in this order; None for all
     limit      at most so many rows; None for all
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
@@ -48,6 +53,7 @@ class ScanRequest:
     index_storage: Counted
     strict: bool = False
     deleted: DeletedRows | None = None
+    merged: Callable[[], SliceRows] | None = None
     columns: Sequence[str] | None = None
     limit: int | None = None
     order_by: OrderBy | None = None
@@ -76,6 +82,7 @@ class ScanRequest:
             handle.index_storage,
             handle.strict,
             None if log is None else partial(log.deleted_rows, handle.log_position),
+            partial(log.slice_rows, handle.log_position) if isinstance(log, MergesSlices) else None,
             columns,
             origin=handle.origin,
             **how,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from hudi_tables import AVRO, HudiTable, log_block
+from hudi_tables import AVRO, DATA, HudiTable, log_block
 
 hudi = pytest.importorskip("hudi", reason='hudi is not installed: pip install -e ".[hudi]"')
 pytest.importorskip("fastavro")
@@ -88,6 +88,8 @@ def test_slices_columns_and_rows_are_those_of_the_hudi_package(name, tmp_path):
     assert {f.name: f.type for f in theirs.get_schema()}.items() <= {f.name: f.type for f in table.schema}.items()
     options = hudi.HudiReadOptions().with_hudi_option("hoodie.read.use.read_optimized.mode", "true")
     _check_rows(table.scan(mode="read_optimized").to_table(), theirs.read(options))
+    _check_rows(table.scan().to_table(), theirs.read())
+    assert table.scan().count() == sum(batch.num_rows for batch in theirs.read())
     assert table.sync() == 1
 
 
@@ -121,8 +123,7 @@ def test_a_table_is_read_as_of_an_instant(tmp_path):
         assert {one[3] for one in _slices(then)} == {
             s.base_file_relative_path() for s in theirs.get_file_slices(options)
         }
-        if not any(one[4] for one in _slices(then)):
-            _check_rows(then.scan().to_table(), theirs.read(options))
+        _check_rows(then.scan().to_table(), theirs.read(options))
     first = ss.open(path, index_path=tmp_path / "index", log_version=int(_instants(path)[1]))
     assert [len(one[4]) for one in _slices(first)] == [1]  # the package lists the logs of later commits, too
     assert _slices(table) == _their_slices(path)
@@ -324,3 +325,44 @@ def test_a_hudi_table_is_seen_without_being_named(tmp_path):
     with pytest.raises(ss.NotATableError, match="Hudi table"):
         ss.create(made.folder / "p=x")
     assert json.loads((made.timeline / f"{max(made.completed_at)}.deltacommit").read_text())
+
+
+def test_a_slice_with_a_log_is_merged_by_the_hudi_package(tmp_path):
+    made, group = _one_row(tmp_path)
+    write = made.begin()
+    made.update(write, group, {"a": 2, "b": 5})
+    made.complete(write)
+    table = _created(made.folder)
+    assert sorted(table.scan("v > 1").to_table().column("v").to_pylist()) == [2, 5]
+    assert table.scan("v = 1").count() == 0
+    assert table.scan("k = 'b'", columns=["_hoodie_partition_path", "v"]).to_table().to_pylist() == [
+        {"_hoodie_partition_path": "p=x", "v": 5}
+    ]
+    assert table.scan(limit=1).to_table().num_rows == 1
+    assert table.scan(mode="read_optimized").to_table().column("v").to_pylist() == [1]
+
+
+def test_rows_of_a_log_that_is_half_in_flight_are_refused_by_name(tmp_path):
+    made, group = _one_row(tmp_path)
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    (path,) = group.logs
+    with (made.folder / path).open("ab") as file:  # where storage can append, writers do
+        file.write(log_block(DATA, {0: made.begin().time}))
+    plan = _created(made.folder).scan("v = 2")
+    assert plan.files().num_rows == 2
+    with pytest.raises(ss.NotReadableError, match=r"log\.1.*not done.*Spark"):
+        plan.to_table()
+
+
+def test_merges_of_a_table_of_its_own_are_refused_by_name(tmp_path):
+    names = {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"}
+    made, group = _one_row(tmp_path, **names)
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    plan = _created(made.folder).scan("v = 3")
+    assert plan.files().num_rows == 2
+    with pytest.raises(ss.NotReadableError, match="log"):
+        plan.to_table()

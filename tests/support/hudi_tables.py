@@ -34,13 +34,17 @@ _STAT = {
         {"name": "fileSizeInBytes", "type": _LONG},
     ],
 }
+_REPLACED = {"type": "map", "values": {"type": "array", "items": "string"}}
 _COMMIT = {
     "type": "record",
     "name": "HoodieReplaceCommitMetadata",
     "fields": [
-        {"name": "partitionToWriteStats", "type": {"type": "map", "values": {"type": "array", "items": _STAT}}},
-        {"name": "extraMetadata", "type": {"type": "map", "values": "string"}},
-        {"name": "partitionToReplaceFileIds", "type": {"type": "map", "values": {"type": "array", "items": "string"}}},
+        {
+            "name": "partitionToWriteStats",
+            "type": ["null", {"type": "map", "values": {"type": "array", "items": _STAT}}],
+        },
+        {"name": "extraMetadata", "type": ["null", {"type": "map", "values": "string"}]},
+        {"name": "partitionToReplaceFileIds", "type": ["null", _REPLACED]},
     ],
 }
 _LOGS_OF = {

@@ -10,19 +10,21 @@ partition is listed.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...storage import Entry, FileMissingError, Storage
 from ..log import HUDI, Changes, Columns, Known
 from ..log_files import log_files
 from .columns import HudiColumns
+from .rows import SliceReader
 from .timeline import (
     CLEAN,
     EMPTY,
@@ -102,6 +104,9 @@ class HudiSource:
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         return {}  # logs take out rows by their keys
+
+    def slice_rows(self, position: str | None) -> Callable[[pa.Table], pa.Table]:
+        return SliceReader(self.storage, self.options, self.look(position).timeline).rows
 
     def look(self, position: str | None) -> _Look:
         """Reads the timeline at a position, or the latest."""

@@ -1,0 +1,83 @@
+"""The rows of file slices that only Hudi's rules merge, through the package `hudi` (hudi-rs).
+
+It is handed the base and those logs whose every block counts at the state that is read, or is rolled back by a block
+that it is handed, too. What it would have to tell apart by itself - blocks of writers in flight, custom merges, logs
+that we do not understand - is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ....errors import NotReadableError
+from ...state.manifest import BASE
+from ...storage import Storage
+from ..log_files import what_is_said
+from .log_blocks import COMMAND, LogBlock, log_blocks
+from .timeline import Timeline
+
+
+class SliceReader:
+    """Reads slices of one table, at one state of its timeline."""
+
+    def __init__(self, storage: Storage, options: Mapping[str, str], timeline: Timeline):
+        self._storage, self._options, self._timeline = storage, dict(options), timeline
+        self._reader: Any = None
+
+    def rows(self, files: pa.Table) -> pa.Table:
+        """The rows of a slice, from its files (path, kind, merge). Raises NotReadableError, naming a file."""
+        rows = files.to_pylist()
+        base = next((row["path"] for row in rows if row["kind"] == BASE), "")
+        if base and not base.endswith(".parquet"):
+            self._refuse(base, "a base of another format than Parquet")
+        logs = self._logs([row for row in rows if row["kind"] != BASE])
+        try:
+            batch = self._opened(base or rows[0]["path"]).read_file_slice_from_paths(base, logs)
+        except (NotReadableError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # what its Rust part raises in a panic is no Exception
+            said, cause = what_is_said(self._storage, error)
+            raise NotReadableError(
+                f"{base or rows[0]['path']}: the package hudi cannot read its slice ({said}); Spark with Hudi can",
+                paths=[row["path"] for row in rows],
+            ) from cause
+        return pa.Table.from_batches([batch])
+
+    def _logs(self, rows: list[dict]) -> list[str]:
+        blocks: dict[str, list[LogBlock]] = {}
+        for row in rows:
+            if row["merge"] not in (None, "whole"):
+                self._refuse(row["path"], f"rows are merged in a way of the table's own ({row['merge']})")
+            found = log_blocks(self._storage, row["path"], self._storage.stat(row["path"]).size_bytes)
+            if found is None:
+                self._refuse(row["path"], "a log that is not understood here")
+            blocks[row["path"]] = found or []
+        undone = {b.target for found in blocks.values() for b in found if b.kind == COMMAND}
+        chosen = []
+        for path, found in blocks.items():
+            counts = [b.kind == COMMAND or self._timeline.is_committed(b.instant) for b in found]
+            is_dead = [not count and b.instant not in undone for b, count in zip(found, counts, strict=True)]
+            if any(is_dead) and any(counts):
+                self._refuse(path, "a log with blocks of writers that are not done")
+            if not any(is_dead):
+                chosen.append(path)
+        return sorted(chosen)
+
+    def _refuse(self, path: str, what: str) -> None:
+        raise NotReadableError(f"{path}: {what}; Spark with Hudi reads it", paths=[path])
+
+    def _opened(self, path: str) -> Any:
+        if self._reader is None:
+            try:
+                from hudi import HudiTable
+            except ImportError as error:
+                raise NotReadableError(
+                    f"{path}: its slice is read by the package hudi, which is not installed: "
+                    "pip install 'skipstone[hudi]'",
+                    paths=[path],
+                ) from error
+            self._reader = HudiTable(self._storage.uri, self._options).create_file_group_reader_with_options()
+        return self._reader
