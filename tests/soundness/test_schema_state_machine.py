@@ -147,8 +147,8 @@ class Machine(RuleBasedStateMachine):
         self.ask(table, rows, "id < 9 AND p <> 0", (col("id") < 9) & (col("p") != 0), lambda r: r["id"] < 9 and r["p"])
         for name in names:
             if name in ("u", "j"):
-                value = rows and dict(sorted(rows, key=repr)[len(rows) // 2])[name]
-                if value is not None and value != 0 and name == "u":
+                value = dict(sorted(rows, key=repr)[len(rows) // 2])[name] if rows else None
+                if value is not None and name == "u":
                     self.ask(table, rows, f"u = {value}", col("u") == value, lambda r, v=value: r["u"] == v)
                 continue
             self.ask(table, rows, f"{name} is null", col(name).is_null(), lambda r, n=name: r[n] is None)
