@@ -285,7 +285,8 @@ def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.Monkey
     ]
     _, out, _ = say("scan", lake, "--where", "k < 110", "--columns", "id,k,raw,tags,month")
     assert max(map(len, out.splitlines())) <= 24
-    assert "--columns" in out
+    heads = [line.split() for line in out.splitlines() if line.lstrip().startswith("#")]
+    assert heads == [["#", "id", "k", "raw"], ["#", "tags", "month"]], "in blocks below each other"
     monkeypatch.delenv("COLUMNS")
     _, out, _ = say("scan", lake, "--where", "k < 110")
     assert out.splitlines()[0].split() == ["id", "k", "x", "raw", "tags", "month"], "a pipe gets every column"
