@@ -1,12 +1,12 @@
 """Hashing and bloom filters.
 
 Arrow arrays flow in and become 64-bit hashes (`hashing`, after `canon`). Hashes become filters, and values to look up
-become the hashes to probe with (`probes`). Begin with `split_block`. The modules stand in a line, and each imports from
+become the hashes to probe with (`probes`). Begin with `split_block`. The modules form a line: each imports from
 those before it:
 
     plain, lazy     XXH64 and the filter in Python and numpy; when `kernels`, their compiled twins, are loaded
-    hashing         hash_array (equal values hash alike), hash_raw (as Parquet's own filters do)
-    probes          Probes: the hashes that stand for a value; answers_together
+    hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
+    probes          Probes: the hashes of a value; probe_together
     sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
     split_block     SplitBlockFilter: one filter, bits as in Parquet; SplitBlockBuilder: of values a few at a time
     group           FilterGroup: many filters, transposed, so that one range read answers for all
@@ -14,7 +14,7 @@ those before it:
 
 from .group import FilterGroup, GroupPart, bucket_of, probe_rows
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .probes import Probes, answers_together, probes_for
+from .probes import Probes, probe_together, probes_for
 from .sizing import DistinctCounter, cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
 from .split_block import (
     SplitBlockBuilder,
@@ -34,7 +34,6 @@ __all__ = [
     "Probes",
     "SplitBlockBuilder",
     "SplitBlockFilter",
-    "answers_together",
     "bucket_of",
     "cheapest_blocks",
     "distinct",
@@ -48,6 +47,7 @@ __all__ = [
     "plan_groups",
     "plan_rungs",
     "probe_rows",
+    "probe_together",
     "probes_for",
     "replicate_words",
     "solve_blocks",

@@ -65,8 +65,8 @@ class GroupPart:
         out = np.empty((len(hashes), len(self.members)), dtype=bool)
         step = max(1, _GATHERED_BYTES_MAX // (plain.BLOCK_SIZE_BYTES * len(self.members)))
         for start in range(0, len(hashes), step):
-            some = hashes[start : start + step]
-            out[start : start + step] = plain.holds(self.words[plain.bucket_of(some, self.blocks)], some)
+            piece = hashes[start : start + step]
+            out[start : start + step] = plain.holds(self.words[plain.bucket_of(piece, self.blocks)], piece)
         return out
 
 
@@ -129,9 +129,9 @@ class FilterGroup:
         for size, members in plan:
             words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
             for place, member in enumerate(members):
-                own = np.zeros((size, plain.WORDS_PER_BLOCK), dtype=np.uint32)
-                insert_hashes(own, hashes[member])
-                words[:, place] = own
+                built = np.zeros((size, plain.WORDS_PER_BLOCK), dtype=np.uint32)
+                insert_hashes(built, hashes[member])
+                words[:, place] = built
             parts.append(GroupPart(members, read_only(words)))
         return cls(parts, hash)
 
@@ -159,8 +159,10 @@ class FilterGroup:
         for size, members in plan_rungs([_least_blocks(each, fpp) for each in filters]):
             words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
             for place, member in enumerate(members):
-                own = filters[member].words
-                words[:, place] = fold_words(own, size) if len(own) > size else replicate_words(own, size)
+                of_member = filters[member].words
+                words[:, place] = (
+                    fold_words(of_member, size) if len(of_member) > size else replicate_words(of_member, size)
+                )
             parts.append(GroupPart(members, read_only(words)))
         return cls(parts, names.pop())
 

@@ -1,7 +1,7 @@
 """From Arrow values to 64-bit hashes: XXH64, seed 0, of each value's canonical form or of its Parquet encoding.
 
-**Canonical** (`hash_array`): equal values hash alike whatever their width or unit (see `canon.py`), which is what lets
-a filter outlive a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
+**Canonical** (`hash_array`): equal values have equal hashes whatever their width or unit (see `canon.py`). So
+a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
 Fixed widths are hashed by numpy in closed form, strings in plain Python or numpy, and either by a compiled kernel when
@@ -119,8 +119,8 @@ def checked_form(form: str) -> str:
     """The physical type in "parquet:TYPE", or InvalidArgumentError."""
     physical = form.removeprefix(PARQUET_PREFIX) if isinstance(form, str) else ""
     if physical not in PARQUET_FORMS or not form.startswith(PARQUET_PREFIX):
-        known = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
-        raise InvalidArgumentError(f"unknown hash {form!r}: it is one of {known}")
+        names = ", ".join(PARQUET_PREFIX + each for each in PARQUET_FORMS)
+        raise InvalidArgumentError(f"unknown hash {form!r}: it is one of {names}")
     return physical
 
 
@@ -250,7 +250,7 @@ def hash_fixed(values: np.ndarray) -> np.ndarray:
 def hash_wide(rows: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of each little-endian two's complement number, uint8 [n, 16 or 32].
 
-    A 32-byte number that 16 bytes can hold is hashed as those: a decimal hashes alike in decimal128 and decimal256.
+    A 32-byte number that 16 bytes can hold is hashed as those: so the hash is the same in decimal128 and decimal256.
     """
     if rows.shape[1] == 16:
         return plain.xxh64_rows(rows)

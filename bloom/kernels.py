@@ -1,7 +1,7 @@
 """Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `lazy.py` alone.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
-which loses bits silently: such a filter still finds all its members, and only its false positives tell. Callers pass
+which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass
 read-only arrays for what is read, because a kernel is compiled once for each kind.
 
 With NUMBA_DISABLE_JIT=1 the kernels run as Python, for a debugger and for `make test-all`: numpy then warns where
@@ -80,33 +80,33 @@ def _avalanche(value):
 
 @compiled
 def _xxh64(data, start, stop):
-    at = np.int64(start)
+    offset = np.int64(start)
     size = np.uint64(stop - start)
     if stop - start >= 32:
         a, b, c, d = np.uint64(_P1 + _P2), _P2, np.uint64(0), np.uint64(np.uint64(0) - _P1)
-        while at + 32 <= stop:
-            a = _round(a, _load64(data, at))
-            b = _round(b, _load64(data, at + 8))
-            c = _round(c, _load64(data, at + 16))
-            d = _round(d, _load64(data, at + 24))
-            at += 32
+        while offset + 32 <= stop:
+            a = _round(a, _load64(data, offset))
+            b = _round(b, _load64(data, offset + 8))
+            c = _round(c, _load64(data, offset + 16))
+            d = _round(d, _load64(data, offset + 24))
+            offset += 32
         value = np.uint64(_rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18))
         value = _merge(_merge(_merge(_merge(value, a), b), c), d)
     else:
         value = _P5
     value = np.uint64(value + size)
-    while at + 8 <= stop:
-        value = np.uint64(value ^ _round(np.uint64(0), _load64(data, at)))
+    while offset + 8 <= stop:
+        value = np.uint64(value ^ _round(np.uint64(0), _load64(data, offset)))
         value = np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4)
-        at += 8
-    if at + 4 <= stop:
-        value = np.uint64(value ^ np.uint64(np.uint64(_load32(data, at)) * _P1))
+        offset += 8
+    if offset + 4 <= stop:
+        value = np.uint64(value ^ np.uint64(np.uint64(_load32(data, offset)) * _P1))
         value = np.uint64(np.uint64(_rotate(value, 23) * _P2) + _P3)
-        at += 4
-    while at < stop:
-        value = np.uint64(value ^ np.uint64(np.uint64(data[at]) * _P5))
+        offset += 4
+    while offset < stop:
+        value = np.uint64(value ^ np.uint64(np.uint64(data[offset]) * _P5))
         value = np.uint64(_rotate(value, 11) * _P1)
-        at += 1
+        offset += 1
     return _avalanche(value)
 
 
@@ -114,17 +114,17 @@ def _xxh64(data, start, stop):
 def _xxh64_rows(data, start, width, a, b, c, d, out):
     """XXH64 of neighbours of one width, a step over all of them before the next step: such loops become vectors, a loop
     over one value does not. a to d: room for the accumulators, uint64 [at least as many as out]."""
-    count, at, left = len(out), start, width
+    count, offset, remaining = len(out), start, width
     if width >= 32:
         for i in range(count):
             a[i], b[i], c[i], d[i] = np.uint64(_P1 + _P2), _P2, np.uint64(0), np.uint64(np.uint64(0) - _P1)
-        while left >= 32:
+        while remaining >= 32:
             for i in range(count):
-                a[i] = _round(a[i], _load64(data, at + i * width))
-                b[i] = _round(b[i], _load64(data, at + i * width + 8))
-                c[i] = _round(c[i], _load64(data, at + i * width + 16))
-                d[i] = _round(d[i], _load64(data, at + i * width + 24))
-            at, left = at + 32, left - 32
+                a[i] = _round(a[i], _load64(data, offset + i * width))
+                b[i] = _round(b[i], _load64(data, offset + i * width + 8))
+                c[i] = _round(c[i], _load64(data, offset + i * width + 16))
+                d[i] = _round(d[i], _load64(data, offset + i * width + 24))
+            offset, remaining = offset + 32, remaining - 32
         for i in range(count):
             value = np.uint64(_rotate(a[i], 1) + _rotate(b[i], 7) + _rotate(c[i], 12) + _rotate(d[i], 18))
             value = _merge(_merge(_merge(_merge(value, a[i]), b[i]), c[i]), d[i])
@@ -132,21 +132,21 @@ def _xxh64_rows(data, start, width, a, b, c, d, out):
     else:
         for i in range(count):
             out[i] = np.uint64(_P5 + np.uint64(width))
-    while left >= 8:
+    while remaining >= 8:
         for i in range(count):
-            value = np.uint64(out[i] ^ _round(np.uint64(0), _load64(data, at + i * width)))
+            value = np.uint64(out[i] ^ _round(np.uint64(0), _load64(data, offset + i * width)))
             out[i] = np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4)
-        at, left = at + 8, left - 8
-    if left >= 4:
+        offset, remaining = offset + 8, remaining - 8
+    if remaining >= 4:
         for i in range(count):
-            value = np.uint64(out[i] ^ np.uint64(np.uint64(_load32(data, at + i * width)) * _P1))
+            value = np.uint64(out[i] ^ np.uint64(np.uint64(_load32(data, offset + i * width)) * _P1))
             out[i] = np.uint64(np.uint64(_rotate(value, 23) * _P2) + _P3)
-        at, left = at + 4, left - 4
-    while left > 0:
+        offset, remaining = offset + 4, remaining - 4
+    while remaining > 0:
         for i in range(count):
-            value = np.uint64(out[i] ^ np.uint64(np.uint64(data[at + i * width]) * _P5))
+            value = np.uint64(out[i] ^ np.uint64(np.uint64(data[offset + i * width]) * _P5))
             out[i] = np.uint64(_rotate(value, 11) * _P1)
-        at, left = at + 1, left - 1
+        offset, remaining = offset + 1, remaining - 1
     for i in range(count):
         out[i] = _avalanche(out[i])
 
@@ -215,29 +215,29 @@ def _python_mask(low):
     return np.array([1 << ((int(low) * salt & 0xFFFFFFFF) >> 27) for salt in _SALTS], dtype=np.uint32)
 
 
-def _python_block_holds(words, at, low):
-    return not (_python_mask(low) & ~words[at : at + 8]).any()
+def _python_block_holds(words, offset, low):
+    return not (_python_mask(low) & ~words[offset : offset + 8]).any()
 
 
-def _python_fill_block(words, at, low):
-    words[at : at + 8] |= _python_mask(low)
+def _python_fill_block(words, offset, low):
+    words[offset : offset + 8] |= _python_mask(low)
 
 
 @_intrinsic_or(_python_block_holds)
-def _block_holds(typing_context, words, at, low):
+def _block_holds(typing_context, words, offset, low):
     """Whether the block at words[at], of uint32, has all bits of the low half of a hash, a uint32."""
 
     def generate(context, builder, signature, arguments):
         pointer = _block_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
         missing = builder.and_(_block_mask(builder, arguments[2]), builder.not_(builder.load(pointer, align=4)))
-        whole = ir.IntType(256)
-        return builder.icmp_unsigned("==", builder.bitcast(missing, whole), whole(0))
+        block_type = ir.IntType(256)
+        return builder.icmp_unsigned("==", builder.bitcast(missing, block_type), block_type(0))
 
     return types.boolean(words, types.int64, types.uint32), generate
 
 
 @_intrinsic_or(_python_fill_block)
-def _fill_block(typing_context, words, at, low):
+def _fill_block(typing_context, words, offset, low):
     """Sets the bits of the low half of a hash, a uint32, in the block at words[at], of uint32."""
 
     def generate(context, builder, signature, arguments):
@@ -258,9 +258,9 @@ def _low(value):
 def _prefetch_block(words, value, blocks):
     """Asks for a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
     in two, and a second request for the same line costs nothing."""
-    at = _block_of(value, blocks) * 8
-    _prefetch(words, at)
-    _prefetch(words, at + 7)
+    offset = _block_of(value, blocks) * 8
+    _prefetch(words, offset)
+    _prefetch(words, offset + 7)
 
 
 @compiled
@@ -302,11 +302,11 @@ def probe_group(words, members, hashes):
     out = np.empty((count, members), dtype=np.bool_)
     for i in range(count):
         if i + ahead < count:
-            at = _block_of(hashes[i + ahead], blocks) * size
+            offset = _block_of(hashes[i + ahead], blocks) * size
             for word in range(0, last, 16):
-                _prefetch(words, at + word)
-            _prefetch(words, at + last)
-        at = _block_of(hashes[i], blocks) * size
+                _prefetch(words, offset + word)
+            _prefetch(words, offset + last)
+        offset = _block_of(hashes[i], blocks) * size
         for member in range(members):
-            out[i, member] = _block_holds(words, at + 8 * member, _low(hashes[i]))
+            out[i, member] = _block_holds(words, offset + 8 * member, _low(hashes[i]))
     return out

@@ -1,6 +1,6 @@
 """When to load numba: when the batches of a process pay for it, never for a few values.
 
-Loading costs about 0.3 s a process once the kernels are compiled, so `kernels_for` is told how much work there is, in
+Loading costs about 0.3 s a process once the kernels are compiled, so `kernels_for` takes how much work there is, in
 rough nanoseconds of the plain twin, and says no until that much has come together. Small work is not counted: a process
 that only looks values up never waits for numba. Once loaded, everything but the smallest batches uses it.
 """

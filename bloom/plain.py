@@ -42,13 +42,13 @@ _FEW, _FEW_ROWS = 16, 8
 
 def xxh64(data: bytes) -> int:
     """XXH64, seed 0, of one value: an integer of 64 bits."""
-    size, at = len(data), 0
+    size, offset = len(data), 0
     if size >= 32:
         lanes = list(_STARTS)
-        while at + 32 <= size:
+        while offset + 32 <= size:
             for lane in range(4):
-                lanes[lane] = _round(lanes[lane], int.from_bytes(data[at : at + 8], "little"))
-                at += 8
+                lanes[lane] = _round(lanes[lane], int.from_bytes(data[offset : offset + 8], "little"))
+                offset += 8
         a, b, c, d = lanes
         value = (_rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)) & _LOW64
         for lane in lanes:
@@ -56,15 +56,15 @@ def xxh64(data: bytes) -> int:
     else:
         value = _P5
     value = (value + size) & _LOW64
-    while at + 8 <= size:
-        value ^= _round(0, int.from_bytes(data[at : at + 8], "little"))
+    while offset + 8 <= size:
+        value ^= _round(0, int.from_bytes(data[offset : offset + 8], "little"))
         value = (_rotate(value, 27) * _P1 + _P4) & _LOW64
-        at += 8
-    if at + 4 <= size:
-        value ^= (int.from_bytes(data[at : at + 4], "little") * _P1) & _LOW64
+        offset += 8
+    if offset + 4 <= size:
+        value ^= (int.from_bytes(data[offset : offset + 4], "little") * _P1) & _LOW64
         value = (_rotate(value, 23) * _P2 + _P3) & _LOW64
-        at += 4
-    for byte in data[at:]:
+        offset += 4
+    for byte in data[offset:]:
         value ^= (byte * _P5) & _LOW64
         value = (_rotate(value, 11) * _P1) & _LOW64
     value = ((value ^ (value >> 33)) * _P2) & _LOW64
@@ -97,12 +97,16 @@ def xxh64_rows(rows: np.ndarray) -> np.ndarray:
 
 def _xxh64_rows(rows: np.ndarray) -> np.ndarray:
     count, width = rows.shape
-    whole = width // 8
-    words = np.ascontiguousarray(rows[:, : whole * 8]).view("<u8") if whole else np.empty((count, 0), dtype=np.uint64)
+    word_count = width // 8
+    words = (
+        np.ascontiguousarray(rows[:, : word_count * 8]).view("<u8")
+        if word_count
+        else np.empty((count, 0), dtype=np.uint64)
+    )
     value, word = np.full(count, _U5), 0
     if width >= 32:
         lanes = [np.full(count, np.uint64(start)) for start in _STARTS]
-        while word + 4 <= whole:
+        while word + 4 <= word_count:
             for lane in range(4):
                 lanes[lane] = _round_each(lanes[lane], words[:, word])
                 word += 1
@@ -111,15 +115,15 @@ def _xxh64_rows(rows: np.ndarray) -> np.ndarray:
         for each in lanes:
             value = (value ^ _round_each(np.uint64(0), each)) * _U1 + _U4
     value = value + np.uint64(width)
-    while word < whole:
+    while word < word_count:
         value = _rotate_each(value ^ _round_each(np.uint64(0), words[:, word]), 27) * _U1 + _U4
         word += 1
-    at = whole * 8
-    if at + 4 <= width:
-        half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
+    offset = word_count * 8
+    if offset + 4 <= width:
+        half = np.ascontiguousarray(rows[:, offset : offset + 4]).view("<u4")[:, 0].astype(np.uint64)
         value = _rotate_each(value ^ (half * _U1), 23) * _U2 + _U3
-        at += 4
-    for column in range(at, width):
+        offset += 4
+    for column in range(offset, width):
         value = _rotate_each(value ^ (rows[:, column].astype(np.uint64) * _U5), 11) * _U1
     value = (value ^ (value >> np.uint64(33))) * _U2
     value = (value ^ (value >> np.uint64(29))) * _U3
@@ -178,20 +182,20 @@ def masks_of(hashes: np.ndarray) -> np.ndarray:
 def insert(words: np.ndarray, hashes: np.ndarray) -> None:
     """Sets the bits of the hashes in words, uint32 [blocks, 8]. Twin of the kernel of that name."""
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
-        some = hashes[start : start + _HASHES_AT_ONCE]
-        bucket = bucket_of(some, len(words))
+        piece = hashes[start : start + _HASHES_AT_ONCE]
+        bucket = bucket_of(piece, len(words))
         order = np.argsort(bucket, kind="stable")
         bucket = bucket[order]
         first = np.flatnonzero(np.r_[True, bucket[1:] != bucket[:-1]])
-        words[bucket[first]] |= np.bitwise_or.reduceat(masks_of(some[order]), first, axis=0)
+        words[bucket[first]] |= np.bitwise_or.reduceat(masks_of(piece[order]), first, axis=0)
 
 
 def probe(words: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """bool [n]: True where words, uint32 [blocks, 8], may hold the hash. Twin of the kernel of that name."""
     out = np.empty(len(hashes), dtype=bool)
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
-        some = hashes[start : start + _HASHES_AT_ONCE]
-        out[start : start + _HASHES_AT_ONCE] = holds(words[bucket_of(some, len(words))][:, None], some)[:, 0]
+        piece = hashes[start : start + _HASHES_AT_ONCE]
+        out[start : start + _HASHES_AT_ONCE] = holds(words[bucket_of(piece, len(words))][:, None], piece)[:, 0]
     return out
 
 

@@ -23,13 +23,13 @@ _DECIMAL = "decimal:"
 
 @dataclass(frozen=True)
 class Probes:
-    """The questions that stand for n values.
+    """The hashes to look up for n values.
 
     hashes      uint64 [n]
     alternates  uint64 [n], other hashes under which the same values may lie; None where there are none
     valid       bool [n], False where null; None where nothing is null
     absent      bool [n], True where no value of the filter's kind equals this one; None where nowhere
-    unknown     bool [n], True where the filter cannot tell; None where nowhere
+    unknown     bool [n], True where the filter cannot decide; None where nowhere
     """
 
     hashes: np.ndarray
@@ -39,26 +39,26 @@ class Probes:
     unknown: np.ndarray | None = None
 
     @property
-    def questions(self) -> np.ndarray:
-        """uint64 [n] or [2n]: every hash that is to be asked for."""
+    def all_hashes(self) -> np.ndarray:
+        """uint64 [n] or [2n]: every hash to look up."""
         return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
 
     def any_of(self) -> np.ndarray | None:
-        """uint64: what to ask for where only one of the values need be there; None where the filter cannot tell."""
+        """uint64: what to look up where only one of the values need be there; None where the filter cannot decide."""
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
-            return self.questions
-        there = ~self.absent
-        return self.questions[there if self.alternates is None else np.tile(there, 2)]
+            return self.all_hashes
+        present = ~self.absent
+        return self.all_hashes[present if self.alternates is None else np.tile(present, 2)]
 
-    def answers(self, hits: np.ndarray) -> np.ndarray:
-        """bool [n, members]: what the values' hits are, from those of `questions`."""
+    def hits_of_values(self, hits: np.ndarray) -> np.ndarray:
+        """bool [n, members]: the hits of the values, from those of `all_hashes`."""
         count = len(self.hashes)
         return self.settled(hits if self.alternates is None else hits[:count] | hits[count:])
 
     def settled(self, hits: np.ndarray) -> np.ndarray:
-        """The hits, bool [n] or [n, members], with what is known without asking put in. Nulls are left as they are."""
+        """The hits, bool [n] or [n, members], with those filled in that need no look-up. Nulls are unchanged."""
         if self.absent is not None:
             hits[self.absent] = False
         if self.unknown is not None:
@@ -66,12 +66,12 @@ class Probes:
         return hits
 
 
-def answers_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
-    """What each of several asks, answered by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
-    questions = [probes.questions for probes in several]
-    hits = hits_of(np.concatenate(questions))
-    ends = np.cumsum([len(hashes) for hashes in questions])
-    return [probes.answers(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
+def probe_together(several: Sequence[Probes], hits_of: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
+    """The hits of each of several, by one call of `hits_of` (hashes, uint64 [n] -> bool [n, members])."""
+    hashes = [probes.all_hashes for probes in several]
+    hits = hits_of(np.concatenate(hashes))
+    ends = np.cumsum([len(part) for part in hashes])
+    return [probes.hits_of_values(part) for probes, part in zip(several, np.split(hits, ends[:-1]), strict=True)]
 
 
 def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
@@ -92,15 +92,17 @@ def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
             return _float_probes(canon.flatten(values), physical)
         hashed = hash_raw(values, name)
         return Probes(hashed.hashes, hashed.valid)
-    own = canon.hash_name(kind)
-    if own == name or own is None:
+    hash_name = canon.hash_name(kind)
+    if hash_name == name or hash_name is None:
         hashed = hash_array(values)
         return Probes(hashed.hashes, hashed.valid)
-    if own.startswith(_DECIMAL) and name.startswith(_DECIMAL):
-        return _decimal_probes(canon.flatten(values), int(own.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL)))
+    if hash_name.startswith(_DECIMAL) and name.startswith(_DECIMAL):
+        return _decimal_probes(
+            canon.flatten(values), int(hash_name.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL))
+        )
     raise InvalidArgumentError(
-        f"values of type {kind} (hashed as {own!r}) cannot be asked of a filter of {name!r}: cast them to the type of "
-        "the column that the filter was built from"
+        f"values of type {kind} (hashed as {hash_name!r}) do not fit a filter of {name!r}: cast them to the "
+        "type of the column that the filter was built from"
     )
 
 

@@ -121,7 +121,7 @@ def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
 
 
 def _rounded(count: int) -> int:
-    """To seven binary digits, so that row groups that are nearly alike share an answer."""
+    """To seven binary digits, so that row groups that are nearly equal share a result."""
     spare = max(0, count.bit_length() - 7)
     return count >> spare << spare
 
@@ -169,17 +169,17 @@ def plan_rungs(rungs: Sequence[int]) -> list[tuple[int, list[int]]]:
     groups: list[tuple[int, list[int]]] = []
     own_total = strays_extra = 0
     for member in sorted(range(len(rungs)), key=lambda i: -rungs[i]):
-        own = rungs[member]
+        rung = rungs[member]
         if groups:
             blocks, members = groups[-1]
-            is_near = 2 * own >= blocks
-            extra = 0 if is_near else blocks - own
-            if strays_extra + extra <= (own_total + own) * _STRAYS_SHARE_MAX or is_near:
+            is_near = 2 * rung >= blocks
+            extra = 0 if is_near else blocks - rung
+            if strays_extra + extra <= (own_total + rung) * _STRAYS_SHARE_MAX or is_near:
                 members.append(member)
-                own_total, strays_extra = own_total + own, strays_extra + extra
+                own_total, strays_extra = own_total + rung, strays_extra + extra
                 continue
-        groups.append((own, [member]))
-        own_total, strays_extra = own, 0
+        groups.append((rung, [member]))
+        own_total, strays_extra = rung, 0
     return [(blocks, sorted(members)) for blocks, members in groups]
 
 
@@ -201,12 +201,12 @@ def checked_blocks(blocks: int) -> int:
 def checked_count(name: str, count: int) -> int:
     """A whole number from 0 on as an int, or InvalidArgumentError."""
     try:
-        whole = -1 if isinstance(count, bool) else operator.index(count)
+        number = -1 if isinstance(count, bool) else operator.index(count)
     except TypeError:
-        whole = -1
-    if whole < 0:
+        number = -1
+    if number < 0:
         raise InvalidArgumentError(f"{name} must be a whole number from 0 on: got {count!r}")
-    return whole
+    return number
 
 
 LIMIT_DEFAULT = 1 << 16
@@ -246,14 +246,14 @@ class DistinctCounter:
         """
         hashes = checked_hashes(hashes)
         for start in range(0, len(hashes), self.limit):
-            some = hashes[start : start + self.limit]
+            piece = hashes[start : start + self.limit]
             if len(self._kept) == self.limit:
-                some = some[some < self._kept[-1]]
-            if not len(some):
+                piece = piece[piece < self._kept[-1]]
+            if not len(piece):
                 continue
-            # A copy: the caller may fill its array anew.
-            self._waiting.append(some.copy())
-            self._waiting_count += len(some)
+            # A copy: the caller may reuse its array.
+            self._waiting.append(piece.copy())
+            self._waiting_count += len(piece)
             if self._waiting_count >= self.limit:
                 self._settle()
 

@@ -45,7 +45,16 @@ def scan(
     where: Where = None,
     columns: Names = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option("--order-by", metavar="NAMES", help="Columns, the first one first.", show_default=False),
+    ] = None,
+    desc: Annotated[bool, typer.Option("--desc", help="The greatest of them first.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Only how many rows match.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="NAMES", help="How many rows match by the values of columns.", show_default=False),
+    ] = None,
     form: Annotated[
         Form | None,
         typer.Option("--format", help="How rows are written; by default as FILE ends, or a table.", show_default=False),
@@ -62,15 +71,21 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """The rows that match, reading only files and row groups that may hold them."""
-    shape = _form(form, output, as_json, count)
+    shape = _form(form, output, as_json, count or by is not None)
+    if desc and order_by is None:
+        raise UsageError("--desc goes with --order-by")
     if sync and version is not None:
         raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
     with opened(path, index_path, version, fallback) as table:
         if sync:
             _sync(table)
         is_preview = shape is Form.table and limit is None
-        plan = table.scan(where, columns=split(columns), limit=_SHOWN_ROWS + 1 if is_preview else limit, mode=mode)
-        if count:
+        order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
+        shown = _SHOWN_ROWS + 1 if is_preview else limit
+        plan = table.scan(where, columns=split(columns), limit=shown, order_by=order or None, mode=mode)
+        if by is not None:
+            _print_groups(plan.count(by=split(by) or ()), shape)
+        elif count:
             _print_count(plan, as_json or shape is Form.json)
         elif output is not None:
             _write_file(plan, shape, output, as_json)
@@ -117,13 +132,21 @@ def _print_count(plan: Plan, as_json: bool) -> None:
         print(count)
 
 
+def _print_groups(groups: pa.Table, form: Form) -> None:
+    if form is Form.json:
+        print_json(records(groups))
+        return
+    cells = [[_text(value) for value in values(column)] for column in groups.columns]
+    stdout().print(text_table(groups.column_names, zip(*cells, strict=True), right=groups.column_names[-1:]))
+
+
 def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> None:
-    read = sum(step.bytes_read for step in plan.steps)
-    files = len(set(plan.row_groups().column("path").to_pylist()))
-    note(
-        f"{count_of(rows, 'row')} from {files:,} of {count_of(files_total, 'file')}, "
-        f"{bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms"
-    )
+    source = ""
+    if plan.limit is None:  # else planning ended with the rows that were wanted
+        files = len(set(plan.row_groups().column("path").to_pylist()))
+        source = f" from {files:,} of {count_of(files_total, 'file')}"
+    read = sum(step.bytes_read for step in plan.planning.steps_so_far)
+    note(f"{count_of(rows, 'row')}{source}, {bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms")
 
 
 # -- for machines -----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ..lakes.log import Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
 from ..predicates.widening import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
+from ..state.paths import first_twice
 from ..state.run_writing import SHARD_BYTES, Form
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot, Tail
@@ -103,9 +104,11 @@ def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str,
 
 
 def _once(files: pa.Table) -> pa.Table:
-    paths = joined(files.column("path"))
-    if len(pc.unique(paths)) < len(paths):
-        raise NotReadableError("the log has a live file twice; its own reader may know what it means")
+    twice = first_twice(files.column("path"))
+    if twice is not None:
+        raise NotReadableError(
+            f"{twice}: the log has this live file twice; its own reader may know what it means", paths=[twice]
+        )
     return files
 
 

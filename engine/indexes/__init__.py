@@ -10,7 +10,7 @@ in `protocol._BUILT_IN`. Scans, commits and merges know kinds by this protocol a
     commit       adds the runs of what a commit's tasks carry; returns the index as it is where they carry nothing
     merge        fewer runs, or itself where nothing pays
     probes       what it can say of a predicate; each `Probe` gives the outcomes that are possible per file
-    is_current, renewed, fine_paths    whether old runs still speak of a column; what files a run names
+    is_current, renewed, fine_paths    whether old runs can still be used for a column; what files a run names
 
 A run is one immutable sorted-block file that names itself (`state/runs.py: written_as`); a kind alone knows its keys. A
 kind may only exclude outcomes of files that it has seen: ANY proves nothing and is always right. The callers keep the
@@ -18,7 +18,7 @@ coverage (`state/coverage.py`): a file in no run is read. `tests/indexes/test_cu
 
     stats/       bounds and counts of columns, by file and by partition
     bloom/       filters: which files and row groups may hold a value
-    secondary/   in which rows a value stands
+    secondary/   the rows that hold a value
 
 Each has `kind.py`, `format.py` (its bytes), `build.py` (existing files), and where runs are merged (`merge.py`, for
 statistics `aggregates.py`). Shared: `protocol.py` (what a kind does, and is given), `columns.py` (where columns lie in

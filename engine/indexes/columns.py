@@ -19,7 +19,7 @@ from .stats import format as stats
 
 @dataclass(frozen=True)
 class ColumnInFiles:
-    """One column that an index may speak of.
+    """One column that can be indexed.
 
     type        in the table
     located     schema id -> (physical dotted path, type there)
@@ -44,12 +44,12 @@ class ColumnInFiles:
 
     def is_of_kind(self, kind: pa.DataType, schema_ids: np.ndarray) -> np.ndarray:
         """bool [n]: files of these schemas hold it in that type; where none is known (-1) it is the table's own."""
-        ids = [number for number, (_, there) in self.located.items() if there == kind]
+        ids = [number for number, (_, physical) in self.located.items() if physical == kind]
         return np.isin(schema_ids, [*ids, -1] if kind == self.type else ids)
 
 
 def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
-    """None where no index speaks of the column: it has no order, or its values come from the path."""
+    """None where the column cannot be indexed: it has no order, or its values come from the path."""
     column_id = instant.columns.get(column)
     kind = leaf_type(instant.schema, column)
     if column_id is None or kind is None or column in instant.partitioning:
@@ -58,13 +58,13 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
     field_id, below = instant.fields[name], column[len(name) + 1 :]
     located = {}
     lacking = set()
-    for number, known in enumerate(instant.file_schemas):
-        path = known.path_of(column_id)
-        there = None if path is None else leaf_type(known.schema, path)
-        physical = known.name_of(field_id)
-        if path is not None and there is not None:
-            located[number] = (path, there)
-        elif physical is None or (below and _lacks(known.schema.field(physical).type, below)):
+    for number, schema in enumerate(instant.file_schemas):
+        path = schema.path_of(column_id)
+        type_in_file = None if path is None else leaf_type(schema.schema, path)
+        physical = schema.name_of(field_id)
+        if path is not None and type_in_file is not None:
+            located[number] = (path, type_in_file)
+        elif physical is None or (below and _lacks(schema.schema.field(physical).type, below)):
             lacking.add(number)
     return ColumnInFiles(kind, located, frozenset(lacking), instant.defaults.get(field_id))
 
@@ -83,11 +83,11 @@ def _lacks(kind: pa.DataType, path: str) -> bool:
 def names_in_files(instant: Instant, names: Iterable[str]) -> tuple[dict[str, str], ...]:
     """The physical names of top-level columns, for each physical schema; those that its files have."""
     wanted = [(name, instant.fields[name]) for name in names]
-    found = []
-    for known in instant.file_schemas:
-        physical = {number: name for name, number in known.fields.items()}
-        found.append({name: physical[number] for name, number in wanted if number in physical})
-    return tuple(found)
+    by_schema = []
+    for schema in instant.file_schemas:
+        physical = {number: name for name, number in schema.fields.items()}
+        by_schema.append({name: physical[number] for name, number in wanted if number in physical})
+    return tuple(by_schema)
 
 
 def defaults_of(instant: Instant, names: Iterable[str]) -> dict[str, pa.Scalar]:
@@ -95,18 +95,18 @@ def defaults_of(instant: Instant, names: Iterable[str]) -> dict[str, pa.Scalar]:
     return {name: instant.defaults[instant.fields[name]] for name in names if instant.fields[name] in instant.defaults}
 
 
-def checked_options(kind: str, options: dict[str, Any], known: Collection[str]) -> None:
+def checked_options(kind: str, options: dict[str, Any], allowed: Collection[str]) -> None:
     """Raises InvalidArgumentError for an option that this kind does not have."""
     for name in options:
-        if name not in known:
-            has = ", ".join(f"{n}=" for n in sorted(known)) or "none"
+        if name not in allowed:
+            has = ", ".join(f"{n}=" for n in sorted(allowed)) or "none"
             raise InvalidArgumentError(f"{name}= means nothing to a {kind} index; its options: {has}")
 
 
-def checked_shard_bytes(given: object) -> int:
-    if not is_integer(given, 1):
-        raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {given!r}")
-    return given
+def checked_shard_bytes(value: object) -> int:
+    if not is_integer(value, 1):
+        raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {value!r}")
+    return value
 
 
 def column_ids(
@@ -115,13 +115,13 @@ def column_ids(
     """(id, type) of each column. Raises SchemaError for one that is not there, a partition column, or one of a type
     that cannot be indexed."""
     leaves = leaf_types(instant.schema)
-    found = []
+    ids = []
     for name in columns:
         if name in instant.partitioning:
             raise SchemaError(f"{name!r} is a partition column: its values prune without an index")
         kind = leaves.get(name)
         if kind is None or not can_be_indexed(kind):
-            known = [p for p, t in leaves.items() if p not in instant.partitioning and can_be_indexed(t)]
-            raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(known)}")
-        found.append((instant.columns[name], kind))
-    return found
+            usable = [p for p, t in leaves.items() if p not in instant.partitioning and can_be_indexed(t)]
+            raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(usable)}")
+        ids.append((instant.columns[name], kind))
+    return ids

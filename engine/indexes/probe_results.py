@@ -88,11 +88,11 @@ class Outcomes:
         """uint8 [count]: what the whole predicate may come out as."""
         return evaluate(bound, self.of_leaf.__getitem__, count, self.of_part)
 
-    def selected(self, at: np.ndarray) -> Outcomes:
+    def selected(self, units: np.ndarray) -> Outcomes:
         """The same of some units: their places, or bool [units]."""
         return Outcomes(
-            {leaf: sets[at] for leaf, sets in self.of_leaf.items()},
-            {part: sets[at] for part, sets in self.of_part.items()},
+            {leaf: sets[units] for leaf, sets in self.of_leaf.items()},
+            {part: sets[units] for part, sets in self.of_part.items()},
         )
 
     @classmethod
@@ -108,8 +108,8 @@ class Outcomes:
 def leaf_sets(leaf: AnyLeaf, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
     """uint8 [count]: the possible outcomes of a leaf in each unit, from the evidence about its columns."""
     sets = np.full(count, ANY, dtype=np.uint8)
-    for choice, speaks in _choices(columns_of(leaf), evidence):
-        sets &= np.where(speaks, leaf_outcomes(leaf, choice, count), np.uint8(ANY))
+    for choice, covered in _choices(columns_of(leaf), evidence):
+        sets &= np.where(covered, leaf_outcomes(leaf, choice, count), np.uint8(ANY))
     return sets
 
 
@@ -119,10 +119,10 @@ def _choices(
     """(evidence by column, the units for which it holds): one a type; two columns are compared where each has one
     type."""
     if len(columns) == 1:
-        return [({columns[0]: one}, speaks) for one, speaks in evidence[columns[0]]]
+        return [({columns[0]: one}, covered) for one, covered in evidence[columns[0]]]
     if all(len(evidence[c]) == 1 for c in columns):
-        speaks = np.logical_and.reduce([evidence[c][0][1] for c in columns])
-        return [({c: evidence[c][0][0] for c in columns}, speaks)]
+        covered = np.logical_and.reduce([evidence[c][0][1] for c in columns])
+        return [({c: evidence[c][0][0] for c in columns}, covered)]
     return []
 
 
@@ -147,9 +147,9 @@ class RowsOf:
     is_exact: bool
     covered: np.ndarray
 
-    def selected(self, at: np.ndarray) -> RowsOf:
+    def selected(self, files: np.ndarray) -> RowsOf:
         """The same for the files at some places."""
-        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.covered[at])
+        return RowsOf(self.positions, self.is_all_but, self.is_exact, self.covered[files])
 
     def joined(self, other: RowsOf) -> RowsOf:
         """The same with what another index knows of the same part, in the same files: where both do, they agree."""
@@ -162,9 +162,9 @@ class RowsOf:
 KnownRows = dict[Node, RowsOf]
 
 
-def add_known(known: KnownRows, more: Mapping[Node, RowsOf]) -> None:
+def add_known(rows_of: KnownRows, more: Mapping[Node, RowsOf]) -> None:
     """Adds what another index knows."""
-    known.update({part: known[part].joined(rows) if part in known else rows for part, rows in more.items()})
+    rows_of.update({part: rows_of[part].joined(rows) if part in rows_of else rows for part, rows in more.items()})
 
 
 @dataclass
@@ -223,25 +223,25 @@ class _Located:
         if isinstance(node, And):
             of_child = {child: self.rows_of(child) for child in node.children}
             exact = {child: rows.is_exact.copy() for child, rows in of_child.items()}
-            every = list(of_child.values())
+            sets = list(of_child.values())
             for part in parts_within(node, self.conjunctions):
                 rows = self._located(part)
-                every.append(rows)
+                sets.append(rows)
                 for child in part.children:
                     exact[child] |= rows.is_exact
-            both = _paired(_both, every)
+            both = _paired(_both, sets)
             return RowSets(both.keys, both.is_all_but, np.logical_and.reduce(list(exact.values())))
         return _unknown(len(self.ids))
 
     def _located(self, part: Node) -> RowSets:
-        known = self.known[part]
+        listed = self.known[part]
         if not len(self.ids):
             return _unknown(0)
-        at = np.minimum(np.searchsorted(self.ids, known.positions.file_ids), len(self.ids) - 1)
-        place = self.order[at]
-        here = (self.ids[at] == known.positions.file_ids) & known.covered[place]
-        keys = np.unique(place[here].astype(np.int64) << _ROW_BITS | known.positions.rows[here])
-        return RowSets(keys, np.where(known.covered, known.is_all_but, True), known.covered & known.is_exact)
+        nearest = np.minimum(np.searchsorted(self.ids, listed.positions.file_ids), len(self.ids) - 1)
+        place = self.order[nearest]
+        is_listed = (self.ids[nearest] == listed.positions.file_ids) & listed.covered[place]
+        keys = np.unique(place[is_listed].astype(np.int64) << _ROW_BITS | listed.positions.rows[is_listed])
+        return RowSets(keys, np.where(listed.covered, listed.is_all_but, True), listed.covered & listed.is_exact)
 
 
 def _paired(combine: Callable[[RowSets, RowSets], RowSets], sets: list[RowSets]) -> RowSets:
@@ -270,5 +270,5 @@ def _both(a: RowSets, b: RowSets) -> RowSets:
 
 def _either(a: RowSets, b: RowSets) -> RowSets:
     """The rows in one of the sets of each file, or in both."""
-    found = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
-    return RowSets(found.keys, ~found.is_all_but, found.is_exact)
+    neither = _both(RowSets(a.keys, ~a.is_all_but, a.is_exact), RowSets(b.keys, ~b.is_all_but, b.is_exact))
+    return RowSets(neither.keys, ~neither.is_all_but, neither.is_exact)

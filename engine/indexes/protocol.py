@@ -6,8 +6,8 @@
     merge      what `optimize` makes of an index's runs
     probes     what an index can say of a predicate: for each file, the outcomes that parts of it may have
 
-Coverage is kept for all kinds in one way, by their callers: an index speaks for the segments in its coverage, less the
-holes, and of nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
+Coverage is kept for all kinds in one way, by their callers: an index covers the segments in its coverage, less the
+holes, and nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
 that nobody knows here is left as it is, falls behind, and prunes nothing.
 
 What builds, commits and merges is loaded where it is called: a scan needs none of it.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PUBLISH_S = 60.0
 _BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
-_known: dict[str, IndexKind] = {}
+_registered: dict[str, IndexKind] = {}
 
 
 @dataclass
@@ -228,12 +228,11 @@ class IndexKind(Protocol):
         ...
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """The index with fewer runs, or without what speaks of files that went; itself where nothing pays."""
+        """The index with fewer runs, or without entries of removed files; itself where nothing pays."""
         ...
 
     def is_current(self, instant: Instant, index: IndexState) -> bool:
-        """False where what the index holds cannot be asked any more, since a column's type is another: a refresh builds
-        it anew."""
+        """False where the index cannot be used any more, since a column has another type: a refresh builds it again."""
         ...
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
@@ -254,31 +253,31 @@ class IndexKind(Protocol):
 
 def register(kind: IndexKind) -> None:
     """Makes a kind known in this process, by its name."""
-    _known[kind.name] = kind
+    _registered[kind.name] = kind
 
 
 def forget(name: str) -> None:
     """Takes back what `register` made known."""
-    del _known[name]
+    del _registered[name]
 
 
 def names() -> list[str]:
-    return sorted({*_BUILT_IN, *_known})
+    return sorted({*_BUILT_IN, *_registered})
 
 
 def kind_named(name: str) -> IndexKind:
     """Raises InvalidArgumentError for a kind that nobody knows here."""
-    found = known_kind(name)
-    if found is None:
+    kind = known_kind(name)
+    if kind is None:
         raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, names()))}")
-    return found
+    return kind
 
 
 def known_kind(name: object) -> IndexKind | None:
     """A kind by its name; None for one that nobody knows here."""
-    if isinstance(name, str) and name in _BUILT_IN and name not in _known:
+    if isinstance(name, str) and name in _BUILT_IN and name not in _registered:
         register(importlib.import_module(f"..{name}.kind", __name__).KIND)
-    return _known.get(name) if isinstance(name, str) else None
+    return _registered.get(name) if isinstance(name, str) else None
 
 
 def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:

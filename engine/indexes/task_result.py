@@ -56,7 +56,7 @@ class TaskResult:
     written         files of `files` that this task wrote itself: an abort removes them
     declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
-                    where they are called alike
+                    where the names are the same
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none
     """
@@ -88,8 +88,8 @@ class TaskResult:
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
         used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
-        at = files.schema.get_field_index("schema_id")
-        files = files.set_column(at, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
+        position = files.schema.get_field_index("schema_id")
+        files = files.set_column(position, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
         schemas, names = [self.schemas[i] for i in used], [self.names[i] for i in used] if self.names else []
         return replace(self, files=files, stats=stats, index=index, schemas=schemas, names=names)
 
@@ -202,7 +202,7 @@ class TaskIndex:
 
 
 def path_mark(path: str) -> bytes:
-    """Four bytes that tell the data file of a group from others."""
+    """Four bytes that distinguish the data file of a group."""
     return zlib.crc32(path.encode()).to_bytes(4, "little")
 
 
@@ -260,11 +260,11 @@ class TaskIndexWriter:
         self._index.task_filters[column] = self._writer.write_strided(f"task/{column}", rows, rows.shape[1])
 
     def finish(self) -> TaskIndex:
-        """Closes the file, which is durable and whole from here on, and tells where things lie in it."""
+        """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
         self._stack.close()
         groups = self._writer.groups
         places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
         self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
-        for kept in self._index.file_filters.values():
-            kept += [None] * (self._count - len(kept))
+        for filters_of in self._index.file_filters.values():
+            filters_of += [None] * (self._count - len(filters_of))
         return self._index

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +26,10 @@ from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneEr
 from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
-from ..storage.places import is_uri
+from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
 from .log import DELTA, Changes, Columns, Known, Naming
 from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
 
-_FOLDER = "_delta_log"
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint tells of: two of them look alike
 _TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
 _FEATURES = {
@@ -123,7 +120,7 @@ class DeltaSource:
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
-                commit = self._storage.read(_commit_path(first + tail.count))
+                commit = self._storage.read(_commit_path(first + tail.count), FILE_BYTES_MAX)
             except FileMissingError:
                 # Commits expire below a checkpoint: one beyond what was found says that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
@@ -142,7 +139,7 @@ class DeltaSource:
 
     def _checkpoint(self) -> int:
         with self._not_too_deep(), contextlib.suppress(FileMissingError, *_MALFORMED):
-            return int(json.loads(self._storage.read(f"{_FOLDER}/_last_checkpoint"))["version"])
+            return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
         return -1
 
     def _followed(self, tail: _Tail, since: Known) -> DeltaState:
@@ -263,7 +260,7 @@ def _digest(rows: np.ndarray) -> str:
 
 
 def _commit_path(version: int) -> str:
-    return f"{_FOLDER}/{version:020d}.json"
+    return f"{FOLDER}/{version:020d}.json"
 
 
 def _is_well_formed(add: dict) -> bool:
@@ -313,27 +310,12 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
         from deltalake.exceptions import TableNotFoundError
     except ImportError as error:
         raise missing_package("deltalake", "delta") from error
-    if not is_uri(storage.uri):
-        for folder in ("", _FOLDER, f"{_FOLDER}/_sidecars"):
-            _check_regular(os.path.join(storage.uri, folder))
+    check_log(storage, version)
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:
         said, cause = what_is_said(storage, error)
         raise NotATableError(f"{storage.uri}: no Delta table there ({said})") from cause
-
-
-def _check_regular(folder: str) -> None:
-    """Raises NotReadableError where a FIFO, a socket or a device lies in a folder: deltalake would wait for ever at a
-    commit, a checkpoint or a deletion vector that is one."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_file() or entry.is_dir():
-                continue
-            with contextlib.suppress(OSError):  # a link that leads nowhere
-                kind = stat.S_IFMT(entry.stat().st_mode)
-                if kind not in (stat.S_IFREG, stat.S_IFDIR):
-                    raise NotReadableError(f"{entry.path}: is no regular file, but a FIFO, a socket or a device")
 
 
 def _columns(table: Any) -> Columns:

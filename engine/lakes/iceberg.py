@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _FOLDER = "metadata"
 _SNAPSHOT = "#snapshot="  # between a metadata file and an older snapshot in it, in the position of a state
 _HINT = f"{_FOLDER}/version-hint.text"
+_HINT_BYTES_MAX, _DIGITS_MAX = 4096, 18
 _NUMBERED = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json\Z", re.ASCII)
 _DELETED_PATH_ID = 2147483546  # of the column of a position delete file that names data files (Iceberg's reserved ids)
 
@@ -90,8 +91,8 @@ class IcebergSource:
             self._named = self._metadata if isinstance(self._metadata, str) else self._metadata()
             return self._named
         with contextlib.suppress(FileMissingError):
-            hint = self._storage.read(_HINT).decode("utf-8", "replace").strip()
-            if not hint.isdecimal():
+            hint = self._storage.read(_HINT, _HINT_BYTES_MAX).decode("utf-8", "replace").strip()
+            if not (hint.isascii() and hint.isdecimal() and len(hint) <= _DIGITS_MAX):
                 return f"{_FOLDER}/{hint}" if hint.endswith(METADATA_ENDING) else f"{_FOLDER}/{hint}{METADATA_ENDING}"
             number = int(hint)  # a hint may be late, never early
             while self._is_there(_hadoop_path(number + 1)):

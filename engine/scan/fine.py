@@ -144,11 +144,11 @@ def _by_filters(
     covered = np.zeros(len(fine.task), dtype=bool)
 
     def run(probe: _FilterProbe) -> list[np.ndarray] | CorruptionError | StorageError:
-        from ...bloom import answers_together
+        from ...bloom import probe_together
 
         path, filters = tasks[probe.task].filters[probe.column]
         try:
-            return answers_together(list(probe.hashes.values()), lambda hashes: filters.probe(storage, path, hashes))
+            return probe_together(list(probe.hashes.values()), lambda hashes: filters.probe(storage, path, hashes))
         except (CorruptionError, StorageError) as error:
             return error
 

@@ -23,12 +23,14 @@ from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .file_tasks import RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
+from .rows import read_matches
 from .unit_search import Pair
 
 if TYPE_CHECKING:
     from .planning import Planning
 
 COUNT = "count"
+_ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
 def group_counts(plan: Planning, by: str | Sequence[str], *, check: bool = False) -> pa.Table:
@@ -95,17 +97,23 @@ class _Groups:
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:
                 pairs.append((task, of_task))
-        for tables in plan.rows_of(pairs, self._context):
-            for rows in tables:
-                codes = [stored_codes(leaf_array(rows, name)) for name in self._names]
-                self._add(codes, np.ones(rows.num_rows, dtype=np.int64))
+        for parts in plan.side_by_side(self._count_file, pairs):
+            self._parts += parts
+
+    def _count_file(self, pair: Pair) -> list[pa.Table]:
+        parts = []
+        for rows in read_matches(*pair, self._context, self._plan.storage):
+            columns = [leaf_array(rows, name) for name in self._names]
+            if len(columns) == 1:
+                pairs = pc.value_counts(columns[0])
+                parts.append(_grouped([pairs.field(0)], pairs.field(1)))
+            else:
+                parts.append(_grouped(columns, None))
+        return parts
 
     def _add(self, codes: Sequence[pa.Array], counts: np.ndarray) -> None:
         if len(counts):
-            columns = {str(i): code for i, code in enumerate(codes)}
-            part = pa.table({**columns, COUNT: from_numpy(counts)})
-            grouped = part.group_by(list(columns)).aggregate([(COUNT, "sum")])
-            self._parts.append(grouped.rename_columns([*columns, COUNT]))
+            self._parts.append(_grouped_codes(codes, from_numpy(counts)))
 
     def _add_constant(self, bounds: Sequence[Bounds], row_counts: np.ndarray, certain: np.ndarray) -> np.ndarray:
         """Counts those `certain` units (bool [n]) that hold one value in each column; says which."""
@@ -130,6 +138,8 @@ class _Groups:
         index = best_index(plan.instant, self._names)
         if index is None or sorted(index_names(plan.instant, index)) != sorted(self._names):
             return none
+        if sum(run.entries for run in index.runs) * _ROWS_AN_ENTRY_MIN > plan.instant.totals["rows"]:
+            return none  # values that hardly repeat are read faster from the files
         survivors, units = plan.pruned, plan.pruned.units
         countable = units.is_alone & (units.exact & wanted)[units.unit_of]
 
@@ -159,6 +169,22 @@ class _Groups:
         every = every.take(pc.sort_indices(every, sort_keys=[(code, "ascending") for code in codes]))
         columns = [_values(every.column(code), kind) for code, kind in zip(codes, self._kinds, strict=True)]
         return pa.table([*columns, every.column(f"{COUNT}_sum")], names=[*self._names, count_name])
+
+
+def _grouped(columns: Sequence[pa.Array], counts: pa.Array | None) -> pa.Table:
+    """The counts of values, as codes; without `counts`, of rows. Values are hashed as they are, and what is then left
+    of them is encoded: few, mostly."""
+    if counts is None:
+        names = [str(i) for i in range(len(columns))]
+        table = pa.table(list(columns), names=names).group_by(names).aggregate([([], "count_all")])
+        columns, counts = [table.column(name) for name in names], table.column("count_all")
+    return _grouped_codes([stored_codes(canon.flatten(column)) for column in columns], counts)
+
+
+def _grouped_codes(codes: Sequence[pa.Array], counts: pa.Array | pa.ChunkedArray) -> pa.Table:
+    names = [str(i) for i in range(len(codes))]
+    grouped = pa.table([*codes, counts], names=[*names, COUNT]).group_by(names).aggregate([(COUNT, "sum")])
+    return grouped.rename_columns([*names, COUNT])
 
 
 def _without(groups: RowGroups, counted: set[int]) -> RowGroups:

@@ -86,7 +86,7 @@ def test_a_given_fpp_stays_what_was_asked(tmp_path: Path) -> None:
     table = _lake(tmp_path, [pa.table({"k": _keys(seed)}) for seed in range(3)])
     table.create_index("k", kind="bloom", fpp=0.02)
     assert _options(table)["fpp"] == 0.02 and "0.02" in _options(table)["size"]
-    assert "sized for an fpp of 0.02, as was asked" in table.scan(col("k") == 5).explain()
+    assert "sized for an fpp of 0.02, as requested" in table.scan(col("k") == 5).explain()
     blocks = 3 * solve_blocks(ROWS, 0.02) + solve_blocks(3 * ROWS, 0.02)
     assert 32 * blocks <= _size_bytes(table) <= 36 * blocks + 4096
 

@@ -7,13 +7,17 @@ Some by default; with SKIPSTONE_TEST=all 600.
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import hostile_footers
 import hostile_logs
 import log_lakes
 import pytest
@@ -109,6 +113,59 @@ def test_a_manifest_that_lies_loses_no_file(iceberg: Path, tmp_path: Path, lie: 
         assert manifest.name in str(raised.value)
     finally:
         manifest.write_bytes(whole)
+
+
+@pytest.mark.parametrize("hint", ["9" * 5000, "\u0663", "\0", "x" * 5000, "../" * 40 + "etc/passwd", "", "-1", "1e9"])
+def test_a_version_hint_of_any_content_is_refused(tmp_path: Path, hint: str) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata/version-hint.text").write_text(hint)
+    with pytest.raises(ss.SkipstoneError):
+        ss.create(tmp_path, source="iceberg")
+
+
+@pytest.fixture(scope="module")
+def delta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile_logs.make(tmp_path_factory.mktemp("hostile") / "delta", "delta")
+
+
+def _deep(path: Path) -> None:
+    begin, footer = hostile_footers.footer_of(path.read_bytes())
+    hostile_footers.deepen(footer, 10_000)
+    path.write_bytes(hostile_footers.with_footer(path.read_bytes(), begin, hostile_footers.dump(footer)))
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _sparse(path: Path) -> None:
+    os.truncate(path, 1 << 40)
+
+
+HARMS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "a checkpoint whose schema is deep": ("_delta_log/*.checkpoint.parquet", _deep),
+    "a checkpoint that is a FIFO": ("_delta_log/*.checkpoint.parquet", _fifo),
+    "a commit that is a FIFO": ("_delta_log/*5.json", _fifo),
+    "a commit without an end": ("_delta_log/*5.json", _sparse),
+    "a hint without an end": ("_delta_log/_last_checkpoint", _sparse),
+    "a deletion vector that is a FIFO": ("vector.bin", _fifo),
+    "a deletion vector without an end": ("vector.bin", _sparse),
+}
+
+
+@pytest.mark.parametrize("harm", list(HARMS))
+def test_files_at_which_deltalake_would_end_or_hang_are_refused(delta: Path, tmp_path: Path, harm: str) -> None:
+    pattern, change = HARMS[harm]
+    (path,) = delta.glob(pattern)
+    shutil.copy(path, tmp_path / "kept")
+    change(path)
+    try:
+        with pytest.raises(ss.SkipstoneError, match=re.escape(path.name)):
+            ss.create(delta, source="delta", index_path=tmp_path / "index").scan().to_table()
+    finally:
+        path.unlink()
+        shutil.copy(tmp_path / "kept", path)
 
 
 def test_whole_avro_files_of_every_codec_pass(iceberg: Path) -> None:

@@ -176,14 +176,21 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="ts")
 
 
-def test_a_secondary_index_counts_its_values(sorted_lake: Path) -> None:
-    table = ss.create(sorted_lake)
-    table.create_index("ts", kind="secondary")
-    for path in sorted_lake.rglob("*.parquet"):
+def test_a_secondary_index_counts_values_that_repeat(tmp_path: Path) -> None:
+    for number in range(3):
+        make_file(tmp_path, f"{number}.parquet", {"kind": [None, "a", "b", "a"] * 50, "n": list(range(200))})
+    table = ss.create(tmp_path)
+    table.create_index("kind", kind="secondary")
+    table.create_index("n", kind="secondary")
+    wanted = {"kind": ["a", "b", None], "count": [300, 150, 150]}
+    assert table.scan("n < 100").count(by="kind").column("count").to_pylist() == [150, 75, 75]
+    for path in tmp_path.rglob("*.parquet"):
         path.unlink()
-    groups = table.scan().count(by="ts")
-    assert sum(groups.column("count").to_pylist()) == 200
-    assert groups.column("ts").to_pylist() == sorted({100 * n + 7 * i for n in range(20) for i in range(10)})
+    plan = table.scan()
+    assert plan.count(by="kind").to_pydict() == wanted
+    assert [step.index for step in plan.steps if step.name == "rows"] == ["secondary(kind)"]
+    with pytest.raises(ss.NotReadableError):  # values that hardly repeat are counted by reading them
+        table.scan().count(by="n")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

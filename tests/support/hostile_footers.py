@@ -300,10 +300,15 @@ def _deep_schema(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     """A schema of that many groups within each other, of which every one has a name."""
     begin, footer = footer_of(data)
     depth = rng.choice([30, 300, 3_000, 10_000])
-    schema = next(value for number, value in footer.value if number == 2)
+    deepen(footer, depth)
+    return with_footer(data, begin, dump(footer)), f"a schema of depth {depth}"
+
+
+def deepen(footer: Value, depth: int) -> None:
+    """Puts so many groups within each other above a footer's columns."""
+    schema = footer.field(2)
     group = Value(STRUCT, [(3, Value(I32, 1)), (4, Value(BINARY, b"g")), (5, Value(I32, 1))])
     schema.value = [schema.value[0], *[group] * depth, *schema.value[1:]]
-    return with_footer(data, begin, dump(footer)), f"a schema of depth {depth}"
 
 
 _HARMS: list[Callable[[bytes, random.Random], tuple[bytes, str]]] = (

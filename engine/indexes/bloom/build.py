@@ -48,7 +48,7 @@ _UNION_SHARE = 1.25
 @dataclass
 class FileFilters:
     """What was made of one file: the filters of its row groups, and one over all of them, or several that hold all
-    between them. `close` lets go of what the fine filters take while they wait to be written."""
+    between them. `close` frees what the fine filters take while they wait to be written."""
 
     fine: FineFilters
     whole: list[SplitBlockFilter]
@@ -59,8 +59,8 @@ class FileFilters:
         self.spool.close()
 
 
-def hashed_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
-    """The filters of a file of the manifest, from the values of its column; `row` tells its path and identity.
+def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+    """The filters of a file of the manifest, from the values of its column; `row` has its path and identity.
 
     Raises SchemaError where it is not known where the column lies in it, StorageError for another file than was
     indexed, CorruptionError for one that cannot be read.
@@ -69,23 +69,23 @@ def hashed_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     try:
         with open_data_file(handle, row) as file:
             groups = row_groups_of(file.metadata)
-            path = path_in(handle, row, known, file)
-            fine, whole = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
-            kind = known.type if path is None else leaf_type(file.schema_arrow, path)
+            path = path_in(handle, row, column, file)
+            fine, of_task = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
+            kind = column.type if path is None else leaf_type(file.schema_arrow, path)
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
                 raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
-            with contextlib.closing(_hashes(file, row["path"], path, known)) as found:
-                for group, hashes in zip(groups, found, strict=True):
-                    whole.add(fine.add(hashes, group.size_bytes))
-        whole.add_file(fine.finish([group.size_bytes for group in groups]))
-        return FileFilters(fine, [whole.finish(name)], name, spool)
+            with contextlib.closing(_hashes(file, row["path"], path, column)) as row_groups:
+                for group, hashes in zip(groups, row_groups, strict=True):
+                    of_task.add(fine.add(hashes, group.size_bytes))
+        of_task.add_file(fine.finish([group.size_bytes for group in groups]))
+        return FileFilters(fine, [of_task.finish(name)], name, spool)
     except BaseException:
         spool.close()
         raise
 
 
-def copied_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
+def copied_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizing: FilterSizing) -> FileFilters:
     """As `hashed_file`, from the filters that the Parquet file has itself: no data is read.
 
     Raises SchemaError, too, where it has none that can be believed.
@@ -93,21 +93,23 @@ def copied_file(handle: Handle, row: dict[str, Any], known: ColumnInFiles, sizin
     spool = Spool()
     try:
         with open_data_file(handle, row) as file:
-            path = path_in(handle, row, known, file)
+            path = path_in(handle, row, column, file)
             if path is None:
-                return hashed_file(handle, row, known, sizing)
-            found = ParquetFilters(handle.storage, row["path"], row["size_bytes"], file, path)
+                return hashed_file(handle, row, column, sizing)
+            stored = ParquetFilters(handle.storage, row["path"], row["size_bytes"], file, path)
             groups = row_groups_of(file.metadata)
-            if not is_exact_widening(found.kind, known.type):
-                raise SchemaError(f"{row['path']}: {path!r} is {found.kind}, its values may be others as {known.type}")
+            if not is_exact_widening(stored.kind, column.type):
+                raise SchemaError(
+                    f"{row['path']}: {path!r} is {stored.kind}, its values may be others as {column.type}"
+                )
             fine = FineFilters(sizing, spool)
-            for group, one in zip(groups, found, strict=True):
+            for group, one in zip(groups, stored, strict=True):
                 words = _ANYTHING if one is None else one.words
                 fine.add_words(words, 0 if one is None else estimated_keys(words), group.size_bytes)
         false_bytes = fine.finish([group.size_bytes for group in groups])
-        whole = _members(fine, sizing, false_bytes)
-        hash_name = filter_hash(found.hash_name)
-        return FileFilters(fine, [SplitBlockFilter(words, hash_name) for words in whole], found.hash_name, spool)
+        coarse = _members(fine, sizing, false_bytes)
+        hash_name = filter_hash(stored.hash_name)
+        return FileFilters(fine, [SplitBlockFilter(words, hash_name) for words in coarse], stored.hash_name, spool)
     except BaseException:
         spool.close()
         raise
@@ -118,40 +120,40 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
     nearly as much, since there are no values to fill a larger one with; else of each row group."""
     if fine.row_groups > _MEMBERS_MAX:
         return [_ANYTHING]
-    every = [fine.words_of(group) for group in range(fine.row_groups)]
-    if any(measured_fpp(words) > TELLS_NOTHING_FPP for words in every):
+    filters = [fine.words_of(group) for group in range(fine.row_groups)]
+    if any(measured_fpp(words) > TELLS_NOTHING_FPP for words in filters):
         return [_ANYTHING]
-    blocks = max(map(len, every))
-    union = np.bitwise_or.reduce([replicate_words(words, blocks) for words in every])
-    if measured_fpp(union) <= _UNION_SHARE * sum(map(measured_fpp, every)):
+    blocks = max(map(len, filters))
+    union = np.bitwise_or.reduce([replicate_words(words, blocks) for words in filters])
+    if measured_fpp(union) <= _UNION_SHARE * sum(map(measured_fpp, filters)):
         return [union]
     return [
         np.ascontiguousarray(fold_words(words, min(len(words), sizing.task_blocks(keys, false_bytes))))
-        for words, keys in zip(every, fine.keys, strict=True)
+        for words, keys in zip(filters, fine.keys, strict=True)
     ]
 
 
 def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
-    """The file that the manifest tells of, open."""
+    """The data file of a row of the manifest, open."""
     return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
 
 
-def path_in(handle: Handle, row: dict[str, Any], known: ColumnInFiles, file: pq.ParquetFile) -> str | None:
+def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq.ParquetFile) -> str | None:
     """The dotted path of the column in the file; None where the file lacks it."""
     number = row["schema_id"]
-    path, _ = known.located.get(number, (None, known.type))
-    if path is None and number not in known.lacking:
+    path, _ = column.located.get(number, (None, column.type))
+    if path is None and number not in column.lacking:
         raise SchemaError(f"{row['path']}: where the column lies in it is not known")
     if path is None or top_level(handle.instant.file_schemas[number].schema, path) not in file.schema_arrow.names:
         return None
     return path
 
 
-def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFiles) -> Generator[np.ndarray]:
+def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles) -> Generator[np.ndarray]:
     """uint64: the hashes of each row group's values, nulls left out."""
     count = file.metadata.num_row_groups
     if path is None:
-        default = pa.nulls(1, known.type) if known.default is None else pa.repeat(known.default, 1)
+        default = pa.nulls(1, column.type) if column.default is None else pa.repeat(column.default, 1)
         yield from [hash_array(default).present()] * count
         return
 
@@ -165,7 +167,7 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, known: ColumnInFi
         yield hash_array(leaf_array(group, path)).present()
 
 
-Made = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
+MakeFilters = Callable[["Handle", dict[str, Any], ColumnInFiles, FilterSizing], FileFilters]
 
 _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 
@@ -179,18 +181,18 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
     refused: list[Exception] = []
     reached = 0
     sizing = FilterSizing.of(index.options)
-    made = copied_file if index.options["source"] == "parquet" else hashed_file
-    if made is hashed_file:
+    make_filters = copied_file if index.options["source"] == "parquet" else hashed_file
+    if make_filters is hashed_file:
         load_kernels_for(_PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (
         FilterRunWriter(handle.index_storage, path, sizing.fpp) as writer,
-        closing(_file_filters(handle, files, column, sizing, made)) as found,
+        closing(_file_filters(handle, files, column, sizing, make_filters)) as results,
     ):
-        for ordinal, (file_id, built) in enumerate(found):
+        for ordinal, (file_id, built) in enumerate(results):
             if isinstance(built, Exception):
                 left_out.append(file_id)
-                if made is copied_file and isinstance(built, SchemaError):
-                    refused.append(built)  # often all of a table's files: told once
+                if make_filters is copied_file and isinstance(built, SchemaError):
+                    refused.append(built)  # often all of a table's files: one warning
                 else:
                     warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
             else:
@@ -210,16 +212,16 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
 
 
 def _file_filters(
-    handle: Handle, files: pa.Table, column: str, sizing: FilterSizing, made: Made
+    handle: Handle, files: pa.Table, column: str, sizing: FilterSizing, make_filters: MakeFilters
 ) -> Generator[tuple[int, FileFilters | Exception]]:
     """Each file's filters, in order, a bounded number of files ahead."""
-    known = column_in_files(handle.instant, column)
-    assert known is not None  # else it could not be indexed
+    in_files = column_in_files(handle.instant, column)
+    assert in_files is not None  # else it could not be indexed
     rows = files.select(["path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
     def read(row: dict) -> FileFilters | Exception:
         try:
-            return made(handle, row, known, sizing)
+            return make_filters(handle, row, in_files, sizing)
         except (CorruptionError, StorageError, SchemaError) as error:
             return error
 

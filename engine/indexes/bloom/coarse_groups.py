@@ -32,10 +32,10 @@ PIECE_BYTES = 2 << 20
 BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before more is read
 
 HashesUnder = Callable[[str], np.ndarray | None]
-"""Hashes, uint64, to ask a group of by the name of its hash; None where they cannot be told under that hash."""
+"""From the name of a hash to the hashes, uint64, to probe a group with; None where the values have none under it."""
 
 LoadGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
-"""The rows of a group, from memory or by loading them to be kept; None where they are to be asked row by row."""
+"""The rows of a group, from memory or by loading them to be kept; None where they are to be read row by row."""
 
 
 def section_name(group: int) -> str:
@@ -73,8 +73,8 @@ class CoarseGroups:
         ranges = fields["ranges"]
         starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         members = int(starts[-1])
-        known = reader.strided_sections()
-        widths = [known[name].stride if (name := section_name(i)) in known else -1 for i in range(len(counts))]
+        sections = reader.strided_sections()
+        widths = [sections[name].stride if (name := section_name(i)) in sections else -1 for i in range(len(counts))]
         if widths != [32 * count for count in counts] or len(body) != members + 16 * ranges:
             raise CorruptionError("its meta does not fit its groups", path=reader.name, check="coarse")
         ends = np.frombuffer(body[members:], dtype="<u8").astype(np.uint64)
@@ -110,8 +110,8 @@ class CoarseGroups:
         """bool [n]: the file, by number, is one of this run's."""
         if not len(self.first):
             return np.zeros(len(ids), dtype=bool)
-        at = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
-        return (at >= 0) & (ids <= self.last[np.maximum(at, 0)])
+        before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
+        return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
 
     def sections(self, reader: SortedFileReader) -> list[StridedSection]:
         """Where the groups lie."""
@@ -122,12 +122,12 @@ class CoarseGroups:
         return self.members + 16 * len(self.first) <= 1 << 20
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
+# -- probing ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _GroupProbe:
-    """What one group is asked: hashes ordered by their buckets, and which question each belongs to."""
+    """The hashes to look up in one group, ordered by their buckets, and the number of the probe of each."""
 
     group: int
     section: StridedSection
@@ -145,50 +145,50 @@ def member_hits(
     coarse: CoarseGroups,
     hashes_under: Sequence[HashesUnder],
     request_bytes: int,
-    kept: LoadGroup,
+    load_group: LoadGroup,
 ) -> list[np.ndarray]:
-    """bool [members] for each question: the member may hold one of its values.
+    """bool [members] for each probe: the member may hold one of its values.
 
     Only the rows that the values touch are read, those within `request_bytes` of each other as one, a bounded number
-    of bytes at a time. Groups that `kept` gives are asked there.
+    of bytes at a time. Groups that `load_group` gives are probed in memory.
     """
-    found = [np.zeros(coarse.members, dtype=bool) for _ in hashes_under]
-    left = []
-    for job in _jobs(reader, coarse, hashes_under, found):
-        rows = kept(job.section, partial(_whole, reader, job.section))
+    hits = [np.zeros(coarse.members, dtype=bool) for _ in hashes_under]
+    unloaded = []
+    for job in _jobs(reader, coarse, hashes_under, hits):
+        rows = load_group(job.section, partial(_whole, reader, job.section))
         if rows is None:
-            left.append(job)
+            unloaded.append(job)
         else:
-            _probe(job, slice(0, len(job.hashes)), rows, job.buckets, coarse, found)
-    for batch in _batches(left, request_bytes):
+            _probe(job, slice(0, len(job.hashes)), rows, job.buckets, coarse, hits)
+    for batch in _batches(unloaded, request_bytes):
         wanted = []
         for job, part in batch:
-            unique, at = np.unique(job.buckets[part], return_inverse=True)
-            wanted.append((unique, at.reshape(-1)))
+            unique, row_of = np.unique(job.buckets[part], return_inverse=True)
+            wanted.append((unique, row_of.reshape(-1)))
         tables = reader.read_strided(
             [(job.section.name, unique) for (job, _), (unique, _) in zip(batch, wanted, strict=True)], request_bytes
         )
-        for (job, part), (_, at), table in zip(batch, wanted, tables, strict=True):
-            _probe(job, part, table, at, coarse, found)
-    return found
+        for (job, part), (_, row_of), table in zip(batch, wanted, tables, strict=True):
+            _probe(job, part, table, row_of, coarse, hits)
+    return hits
 
 
 def _jobs(
-    reader: SortedFileReader, coarse: CoarseGroups, hashes_under: Sequence[HashesUnder], found: list[np.ndarray]
+    reader: SortedFileReader, coarse: CoarseGroups, hashes_under: Sequence[HashesUnder], hits: list[np.ndarray]
 ) -> Iterator[_GroupProbe]:
-    """What is to be asked of each group; members of a group that a question cannot be put to are found at once."""
+    """What to look up in each group. Where a probe has no hashes under a group's hash, all members of it are hits."""
     for group, section in enumerate(coarse.sections(reader)):
-        told = [ask(coarse.hashes[group]) for ask in hashes_under]
-        for question, hashes in enumerate(told):
+        by_probe = [hashes_of(coarse.hashes[group]) for hashes_of in hashes_under]
+        for number, hashes in enumerate(by_probe):
             if hashes is None:
-                found[question][coarse.starts[group] : coarse.starts[group + 1]] = True
-        put = [(question, hashes) for question, hashes in enumerate(told) if hashes is not None and len(hashes)]
+                hits[number][coarse.starts[group] : coarse.starts[group + 1]] = True
+        put = [(number, hashes) for number, hashes in enumerate(by_probe) if hashes is not None and len(hashes)]
         if put and section.rows:
-            every = np.concatenate([hashes for _, hashes in put])
-            of = np.repeat([question for question, _ in put], [len(hashes) for _, hashes in put])
-            buckets = bucket_of(every, section.rows)
+            joined = np.concatenate([hashes for _, hashes in put])
+            of = np.repeat([number for number, _ in put], [len(hashes) for _, hashes in put])
+            buckets = bucket_of(joined, section.rows)
             order = np.argsort(buckets, kind="stable")
-            yield _GroupProbe(group, section, every[order], of[order], buckets[order])
+            yield _GroupProbe(group, section, joined[order], of[order], buckets[order])
 
 
 def _batches(jobs: Sequence[_GroupProbe], request_bytes: int) -> Iterator[list[tuple[_GroupProbe, slice]]]:
@@ -217,17 +217,17 @@ def _batches(jobs: Sequence[_GroupProbe], request_bytes: int) -> Iterator[list[t
 
 
 def _probe(
-    job: _GroupProbe, part: slice, table: np.ndarray, at: np.ndarray, coarse: CoarseGroups, found: list[np.ndarray]
+    job: _GroupProbe, part: slice, table: np.ndarray, row_of: np.ndarray, coarse: CoarseGroups, hits: list[np.ndarray]
 ) -> None:
     """Notes the members that may hold the hashes of a part; the row of hash i is `table[at[i]]`."""
-    own = slice(int(coarse.starts[job.group]), int(coarse.starts[job.group + 1]))
+    members = slice(int(coarse.starts[job.group]), int(coarse.starts[job.group + 1]))
     at_once = max(1, PIECE_BYTES // job.section.stride)
     hashes, of = job.hashes[part], job.of[part]
     for start in range(0, len(hashes), at_once):
-        some = slice(start, start + at_once)
-        hits = probe_rows(table[at[some]], hashes[some])
-        for question in np.unique(of[some]).tolist():
-            found[question][own] |= hits[of[some] == question].any(axis=0)
+        piece = slice(start, start + at_once)
+        row_hits = probe_rows(table[row_of[piece]], hashes[piece])
+        for number in np.unique(of[piece]).tolist():
+            hits[number][members] |= row_hits[of[piece] == number].any(axis=0)
 
 
 def _whole(reader: SortedFileReader, section: StridedSection) -> np.ndarray:

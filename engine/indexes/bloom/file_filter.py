@@ -35,7 +35,7 @@ _BLOCK_BYTES = 32
 
 @dataclass(frozen=True)
 class FileFilter:
-    """Small and picklable: all that an executor needs to ask it.
+    """Small and picklable: all that an executor needs to probe it.
 
     sections     one for each size
     hash_name    what was hashed (`indexes/bloom/hashed_values.py`)
@@ -48,7 +48,7 @@ class FileFilter:
 
     @property
     def row_groups(self) -> int:
-        """How many row groups it speaks of."""
+        """The number of row groups."""
         return self.sections[0].stride // _BLOCK_BYTES if self.section_of is None else len(self.section_of)
 
     def row(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class FileFilter:
 
     @classmethod
     def of_row(cls, row: dict[str, Any], path: str) -> FileFilter:
-        """The filter that `row` told of; `path` is the index file's. Raises CorruptionError."""
+        """The filter of a row of FIELDS; `path` is the index file's. Raises CorruptionError."""
         place = row["fine_offset"], row["fine_rows"], row["fine_stride"]
         is_place = None not in place and place[0] >= 0 and 1 <= place[1] <= BLOCKS_MAX
         if not is_place or row["hash"] is None or not 1 <= place[2] <= STRIDE_BYTES_MAX or place[2] % _BLOCK_BYTES:
@@ -78,13 +78,13 @@ class FileFilter:
         if more is None:
             return cls((first,), row["hash"])
         count = more[0] if more else 0
-        told, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
-        if not count or len(told) != 24 * count or not section_of or max(section_of) > count:
-            raise CorruptionError("sections of a fine filter are not told rightly", path=path, check="fine filter")
-        places = np.frombuffer(told, dtype="<u8").reshape(-1, 3).tolist()
+        stored, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
+        if not count or len(stored) != 24 * count or not section_of or max(section_of) > count:
+            raise CorruptionError("the sections of a fine filter are malformed", path=path, check="fine filter")
+        places = np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist()
         others = tuple(StridedSection("fine", *place) for place in places)
-        held = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
-        fits = [s.stride for s in (first, *others)] == (held * _BLOCK_BYTES).tolist()
+        counts = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
+        fits = [s.stride for s in (first, *others)] == (counts * _BLOCK_BYTES).tolist()
         if not fits or not all(1 <= s.rows <= BLOCKS_MAX for s in others):
             raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
         return cls((first, *others), row["hash"], section_of)

@@ -48,7 +48,7 @@ FILES_FIELD = pa.field("files", pa.binary())
 RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILES_FIELD])
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
-_SCAN_SHARE = 16  # where more than that share of the tasks is asked for, all are read
+_SCAN_SHARE = 16  # where more than that share of the tasks is looked up, all are read
 
 
 class FilterRunWriter:
@@ -79,7 +79,7 @@ class FilterRunWriter:
         """Stores a fine filter in this run."""
         return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
 
-    def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], *whole: SplitBlockFilter) -> None:
+    def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], *coarse: SplitBlockFilter) -> None:
         """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
         filter over all of them, or several that hold all between them."""
         hash_name = files[0][2].hash_name
@@ -88,7 +88,7 @@ class FilterRunWriter:
         self._hash_name = hash_name
         entries = range(len(self._entries), len(self._entries) + len(files))
         self._entries += [{"file_id": file_id, "fine_path": path, **fine.row()} for file_id, path, fine in files]
-        for one in whole:
+        for one in coarse:
             self._pairs += [(entry, len(self._waiting)) for entry in entries]
             self._waiting.append(one)
             self._waiting_bytes += one.words.nbytes
@@ -159,10 +159,10 @@ class Tasks:
     @classmethod
     def of(cls, reader: SortedFileReader) -> Tasks:
         """Raises CorruptionError."""
-        found = reader.numbered(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
-        if not np.array_equal(found.numbers, np.arange(len(found.numbers))):
+        entries = reader.numbered(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
+        if not np.array_equal(entries.numbers, np.arange(len(entries.numbers))):
             raise CorruptionError("tasks of a filter run are not numbered from 0 on", path=reader.name, check="tasks")
-        lists = [_file_list(reader, item) for item in found.columns[FILES_FIELD.name].to_pylist()]
+        lists = [_file_list(reader, item) for item in entries.columns[FILES_FIELD.name].to_pylist()]
         starts = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
         return cls(starts, np.concatenate(lists) if lists else np.empty(0, dtype=np.uint64))
 
@@ -191,10 +191,10 @@ class FilterRun:
         hash than a question can be put in are among them."""
         is_remote = bool(self._readers.storage.gap_bytes)
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
-        found = member_hits(
+        hits_of = member_hits(
             self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)
         )
-        return [np.unique(self._files_of(hits)) for hits in found]
+        return [np.unique(self._files_of(hits)) for hits in hits_of]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:
         members = np.flatnonzero(hits)
@@ -203,17 +203,17 @@ class FilterRun:
         if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
             return self._readers.decoded(self.run, Tasks, Tasks.of).of_members(hits)
         prefix = KEYS.prefix(kind=KIND_TASK)
-        found = self.reader.numbered(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
-        if len(found.numbers) != len(members):
+        entries = self.reader.numbered(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
+        if len(entries.numbers) != len(members):
             raise CorruptionError("a task of a filter run without its files", path=self.reader.name, check="tasks")
-        return np.concatenate([_file_list(self.reader, i) for i in found.columns[FILES_FIELD.name].to_pylist()])
+        return np.concatenate([_file_list(self.reader, i) for i in entries.columns[FILES_FIELD.name].to_pylist()])
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
         """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
-        found = self.reader.numbered(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
-        columns = {name: found.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
+        entries = self.reader.numbered(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
+        columns = {name: entries.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
         places = {}
-        for i, number in enumerate(found.numbers.tolist()):
+        for i, number in enumerate(entries.numbers.tolist()):
             row = {name: values[i] for name, values in columns.items()}
             path = row["fine_path"] or self.run.path
             places[number] = path, FileFilter.of_row(row, path)
@@ -222,7 +222,7 @@ class FilterRun:
 
 @dataclass
 class FilterPlaces:
-    """Where the fine filters of some files lie: for each file, by number, which of `runs` tells (-1: none)."""
+    """Where the fine filters of some files lie: for each file, by number, which of `runs` has it (-1: none)."""
 
     runs: list[FilterRun]
     ids: np.ndarray
@@ -237,8 +237,8 @@ class FilterPlaces:
         self.run_of[files] = len(self.runs)
         self.runs.append(run)
 
-    def selected(self, kept: np.ndarray) -> FilterPlaces:
-        return FilterPlaces(self.runs, self.ids[kept], self.run_of[kept])
+    def selected(self, files: np.ndarray) -> FilterPlaces:
+        return FilterPlaces(self.runs, self.ids[files], self.run_of[files])
 
     def located(self, damaged: Collection[str]) -> list[tuple[str, FileFilter] | None]:
         """(path, fine filter) of each file; None where it has none, or where its run is one of the `damaged` paths.

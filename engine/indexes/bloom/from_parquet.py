@@ -1,7 +1,7 @@
 """Parquet's own bloom filters of a column, as they lie in a file: nothing but the footer and the filters is read.
 
 A filter is a header and a bitset. The header is a struct in thrift's compact protocol: 1 the bitset's size in bytes, 2
-to 4 unions that tell algorithm, hash and compression, of each of which one choice is known. Parquet keeps no checksum
+to 4 unions for algorithm, hash and compression, each with one known choice. Parquet keeps no checksum
 of them, so they are believed as its data pages are; but one that does not hold the least and the greatest value that
 the footer has of its row group is not believed.
 
@@ -39,7 +39,7 @@ _SIZE_FIELD = 0x15  # field 1, a number of 32 bits
 
 @dataclass(frozen=True)
 class FilterPlace:
-    """Where the filter of one row group lies; `length` is None where the footer does not tell it."""
+    """Where the filter of one row group lies; `length` is None where the footer lacks it."""
 
     offset: int
     length: int | None
@@ -60,15 +60,15 @@ class ParquetFilters:
         self._storage, self._path, self._size_bytes = storage, path, size_bytes
         with reading(path):
             metadata, schema = file.metadata, file.schema_arrow
-            at = leaf_position(schema, metadata.num_columns, column)
-            if at is None:
+            position = leaf_position(schema, metadata.num_columns, column)
+            if position is None:
                 raise SchemaError(f"{path}: where {column!r} lies among its columns is not known")
-            self.kind, leaf = plain_type(at[1]), metadata.schema.column(at[0])
-            chunks = [metadata.row_group(i).column(at[0]) for i in range(metadata.num_row_groups)]
+            self.kind, leaf = plain_type(position[1]), metadata.schema.column(position[0])
+            chunks = [metadata.row_group(i).column(position[0]) for i in range(metadata.num_row_groups)]
             self.places = [_filter_place(chunk, path) for chunk in chunks]
             self.row_groups = len(chunks)
             stored = footer_bytes(metadata, path, size_bytes).chunks
-            self._bounds = [_bounds(group[at[0]].bounds, leaf) for group in stored]
+            self._bounds = [_bounds(group[position[0]].bounds, leaf) for group in stored]
             name = stored_name(self.kind, leaf)
         if chunks and not any(self.places):
             raise SchemaError(f"{path}: it has no Parquet filter of {column!r}")
@@ -83,9 +83,9 @@ class ParquetFilters:
 
         Raises CorruptionError for one that is damaged, SchemaError for one of another algorithm.
         """
-        found = self._starts()
+        starts = self._starts()
         for place, bounds in zip(self.places, self._bounds, strict=True):
-            bitset = None if place is None else self._bitset(place, next(found))
+            bitset = None if place is None else self._bitset(place, next(starts))
             if bitset is None or (len(bitset) // _BLOCK_BYTES).bit_count() != 1:
                 yield None
                 continue
@@ -94,7 +94,7 @@ class ParquetFilters:
             yield read
 
     def _starts(self) -> Iterator[bytes]:
-        """The bytes at each place: all where their number is told, else the header and what follows. Some places at a
+        """The bytes at each place: all where their number is known, else the header and what follows. Some places at a
         time, since filters lie side by side."""
         ranges: list[tuple[int, int]] = []
         for place in self.places:
@@ -131,23 +131,23 @@ class ParquetFilters:
             raise self._damaged(f"a filter of {size_bytes:,} bytes", "filter size")
         return size_bytes, header_bytes
 
-    def _check_bounds(self, found: SplitBlockFilter, bounds: pa.Array | None) -> None:
+    def _check_bounds(self, stored: SplitBlockFilter, bounds: pa.Array | None) -> None:
         if bounds is not None:
-            asked = probes_for(bounds, found.hash)
-            hits = found.contains_hashes(asked.hashes)
-            if asked.alternates is not None:
-                hits |= found.contains_hashes(asked.alternates)
-            if not asked.settled(hits).all():
+            probes = probes_for(bounds, stored.hash)
+            hits = stored.contains_hashes(probes.hashes)
+            if probes.alternates is not None:
+                hits |= stored.contains_hashes(probes.alternates)
+            if not probes.settled(hits).all():
                 raise SchemaError(f"{self._path}: a Parquet filter lacks a value that the footer has: not believed")
 
-    def _damaged(self, told: str, check: str) -> CorruptionError:
-        return CorruptionError(f"it tells of {told}", path=self._path, check=check)
+    def _damaged(self, what: str, check: str) -> CorruptionError:
+        return CorruptionError(f"it names {what}", path=self._path, check=check)
 
 
 def _filter_place(chunk: Any, path: str) -> FilterPlace | None:
     if not hasattr(chunk, "bloom_filter_offset"):
         raise InvalidArgumentError(
-            f"{path}: this pyarrow ({pa.__version__}) does not tell where Parquet's filters lie: use a newer one, or "
+            f"{path}: this pyarrow ({pa.__version__}) does not say where Parquet's filters lie: use a newer one, or "
             'source="data"'
         )
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length

@@ -1,4 +1,4 @@
-"""What a filter hashed, and how it is asked.
+"""What a filter hashed, and the hashes to probe it with.
 
 A filter records a name of what it hashed. Ours hash canonical values: the name is `canon.hash_name` of the type that
 the file was indexed in. Parquet's own hash what the file stores: the name is "parquet:" and the physical type, and,
@@ -8,15 +8,15 @@ where the stored numbers count something, a blank and what: "parquet:INT64 times
 | a file's type | Parquet's filter |
 | --- | --- |
 | integers | INT32, INT64: the low bits, as that file stores them |
-| float, double | FLOAT, DOUBLE: both zeros are asked for, NaN is unknown |
+| float, double | FLOAT, DOUBLE: both zeros are looked up, NaN is unknown |
 | strings, binaries | BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY: the bytes |
 | date32 | INT32: days |
-| timestamps, times | INT32, INT64: counts of the unit that file and column have; another unit is not asked |
+| timestamps, times | INT32, INT64: counts of the unit that file and column have; another unit is not looked up |
 | duration | INT64: counts of its unit |
 | decimals | INT32, INT64, FIXED_LEN_BYTE_ARRAY: the unscaled number |
 | bool, half floats, INT96, decimals as BYTE_ARRAY | none is believed: equal values may differ in bytes |
 
-A value of another kind than the filter's is not asked for: it may be there. One that has no equal among what the file
+A value of another kind than the filter's is not looked up: it may be there. One that has no equal among what the file
 can hold is absent.
 """
 
@@ -53,7 +53,7 @@ def filter_hash(name: str) -> str:
 
 
 def hash_probes(values: pa.Array, name: str) -> Probes | None:
-    """The questions to put to a filter of that name, for values without nulls; None where it cannot tell."""
+    """The probes of a filter of that name, for values without nulls; None where it cannot decide."""
     hashed, _, meaning = name.partition(" ")
     try:
         if not meaning:
@@ -107,10 +107,12 @@ def _counts(values: pa.Array, hashed: str, family: str, unit: str) -> Probes | N
     kind = values.type
     if not _FAMILIES[family](kind):
         return None
-    found = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    own, wanted = _UNITS[kind.unit], _UNITS[unit]
-    counts = [count * wanted for count in to_numpy(found).tolist()]
-    return _exact_integers([(count // own, count % own == 0) for count in counts], hashed, 4 if "32" in hashed else 8)
+    numbers = values.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    per_second, stored_per_second = _UNITS[kind.unit], _UNITS[unit]
+    counts = [count * stored_per_second for count in to_numpy(numbers).tolist()]
+    return _exact_integers(
+        [(count // per_second, count % per_second == 0) for count in counts], hashed, 4 if "32" in hashed else 8
+    )
 
 
 def _decimals(values: pa.Array, hashed: str, scale: int, width: int) -> Probes | None:
@@ -128,14 +130,14 @@ def _decimals(values: pa.Array, hashed: str, scale: int, width: int) -> Probes |
     return _exact_integers(scaled, hashed, width or (4 if "32" in hashed else 8), is_bytes=width > 0)
 
 
-def _exact_integers(found: list[tuple[int, bool]], hashed: str, width: int, *, is_bytes: bool = False) -> Probes:
+def _exact_integers(integers: list[tuple[int, bool]], hashed: str, width: int, *, is_bytes: bool = False) -> Probes:
     """Integers as the file stores them, in so many bytes; those that are not exact, or do not fit, are absent."""
     bound = 1 << (8 * width - 1)
-    fits = [is_exact and -bound <= number < bound for number, is_exact in found]
-    kept = [number if ok else 0 for (number, _), ok in zip(found, fits, strict=True)]
+    fits = [is_exact and -bound <= number < bound for number, is_exact in integers]
+    fitting = [number if ok else 0 for (number, _), ok in zip(integers, fits, strict=True)]
     if is_bytes:
-        data = b"".join(number.to_bytes(width, "big", signed=True) for number in kept)
-        stored: pa.Array = binary_rows(np.frombuffer(data, dtype=np.uint8).reshape(len(kept), width))
+        data = b"".join(number.to_bytes(width, "big", signed=True) for number in fitting)
+        stored: pa.Array = binary_rows(np.frombuffer(data, dtype=np.uint8).reshape(len(fitting), width))
     else:
-        stored = from_numpy(np.array(kept, dtype=np.int64))
+        stored = from_numpy(np.array(fitting, dtype=np.int64))
     return Probes(hash_raw(stored, hashed).hashes, absent=~np.array(fits, dtype=bool))

@@ -40,9 +40,9 @@ class BloomKind:
         source = options.get("source", "data")
         if source not in SOURCES:
             raise InvalidArgumentError(f"source is one of {', '.join(map(repr, SOURCES))}, not {source!r}")
-        kept = {**FilterSizing.checked(options).options(), "source": source}
-        known = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
-        return [IndexState(0, self.name, (number,), kept, maintain) for number, _ in known]
+        stored = {**FilterSizing.checked(options).options(), "source": source}
+        ids = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
+        return [IndexState(0, self.name, (number,), stored, maintain) for number, _ in ids]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         from .build import built_filters
@@ -55,7 +55,7 @@ class BloomKind:
         return committed_filters(index, work)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """Few runs, which let go of files that went."""
+        """Fewer runs, without removed files."""
         from .merge import merged_all
 
         merges = count()

@@ -54,7 +54,7 @@ def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[]
     first = POLICY.first_merged(sizes, new.entries, new.size_bytes)
     for is_readable in (_is_there, _is_whole):  # all of a run is looked at only where merging met damage
         chosen = runs[first:]
-        bad = [at for at, run in enumerate(chosen) if not is_readable(storage, run)]
+        bad = [i for i, run in enumerate(chosen) if not is_readable(storage, run)]
         chosen = chosen[bad[-1] + 1 :] if bad else chosen
         if len(chosen) < 2:
             break
@@ -80,13 +80,13 @@ def merged_all(
 
     Args:
         path_of: the path of another run that is written; one that is not among the result is gone again.
-        live: uint64, ascending: the files of the table. What runs hold of others is let go. None: all stays.
+        live: uint64, ascending: the files of the table. Entries of others are dropped. None: all stay.
         before: runs that were made of others before, by the paths of these; those made now are added.
     """
     before = {} if before is None else before
-    for sources, made in before.items():
+    for sources, earlier in before.items():
         # A commit may have merged some of the sources otherwise meanwhile: their files are then in two runs.
-        runs = _with(runs, [run for run in runs if run.path in sources], made)
+        runs = _with(runs, [run for run in runs if run.path in sources], earlier)
     origins: dict[str, tuple[str, ...]] = {run.path: (run.path,) for run in runs}
     sizes = {run.path: size for run in runs if (size := _size_of(storage, run, live)) is not None}
     written: list[Run] = []
@@ -150,11 +150,11 @@ def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None
     opened = _opened(storage, run)
     if opened is None:
         return None
-    there, coarse = opened.file_count, opened.coarse
+    files, coarse = opened.file_count, opened.coarse
     if live is None:
-        return opened.coarse_bytes, there, 0
-    left = np.searchsorted(live, coarse.last, side="right") - np.searchsorted(live, coarse.first)
-    return opened.coarse_bytes, there, there - int(left.sum())
+        return opened.coarse_bytes, files, 0
+    live_files = np.searchsorted(live, coarse.last, side="right") - np.searchsorted(live, coarse.first)
+    return opened.coarse_bytes, files, files - int(live_files.sum())
 
 
 def _opened(storage: Storage, run: Run) -> OpenRun | None:
@@ -200,8 +200,8 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
                 continue
             section = result.index.task_filters[column]
             rows = read_strided_rows(Ranged(storage, result.index.path), section, np.arange(section.rows))
-            whole = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
-            writer.add_task(located, whole)
+            coarse = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
+            writer.add_task(located, coarse)
         run = writer.finish((after.version, after.version))
 
     runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
@@ -234,7 +234,7 @@ class OpenRun:
 
     @property
     def file_count(self) -> int:
-        """Of the files that it speaks of."""
+        """The number of its files."""
         return int((self.coarse.last - self.coarse.first).sum()) + len(self.coarse.first)
 
 
@@ -264,55 +264,55 @@ def join_runs(
     parts = [_files_of(run, int(start)) for run, start in zip(runs, starts, strict=False)]
     bases = np.cumsum([0, *(len(part.ids) for part in parts)])
     ids = np.concatenate([part.ids for part in parts])
-    every = np.arange(len(ids))
+    numbers_of = np.arange(len(ids))
     newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
-    kept = np.zeros(len(ids), dtype=bool)
-    kept[newest] = True
+    is_kept = np.zeros(len(ids), dtype=bool)
+    is_kept[newest] = True
     if live is not None:
-        kept &= positions(live, ids) >= 0
-    if not kept.any():
+        is_kept &= positions(live, ids) >= 0
+    if not is_kept.any():
         return None
-    at = every[kept]
+    chosen = numbers_of[is_kept]
     pairs = np.concatenate([part.pairs + np.array([base, 0]) for part, base in zip(parts, bases, strict=False)])
-    pairs = pairs[kept[pairs[:, 0]]]
-    pairs[:, 0] = np.searchsorted(at, pairs[:, 0])
-    places = pa.concat_tables([part.places for part in parts]).take(from_numpy(at))
-    left = np.unique(pairs[:, 1])
+    pairs = pairs[is_kept[pairs[:, 0]]]
+    pairs[:, 0] = np.searchsorted(chosen, pairs[:, 0])
+    places = pa.concat_tables([part.places for part in parts]).take(from_numpy(chosen))
+    used = np.unique(pairs[:, 1])
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))
         writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get", metas=written_as(path)))
         coarse = CoarseGroups()
-        order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, left)]
+        order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, used)]
         numbers = np.empty(int(starts[-1]), dtype=np.int64)
-        numbers[np.concatenate(order)] = np.arange(len(left))
+        numbers[np.concatenate(order)] = np.arange(len(used))
         pairs[:, 1] = numbers[pairs[:, 1]]
-        write_entries(writer, ids[at], pairs, places, coarse)
+        write_entries(writer, ids[chosen], pairs, places, coarse)
         writer.close()
     return Run(path, writer.size_bytes, writer.num_entries, segments)
 
 
 def _files_of(run: OpenRun, first_member: int) -> _Files:
-    found = run.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
+    entries = run.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     tasks = Tasks.of(run.reader)
     member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
-    if not np.array_equal(np.unique(tasks.files), found.numbers) or len(tasks.starts) - 1 != run.coarse.members:
+    if not np.array_equal(np.unique(tasks.files), entries.numbers) or len(tasks.starts) - 1 != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its tasks", path=run.reader.name)
-    places = pa.Table.from_arrays([found.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
-    here = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
-    places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), here)
-    pairs = np.stack([np.searchsorted(found.numbers, tasks.files), member + first_member], axis=1)
-    return _Files(found.numbers, pairs, places)
+    places = pa.Table.from_arrays([entries.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
+    paths = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
+    places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths)
+    pairs = np.stack([np.searchsorted(entries.numbers, tasks.files), member + first_member], axis=1)
+    return _Files(entries.numbers, pairs, places)
 
 
-def _planned(runs: Sequence[OpenRun], starts: np.ndarray, left: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
+def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
     """(hash, blocks, members) of each group to be written: members (numbers among those of all runs) ascend."""
     of_hash: dict[str, list[np.ndarray]] = {}
     for run, start in zip(runs, starts, strict=False):
         for group, name in enumerate(run.coarse.hashes):
             first, stop = run.coarse.starts[group : group + 2] + start
-            low, high = np.searchsorted(left, (first, stop))
+            low, high = np.searchsorted(used, (first, stop))
             if high > low:
-                of_hash.setdefault(name, []).append(left[low:high])
+                of_hash.setdefault(name, []).append(used[low:high])
     rungs = np.concatenate([run.coarse.rungs for run in runs])
     for name, several in of_hash.items():
         members = np.concatenate(several)
@@ -355,9 +355,9 @@ def _sources(runs: Sequence[OpenRun], starts: np.ndarray, members: np.ndarray) -
             first, stop = (run.coarse.starts[group : group + 2] + start).tolist()
             low, high = np.searchsorted(members, (first, stop)).tolist()
             if high > low:
-                there = members[low:high] - first
+                columns = members[low:high] - first
                 yield _GroupSource(
-                    run.reader, section_name(group), section.rows, section.stride, there, np.arange(low, high)
+                    run.reader, section_name(group), section.rows, section.stride, columns, np.arange(low, high)
                 )
 
 
@@ -370,8 +370,8 @@ def _rows(sources: Sequence[_GroupSource], blocks: int, members: int) -> Iterato
         out = np.empty((len(rows), members, 8), dtype=np.uint32)
         for source in sources:
             # Row b of `blocks` is row b * n // blocks of n: the first of those that repeat it, or the one repeated.
-            wanted, back = np.unique(rows * source.blocks // blocks, return_inverse=True)
-            found = source.reader.read_strided([(source.name, wanted)])[0]
-            words = np.ascontiguousarray(found).view(np.uint32).reshape(len(wanted), -1, 8)
-            out[:, source.here] = words[back.reshape(-1)[:, None], source.there]
+            wanted, row_of = np.unique(rows * source.blocks // blocks, return_inverse=True)
+            table = source.reader.read_strided([(source.name, wanted)])[0]
+            words = np.ascontiguousarray(table).view(np.uint32).reshape(len(wanted), -1, 8)
+            out[:, source.here] = words[row_of.reshape(-1)[:, None], source.there]
         yield out.view(np.uint8).reshape(len(rows), 32 * members)

@@ -46,39 +46,39 @@ class FilterProbe:
 
 
 def probe_filters(
-    index: IndexState, sought: Mapping[Leaf, pa.Array], files: ProbedFiles
+    index: IndexState, values_of: Mapping[Leaf, pa.Array], files: ProbedFiles
 ) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
     """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
     the fine filters). Raises DamagedRun."""
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
-    may = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in sought}
+    may_hold = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in values_of}
     places = FilterPlaces.nowhere(ids)
-    hashes_under = [_hashes_of(values) for values in sought.values()]
+    hashes_under = [_hashes_of(values) for values in values_of.values()]
     readers.begin_question()
 
     def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
-            here = np.flatnonzero(opened.coarse.holds(ids) & covered)
-            return opened, here, opened.files_with(hashes_under) if len(here) else []
+            own_files = np.flatnonzero(opened.coarse.holds(ids) & covered)
+            return opened, own_files, opened.files_with(hashes_under) if len(own_files) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, here, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
-        if len(here):
-            for flags, with_it in zip(may.values(), files_with, strict=True):
-                flags[0, here] &= positions(with_it, ids[here]) >= 0
-            places.add(opened, here)
-    return may, places
+    for opened, own_files, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
+        if len(own_files):
+            for flags, with_it in zip(may_hold.values(), files_with, strict=True):
+                flags[0, own_files] &= positions(with_it, ids[own_files]) >= 0
+            places.add(opened, own_files)
+    return may_hold, places
 
 
 def _hashes_of(values: pa.Array) -> HashesUnder:
     """The hashes of some values under each hash that a filter may have, worked out once."""
-    known: dict[str, np.ndarray | None] = {}
+    by_name: dict[str, np.ndarray | None] = {}
 
     def hashes_under(name: str) -> np.ndarray | None:
-        if name not in known:
+        if name not in by_name:
             probes = hash_probes(values, name)
-            known[name] = None if probes is None else probes.any_of()
-        return known[name]
+            by_name[name] = None if probes is None else probes.any_of()
+        return by_name[name]
 
     return hashes_under

@@ -46,7 +46,7 @@ REQUEST_BYTES = 256 << 10
 """What a request takes of the time that bytes take: about as long as so many of them."""
 
 FOUND_SHARE = 0.1
-"""Of the look-ups that a task sees, those whose value it holds: only they ask the filters of its row groups."""
+"""Of the look-ups that a task sees, those whose value it holds: only they probe the filters of its row groups."""
 
 TASK_BLOCKS_MAX = (64 << 20) // 32
 """A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
@@ -68,13 +68,13 @@ class FilterSizing:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> FilterSizing:
-        """The sizing that an index's options tell."""
+        """The sizing in an index's options."""
         return cls(options["fpp"], options.get("lookups", LOOKUPS))
 
     @classmethod
-    def checked(cls, given: Mapping[str, Any]) -> FilterSizing:
-        """What a caller asks for, or InvalidArgumentError."""
-        fpp, lookups = given.get("fpp"), given.get("lookups", LOOKUPS)
+    def checked(cls, options: Mapping[str, Any]) -> FilterSizing:
+        """The sizing in a caller's options. Raises InvalidArgumentError."""
+        fpp, lookups = options.get("fpp"), options.get("lookups", LOOKUPS)
         if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
             raise InvalidArgumentError(
                 f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
@@ -83,8 +83,8 @@ class FilterSizing:
             raise InvalidArgumentError(
                 f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
             )
-        if fpp is not None and "lookups" in given:
-            raise InvalidArgumentError("lookups= decides the size of filters where no fpp= is asked: give one of them")
+        if fpp is not None and "lookups" in options:
+            raise InvalidArgumentError("lookups= decides the size of filters where there is no fpp=: give one of them")
         return cls(None if fpp is None else float(fpp), lookups)
 
     def options(self) -> dict[str, Any]:
@@ -94,17 +94,17 @@ class FilterSizing:
     @classmethod
     def description(cls, options: Mapping[str, Any]) -> str:
         """The size of an index's filters and its reason, in words."""
-        told = cls.of(options).told()
+        size = cls.of(options).reason()
         if options.get("source") != "parquet":
-            return told
+            return size
         return (
-            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {told}"
+            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {size}"
         )
 
-    def told(self) -> str:
+    def reason(self) -> str:
         """The size and its reason, in words, of filters that are made from values."""
         if self.fpp is not None:
-            return f"sized for an fpp of {self.fpp:g}, as was asked"
+            return f"sized for an fpp of {self.fpp:g}, as requested"
         return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"
 
     def fine_blocks(self, keys: int, row_group_bytes: int) -> int:
@@ -173,12 +173,12 @@ class Spool:
     def words(self, number: int, first: int, last: int) -> np.ndarray:
         """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
         give them back."""
-        held = self._held[number]
-        if isinstance(held, np.ndarray):
-            return held[first:last]
+        kept = self._held[number]
+        if isinstance(kept, np.ndarray):
+            return kept[first:last]
         assert self._file is not None
         with _refusals():
-            self._file.seek(held + _BLOCK_BYTES * first)
+            self._file.seek(kept + _BLOCK_BYTES * first)
             data = self._file.read(_BLOCK_BYTES * (last - first))
         return np.frombuffer(data, dtype=np.uint32).reshape(-1, 8)
 
@@ -187,10 +187,10 @@ class Spool:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
             self._file.seek(0, io.SEEK_END)
-            for number, held in enumerate(self._held):
-                if isinstance(held, np.ndarray):
+            for number, kept in enumerate(self._held):
+                if isinstance(kept, np.ndarray):
                     self._held[number] = self._file.tell()
-                    self._file.write(held.tobytes())
+                    self._file.write(kept.tobytes())
             self._file.flush()
         self._held_bytes = 0
 

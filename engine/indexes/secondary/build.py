@@ -61,7 +61,7 @@ def build_runs(
 
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
-    name      of the step, for `progress`, which is told of files
+    name      of the step, for `progress`, which counts files
     """
     code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
@@ -70,13 +70,13 @@ def build_runs(
         EntrySorter(code, memory_bytes) as sorter,
         contextlib.closing(_read(storage, files, columns, sorter)) as parts,
     ):
-        for part, found in parts:
-            if isinstance(found, Exception):
+        for part, entries_or_error in parts:
+            if isinstance(entries_or_error, Exception):
                 if part.file_id not in holes:
                     holes[part.file_id] = None
-                    warnings.warn(f"not indexed, and read by every scan until it is: {found}", stacklevel=4)
+                    warnings.warn(f"not indexed, and read by every scan until it is: {entries_or_error}", stacklevel=4)
             else:
-                for entries in found:
+                for entries in entries_or_error:
                     sorter.add_entries(entries)
             if part.is_last:
                 done += 1
@@ -108,13 +108,13 @@ def _parts(files: pa.Table) -> Iterator[_Part]:
             yield _Part(row, first, first + at_once, first + at_once >= groups)
 
 
-Found = list[pa.RecordBatch]  # of each row group, its entries
+Batches = list[pa.RecordBatch]  # of each row group, its entries
 
 
 def _read(
     storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
-) -> Generator[tuple[_Part, Found | Exception]]:
-    def read(part: _Part) -> Found | Exception:
+) -> Generator[tuple[_Part, Batches | Exception]]:
+    def read(part: _Part) -> Batches | Exception:
         try:
             return _keys_of(storage, part, columns, sorter)
         except (CorruptionError, StorageError, SchemaError, InvalidArgumentError) as error:
@@ -124,17 +124,17 @@ def _read(
     yield from zip(parts, ahead(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Found:
+def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Batches:
     row = part.row
     number, path = row["schema_id"], row["path"]
-    located = [_located(known, number, path) for known in columns.known]
-    found: Found = []
+    located = [_located(column, number, path) for column in columns.known]
+    batches: Batches = []
     with open_indexed(storage, row, columns.options) as file:
-        there = set(file.schema_arrow.names)
-        located = [p if p and top_level(columns.schemas[number], p) in there else None for p in located]
+        names_in_file = set(file.schema_arrow.names)
+        located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-        # What the manifest tells of row groups may be less than there are: the last part takes them all.
+        # The manifest may count fewer row groups than there are: the last part takes them all.
         for group in range(part.first_group, len(sizes) if part.is_last else min(part.stop_group, len(sizes))):
             with reading(path):
                 rows = None
@@ -142,26 +142,26 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
                     prefetch(file, group, names)
                     rows = file.read_row_group(group, columns=names)
             values = [
-                _missing(known, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
-                for known, p in zip(columns.known, located, strict=True)
+                _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
+                for column, p in zip(columns.known, located, strict=True)
             ]
             typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
-            found.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
-    return found
+            batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
+    return batches
 
 
-def _located(known: ColumnInFiles, schema_id: int | None, path: str) -> str | None:
+def _located(column: ColumnInFiles, schema_id: int | None, path: str) -> str | None:
     """The column's path in a file, None where files of its schema lack it."""
-    if schema_id in known.located:
-        return known.located[schema_id][0]
-    if schema_id not in known.lacking:
+    if schema_id in column.located:
+        return column.located[schema_id][0]
+    if schema_id not in column.lacking:
         raise SchemaError(f"{path}: where the column lies in it is not known")
     return None
 
 
-def _missing(known: ColumnInFiles, count: int) -> pa.Array:
+def _missing(column: ColumnInFiles, count: int) -> pa.Array:
     """The values of a column in a file that lacks it."""
-    return pa.nulls(count, known.type) if known.default is None else pa.repeat(known.default, count)
+    return pa.nulls(count, column.type) if column.default is None else pa.repeat(column.default, count)
 
 
 def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:

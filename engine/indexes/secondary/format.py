@@ -1,4 +1,4 @@
-"""The secondary index: for the values of some columns, in which files, row groups and rows they stand.
+"""The secondary index: the files, row groups and rows that hold the values of some columns.
 
     key      the values as one ordered key (`hfile_like.ordered`), then partition u32, sequence u32, row_group u32
     row      the least position, in the file, of a row of that row group with those values
@@ -35,7 +35,7 @@ ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), *RUN_SCH
 BLOCK_BYTES = 48 << 10
 SHARD_BYTES = 64 << 20
 FILES_META = "files"
-_RUN_KEY_BYTES = 64  # of a shard's first and last key, as an instant tells them
+_RUN_KEY_BYTES = 64  # of a shard's first and last key, as an instant has them
 _PIECE_ROWS = 1 << 15
 _ENTRY_BYTES = 16  # about what an entry takes in a file, to cut small shards
 _VARINT_BYTES_MAX = 9
@@ -51,7 +51,7 @@ def places_of(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     offsets, buffer = offsets_and_data(keys)
     ends = offsets[1:].astype(np.int64)
     if (np.diff(offsets) < PLACE_BYTES).any():
-        raise CorruptionError("a key of a secondary index does not say where its values stand", check="key")
+        raise CorruptionError("a key of a secondary index lacks the place of its values", check="key")
     data = np.frombuffer(buffer, dtype=np.uint8)
     tails = data[ends[:, None] + np.arange(-PLACE_BYTES, 0)]
     return tails_places(tails)
@@ -68,7 +68,7 @@ def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.RecordBatch:
-    """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first stands at `first_row`
+    """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first is row `first_row`
     of the file; `ending` is the place of the row group."""
     order, is_again = sorted_keys(values)
     rows = order + first_row
@@ -101,8 +101,8 @@ def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> p
     marked in `is_again`."""
     if not is_again.any():
         return pa.nulls(len(counts), pa.binary())
-    at = np.flatnonzero(is_again)
-    deltas = (rows[at] - rows[at - 1] - 1).astype(np.uint64)
+    others = np.flatnonzero(is_again)
+    deltas = (rows[others] - rows[others - 1] - 1).astype(np.uint64)
     sizes = np.ones(len(deltas), dtype=np.int64)
     for width in range(1, _VARINT_BYTES_MAX):
         sizes += deltas >> np.uint64(7 * width) != 0
@@ -120,7 +120,7 @@ def delta_coded(rows: np.ndarray, is_again: np.ndarray, counts: np.ndarray) -> p
 
 
 def positions_of(rows: np.ndarray, counts: np.ndarray, more: pa.Array) -> np.ndarray:
-    """int64 [sum of counts]: the positions that entries stand for, entry by entry. Raises CorruptionError where they
+    """int64 [sum of counts]: the positions of entries, entry by entry. Raises CorruptionError where they
     do not fit."""
     others = counts.astype(np.int64) - 1
     if not len(rows) or not others.any():

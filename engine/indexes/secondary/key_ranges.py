@@ -1,13 +1,11 @@
-"""Which secondary indexes are asked about a predicate, and for which rows.
+"""Which part of a predicate a secondary index can look up, and as which ranges of its keys.
 
 A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
 the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
-that are tested comes first, then the one of which more columns are used, then the one that holds fewer entries of what
-is sought. Others are asked only for what is left: for other leaves, and for files that the better ones do not cover.
+that are tested comes first, then the one of which more columns are used, then the one that holds fewer matching
+entries. Others are used only for the rest: for other leaves, and for files that the better ones do not cover.
 
-An inequality is asked by what it is not: the rows of the value, and of null, in the first column of a key.
-
-What is asked of a secondary index: ranges of its keys, from what is asked of each of its columns.
+An inequality is looked up by its complement: the rows of the value, and of null, in the first column of a key.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from ...predicates import And, Leaf, Node, Not, Or
 
 @dataclass(frozen=True)
 class Values:
-    """The column holds one of these, which are of its type's class; a null among them stands for null."""
+    """The column holds one of these, which are of its type's class; a null among them means null."""
 
     values: pa.Array | pa.ChunkedArray
 
@@ -73,9 +71,9 @@ class KeyRanges:
 
 def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
     """The keys whose first values are as each of `parts` says of its column; all but the last are Values, of which
-    every combination is asked for. Raises InvalidArgumentError for other parts, or for values of another class."""
+    every combination is looked up. Raises InvalidArgumentError for other parts, or for values of another class."""
     if not 1 <= len(parts) <= len(code.kinds) or not all(isinstance(part, Values) for part in parts[:-1]):
-        raise InvalidArgumentError("only the last column that is asked about may be asked for other than values")
+        raise InvalidArgumentError("only the last column of a look-up may have a range or a prefix")
     equal = [part for part in parts if isinstance(part, Values)]
     leading = _combinations(code, equal) if equal else [b""]
     ends = _ends(code.kinds[len(parts) - 1], parts[-1])
@@ -84,8 +82,8 @@ def key_ranges(code: OrderedCode, parts: Sequence[Part]) -> KeyRanges:
     (lower, is_above), (upper, is_through) = ends
     starts = [_after(key + lower) if is_above else key + lower for key in leading]
     stops = [_after(key + upper) if is_through else key + upper for key in leading]
-    kept = [i for i, (start, stop) in enumerate(zip(starts, stops, strict=True)) if start < stop]
-    return KeyRanges([starts[i] for i in kept], [stops[i] for i in kept])
+    nonempty = [i for i, (start, stop) in enumerate(zip(starts, stops, strict=True)) if start < stop]
+    return KeyRanges([starts[i] for i in nonempty], [stops[i] for i in nonempty])
 
 
 def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
@@ -97,8 +95,8 @@ def _combinations(code: OrderedCode, parts: Sequence[Values]) -> list[bytes]:
     columns = []
     for part, size in zip(parts, sizes, strict=True):
         repeats //= size
-        at = np.arange(total) // repeats % size
-        columns.append(part.values.take(from_numpy(at)))
+        picks = np.arange(total) // repeats % size
+        columns.append(part.values.take(from_numpy(picks)))
     return sorted(set(code.encode(columns).to_pylist()))
 
 
@@ -137,7 +135,7 @@ _RANGES = ("<", "<=", ">", ">=")
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What an index can be asked.
+    """A part of a predicate that an index can look up.
 
     part          of the predicate: a leaf, a negated one, or a conjunction of leaves, perhaps a part of a larger one
     key_parts     what is sought in the first columns of the key
@@ -154,7 +152,7 @@ class Fit:
 
 
 def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
-    """The questions about a bound predicate that an index with a key of these columns can be asked."""
+    """The parts of a bound predicate that an index with a key of these columns can look up."""
     return list({fit.part: fit for fit in _fits(bound, columns)}.values())
 
 
@@ -185,18 +183,18 @@ def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
     parts: list[Part] = []
     is_exact, combinations = True, 1
     for column in columns:
-        mine = [leaf for leaf in leaves if leaf.column == column]
-        sought = sorted((leaf for leaf in mine if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
-        if sought:
-            values = _values(sought[0])
+        of_column = [leaf for leaf in leaves if leaf.column == column]
+        equalities = sorted((leaf for leaf in of_column if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
+        if equalities:
+            values = _values(equalities[0])
             combinations *= max(len(values), 1)
             if combinations > VALUES_MAX:
                 break
-            used.append(sought[0])
+            used.append(equalities[0])
             parts.append(Values(values))
             continue
-        ranges = [leaf for leaf in mine if leaf.op in _RANGES]
-        texts = [leaf for leaf in mine if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
+        ranges = [leaf for leaf in of_column if leaf.op in _RANGES]
+        texts = [leaf for leaf in of_column if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
         if ranges:
             lower = _tightest([leaf for leaf in ranges if leaf.op in (">", ">=")], is_lower=True)
             upper = _tightest([leaf for leaf in ranges if leaf.op in ("<", "<=")], is_lower=False)

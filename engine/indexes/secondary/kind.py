@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
 ROWS_MAX = 1 << 21
-"""So many rows are listed one by one; of more it is only told how many there are in each file."""
+"""So many rows are listed one by one; of more only their number in each file is reported."""
 PUBLISHED_ROWS = 1 << 26
 """A build publishes after so many rows: each part is sorted by itself, and is a run."""
 _LITTLE, _AS_MUCH = 4096, 16
@@ -49,23 +49,23 @@ class SecondaryKind:
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
         checked_options(self.name, options, ["shard_bytes"])
-        found = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
-        kept = {
+        ids = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
+        stored = {
             "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
-            "types": [ordered_class(kind) for _, kind in found],
+            "types": [ordered_class(kind) for _, kind in ids],
         }
-        return [IndexState(0, self.name, tuple(number for number, _ in found), kept, maintain)]
+        return [IndexState(0, self.name, tuple(number for number, _ in ids), stored, maintain)]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         from .build import FILE_COLUMNS, KeyColumns, build_runs
 
         instant = handle.instant
         names = _names(instant, index)
-        known = [column_in_files(instant, name) for name in names]
+        in_files = [column_in_files(instant, name) for name in names]
         columns = KeyColumns(
-            known=[found for found in known if found is not None],  # else they could not be indexed
+            known=[column for column in in_files if column is not None],  # else they could not be indexed
             kinds=_types(instant, index),
-            schemas=[told.schema for told in instant.file_schemas],
+            schemas=[physical.schema for physical in instant.file_schemas],
             options=parquet_options(instant.source),
         )
         reached = _up_to(files, PUBLISHED_ROWS)
@@ -103,8 +103,8 @@ class SecondaryKind:
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
         options = {"shard_bytes": index.options["shard_bytes"]}
-        (found,) = self.define(instant, _names(instant, index), index.maintain, options)
-        return replace(found, id=index.id)
+        (definition,) = self.define(instant, _names(instant, index), index.maintain, options)
+        return replace(definition, id=index.id)
 
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
         return set()
@@ -156,12 +156,12 @@ def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[Position
     for place, probe in enumerate(chosen):
         others = [f"{other.label}, {other.entries:,}" for other in expensive] if place == 0 else []
         probe.note = f"{probe.label}: {probe.fitness}, at most {probe.entries:,} entries" + (
-            f"; dearer and not asked: {'; '.join(others)}" if others else ""
+            f"; more expensive and not used: {'; '.join(others)}" if others else ""
         )
     if expensive and not chosen:
         best = expensive[0]
         best.is_expensive = True
-        best.note = f"{best.label} is not asked: it holds up to {best.entries:,} entries of what is sought"
+        best.note = f"{best.label} is not used: up to {best.entries:,} of its entries match"
         return [best]
     return chosen
 
@@ -192,10 +192,10 @@ class PositionsProbe:
     @property
     def fitness(self) -> str:
         """Why it was chosen before others."""
-        used, every = len(self.fit.key_parts), len(self.names)
+        used, total = len(self.fit.key_parts), len(self.names)
         if self.fit.is_whole:
             return "its key is what is tested"
-        return f"{used} of the {every} columns of its key" if used < every else "its whole key is tested"
+        return f"{used} of the {total} columns of its key" if used < total else "its whole key is tested"
 
     @property
     def parts(self) -> Collection[Node]:
@@ -211,8 +211,8 @@ class PositionsProbe:
             counts = _sums(ids, positions.file_ids, np.ones(len(positions.file_ids), dtype=np.int64))
         else:
             self.note += f"; more than {ROWS_MAX:,} rows: counted, not listed"
-            found = self.reader.counts(self.ranges)
-            counts = _sums(ids, found.file_ids, found.counts)
+            row_counts = self.reader.counts(self.ranges)
+            counts = _sums(ids, row_counts.file_ids, row_counts.counts)
         outcomes = np.full(len(ids), ANY, dtype=np.uint8)
         impossible = covered & (self.row_counts.are_all(ids, counts) if self.fit.is_all_but else counts == 0)
         outcomes[impossible] = ANY & ~TRUE
@@ -220,7 +220,7 @@ class PositionsProbe:
 
 
 class _RowCounts:
-    """How many rows files have, where that is exact. Of a few files it is looked up once, whoever asks."""
+    """How many rows files have, where that is exact. Of a few files it is read once for all probes."""
 
     def __init__(self, snapshot: Snapshot):
         self._snapshot = snapshot
@@ -233,27 +233,27 @@ class _RowCounts:
             if self._ids is not ids:
                 self._ids, self._exact = ids, self._of(ids)
             return (counts > 0) & (counts == self._exact)
-        found = np.zeros(len(ids), dtype=bool)
-        some = np.flatnonzero(counts)
-        found[some] = counts[some] == self._of(ids[some])
-        return found
+        result = np.zeros(len(ids), dtype=bool)
+        listed = np.flatnonzero(counts)
+        result[listed] = counts[listed] == self._of(ids[listed])
+        return result
 
     def _of(self, ids: np.ndarray) -> np.ndarray:
         """int64 [files]: -1 where the number is not exact, or the file is not live."""
-        known = self._snapshot.rows(ids, ["row_count", "rows_exact"])
-        found = np.full(len(ids), -1, dtype=np.int64)
-        at = np.searchsorted(ids, to_numpy(known.column("file_id")))
-        found[at] = np.where(to_numpy(known.column("rows_exact")), to_numpy(known.column("row_count")), -1)
-        return found
+        rows = self._snapshot.rows(ids, ["row_count", "rows_exact"])
+        counts = np.full(len(ids), -1, dtype=np.int64)
+        place = np.searchsorted(ids, to_numpy(rows.column("file_id")))
+        counts[place] = np.where(to_numpy(rows.column("rows_exact")), to_numpy(rows.column("row_count")), -1)
+        return counts
 
 
 def _sums(ids: np.ndarray, of: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """int64 [files]: the sums of `counts`, each of which is of a file by number; other files are left out."""
     if not len(ids):
         return np.zeros(0, dtype=np.int64)
-    at = np.minimum(np.searchsorted(ids, of), len(ids) - 1)
-    here = ids[at] == of
-    return np.bincount(at[here], weights=counts[here], minlength=len(ids)).astype(np.int64)
+    nearest = np.minimum(np.searchsorted(ids, of), len(ids) - 1)
+    is_listed = ids[nearest] == of
+    return np.bincount(nearest[is_listed], weights=counts[is_listed], minlength=len(ids)).astype(np.int64)
 
 
 KIND = SecondaryKind()

@@ -1,6 +1,6 @@
 """Merging the runs of a secondary index: those that commits leave, in geometric sizes; all of them, by `optimize`.
 
-What is merged is cut into shards anew; a large shard between whose keys no other run has any stays as it is, under the
+Merged entries are cut into new shards; a large shard between whose keys no other run has any stays as it is, under the
 new run's segments.
 
 The keys that a commit's tasks carry become entries of its segment: a task numbers its files by itself, and here those
@@ -75,8 +75,8 @@ def appended_entries(
         segments = (min([segment, *(run.segments[0] for run in merged)]), segment)
         try:
             old = [source for level in levels[start:] for source in _sources(readers, level, None)]
-            found = merged_entries([*old, *new.sources()], by_values=True)
-            written = write_entries(storage, path_of, found, segments, form)
+            entries = merged_entries([*old, *new.sources()], by_values=True)
+            written = write_entries(storage, path_of, entries, segments, form)
         except _DAMAGED as error:
             if start == len(levels):  # what is new is damaged, or gone: there is no commit
                 raise
@@ -103,7 +103,7 @@ def consolidated_entries(
     if not levels:
         return None
     start = int(len(levels) > 1 and POLICY.keeps_oldest([level_bytes(level) for level in levels]))
-    kept: list[Run] = []
+    result: list[Run] = []
     changed = False
     numbers = count()
 
@@ -112,10 +112,10 @@ def consolidated_entries(
 
     for part in ([levels[0]], levels[1:]) if start else (levels,):
         segments = (min(level[0].segments[0] for level in part), max(level[0].segments[1] for level in part))
-        found = _merged_level(storage, readers, part, live, segments, next_path, form)
-        changed |= found is not None
-        kept += found if found is not None else [run for level in part for run in level]
-    return tuple(kept) if changed else None
+        merged = _merged_level(storage, readers, part, live, segments, next_path, form)
+        changed |= merged is not None
+        result += merged if merged is not None else [run for level in part for run in level]
+    return tuple(result) if changed else None
 
 
 def _merged_level(
@@ -131,22 +131,22 @@ def _merged_level(
     stretches = list(_stretches(readers, levels, live, form))
     if len(levels) == 1 and all(stretch.stays for stretch in stretches):
         return None
-    found: list[Run] = []
+    result: list[Run] = []
     written: list[Run] = []
     try:
         for stretch in stretches:
             if stretch.stays:
-                found += [replace(run, segments=segments) for run in stretch.runs]
+                result += [replace(run, segments=segments) for run in stretch.runs]
                 continue
             sources = [s for level in stretch.by_level() for s in _sources(readers, level, live)]
             new = write_entries(storage, lambda _: next_path(), merged_entries(sources), segments, form)
             written += new
-            found += new
+            result += new
     except BaseException:
         for run in written:
             storage.delete(run.path)
         raise
-    return found
+    return result
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Stretch:
 def _stretches(
     readers: RunReaders, levels: Sequence[Level], live: np.ndarray, form: SecondaryForm
 ) -> Iterator[_Stretch]:
-    """The shards of some levels in key order: what overlaps is together, and so is what stands beside it and is too
+    """The shards of some levels in key order: what overlaps is together, and so is what lies beside it and is too
     small, or holds too much of what is gone, to stay."""
     shards = []
     for number, level in enumerate(levels):
@@ -176,7 +176,7 @@ def _stretches(
     shards.sort(key=lambda shard: shard[:3])
     clusters: list[_Stretch] = []
     last = b""
-    whole = form.shard_bytes or 0
+    shard_bytes = form.shard_bytes or 0
     is_only = len(levels) == 1
     for first_key, last_key, number, run, is_stale in shards:
         if clusters and first_key <= last:
@@ -185,7 +185,7 @@ def _stretches(
             clusters[-1].stays = False
             last = max(last, last_key)
         else:
-            clusters.append(_Stretch([run], [number], not is_stale and (is_only or 2 * run.size_bytes >= whole)))
+            clusters.append(_Stretch([run], [number], not is_stale and (is_only or 2 * run.size_bytes >= shard_bytes)))
             last = last_key
     for stays, same in groupby(clusters, key=lambda cluster: cluster.stays):
         together = list(same)
@@ -198,9 +198,9 @@ def _stretches(
 def _is_stale(reader: SortedFileReader, live: np.ndarray) -> bool:
     """True where many of a run's files are not live."""
     ranges = np.array(files_of(reader), dtype=np.uint64).reshape(-1, 2)
-    every = int((ranges[:, 1] - ranges[:, 0]).sum()) + len(ranges)
-    there = np.searchsorted(live, ranges[:, 1], side="right") - np.searchsorted(live, ranges[:, 0])
-    return POLICY.is_obsolete(reader.size_bytes, every, every - int(there.sum()))
+    files = int((ranges[:, 1] - ranges[:, 0]).sum()) + len(ranges)
+    live_files = np.searchsorted(live, ranges[:, 1], side="right") - np.searchsorted(live, ranges[:, 0])
+    return POLICY.is_obsolete(reader.size_bytes, files, files - int(live_files.sum()))
 
 
 def _sources(readers: RunReaders, level: Level, live: np.ndarray | None) -> list[EntrySource]:
@@ -209,11 +209,11 @@ def _sources(readers: RunReaders, level: Level, live: np.ndarray | None) -> list
     for first_key, last_key, run in sorted(
         ((*readers.reader(run).ends(), run) for run in level if run.entries), key=lambda shard: shard[:2]
     ):
-        at = next((i for i, (_, last, _) in enumerate(chains) if last < first_key), None)
-        if at is None:
+        follows = next((i for i, (_, last, _) in enumerate(chains) if last < first_key), None)
+        if follows is None:
             chains.append((first_key, last_key, [run]))
         else:
-            chains[at] = chains[at][0], last_key, [*chains[at][2], run]
+            chains[follows] = chains[follows][0], last_key, [*chains[follows][2], run]
     return [EntrySource(larger(_read(readers, chain, live)), first) for first, _, chain in chains]
 
 
@@ -225,9 +225,9 @@ def _read(readers: RunReaders, runs: Iterable[Run], live: np.ndarray | None) -> 
 
 def _of_files(batch: pa.RecordBatch, live: np.ndarray) -> pa.RecordBatch:
     ids, _ = places_of(batch.column(0))
-    at = np.searchsorted(live, ids)
-    kept = live[np.minimum(at, len(live) - 1)] == ids if len(live) else np.zeros(len(ids), dtype=bool)
-    return batch if kept.all() else batch.filter(from_numpy(kept))
+    nearest = np.searchsorted(live, ids)
+    is_live = live[np.minimum(nearest, len(live) - 1)] == ids if len(live) else np.zeros(len(ids), dtype=bool)
+    return batch if is_live.all() else batch.filter(from_numpy(is_live))
 
 
 def carried_entries(
@@ -250,20 +250,20 @@ def carried_entries(
     entries = size_bytes = 0
     carries = False
     for result, file_ids in zip(results, ids, strict=True):
-        found = None if result.index is None else result.index.key_runs.get(columns)
-        if found is None or found.classes != classes:
+        key_run = None if result.index is None else result.index.key_runs.get(columns)
+        if key_run is None or key_run.classes != classes:
             holes += file_ids.tolist()
             continue
         carries = True
-        holes += [i for i, number in zip(file_ids.tolist(), found.numbers, strict=True) if number is None]
-        if found.path is not None:
-            carried.append((found, file_ids))
-            entries, size_bytes = entries + found.entries, size_bytes + found.size_bytes
+        holes += [i for i, number in zip(file_ids.tolist(), key_run.numbers, strict=True) if number is None]
+        if key_run.path is not None:
+            carried.append((key_run, file_ids))
+            entries, size_bytes = entries + key_run.entries, size_bytes + key_run.size_bytes
     if not carries:
         return None, holes
 
     def sources() -> list[EntrySource]:
-        return [EntrySource(larger(_bound(storage, run, own))) for run, own in carried]
+        return [EntrySource(larger(_bound(storage, run, ids_of_run))) for run, ids_of_run in carried]
 
     return NewEntries(sources, entries, size_bytes), holes
 
@@ -277,13 +277,13 @@ def task_key_paths(results: Sequence[TaskResult]) -> list[str]:
 def _bound(storage: Storage, run: KeyRun, file_ids: np.ndarray) -> Iterator[pa.RecordBatch]:
     """The entries of a task's run with file ids in the place of its numbers: they ascend by their values."""
     assert run.path is not None
-    known = [(number, i) for number, i in zip(run.numbers, file_ids.tolist(), strict=True) if number is not None]
-    numbers, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(known), strict=True))
+    pairs = [(number, i) for number, i in zip(run.numbers, file_ids.tolist(), strict=True) if number is not None]
+    numbers, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(pairs), strict=True))
     with SortedFileReader(Ranged(storage, run.path, run.size_bytes)) as reader:
         check_written_as(reader, run.path)
         for batch in reader.scan(columns=RUN_SCHEMA.names):
-            own, groups = places_of(batch.column(0))
-            keys = _placed(batch.column(0), ids[np.searchsorted(numbers, own)], groups)
+            local, groups = places_of(batch.column(0))
+            keys = _placed(batch.column(0), ids[np.searchsorted(numbers, local)], groups)
             yield pa.RecordBatch.from_arrays([keys, *batch.columns[1:]], schema=ENTRY_SCHEMA)
 
 
@@ -299,11 +299,11 @@ def committed_entries(index: IndexState, kinds: Sequence[pa.DataType], work: Com
     none are holes; with none at all the segment stays uncovered."""
     paths = {number: path for path, number in work.named_at.columns.items()}
     columns = [paths.get(number) for number in index.columns]  # None: it was added since, and no task knew of it
-    known = tuple(column for column in columns if column is not None)
-    if index.maintain != "commit" or len(known) < len(columns):
+    names = tuple(column for column in columns if column is not None)
+    if index.maintain != "commit" or len(names) < len(columns):
         return index
     writing, ids = work.writing, [files.ids for files in work.added]
-    new, holes = carried_entries(writing.storage, work.results, ids, known, kinds)
+    new, holes = carried_entries(writing.storage, work.results, ids, names, kinds)
     if new is None:
         return index
     runs = appended_entries(

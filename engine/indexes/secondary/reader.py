@@ -1,7 +1,7 @@
-"""Asking a secondary index: in which files, row groups and rows values stand.
+"""Looking up values in a secondary index: the files, row groups and rows that hold them.
 
-Nothing but the blocks that may hold what is asked is read, each once a question, and of them only the columns that are
-needed. Two runs may speak of one file, as when two builds met: a row has one entry, so entries of one file and row are
+Only the blocks that may hold a match are read, each once a look-up, and of them only the columns that are needed. Two
+runs may have entries of one file, as when two builds met: a row has one entry, so entries of one file and row are
 one.
 """
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 class Positions(NamedTuple):
     """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
-    where they are told key by key."""
+    where they come key by key."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
@@ -63,7 +63,7 @@ class Counts(NamedTuple):
 @dataclass
 class _Hits:
     """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows (or
-    none, where only counts are asked for)."""
+    none, where only counts are needed)."""
 
     file_ids: np.ndarray
     row_groups: np.ndarray
@@ -84,9 +84,9 @@ class _Hits:
         more = [part.more for part in parts if part.more is not None]
         return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
 
-    def take(self, at: np.ndarray) -> _Hits:
-        more = None if self.more is None else self.more.take(from_numpy(at))
-        return _Hits(self.file_ids[at], self.row_groups[at], self.rows[at], self.counts[at], more)
+    def take(self, places: np.ndarray) -> _Hits:
+        more = None if self.more is None else self.more.take(from_numpy(places))
+        return _Hits(self.file_ids[places], self.row_groups[places], self.rows[places], self.counts[places], more)
 
     def first_of_each(self) -> np.ndarray:
         """int64, ascending: of the entries of one file and row, the first."""
@@ -111,8 +111,8 @@ class _Hits:
 
 
 class SecondaryReader:
-    """The runs of a secondary index, oldest first, over columns of `kinds`, for asking. What is asked raises DamagedRun
-    where a run that it needs cannot be read.
+    """The runs of a secondary index, oldest first, over columns of `kinds`. A look-up raises DamagedRun where a run
+    that it needs cannot be read.
 
     code    how keys are encoded
     """
@@ -122,17 +122,17 @@ class SecondaryReader:
         self._readers, self._runs = readers, tuple(runs)
 
     def estimate(self, ranges: KeyRanges) -> int:
-        """At most how many entries lie in some ranges, as the runs' block indexes tell: no block is read. An entry is
+        """At most how many entries lie in some ranges, by the runs' block indexes: no block is read. An entry is
         the rows of one row group with the same values."""
 
-        def of_run(asked: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
-            run, own = asked
+        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
+            run, own_ranges = task
             with reading_run(run):
-                blocks = _Blocks(self._readers, run, len(own))
-                touched = {i for start, stop in own for i in blocks.between(start, stop)}
+                blocks = _Blocks(self._readers, run, len(own_ranges))
+                touched = {i for start, stop in own_ranges for i in blocks.between(start, stop)}
                 return sum(blocks.entries(i) for i in touched)
 
-        return sum(self._of_each(of_run, list(self._asked(ranges))))
+        return sum(self._of_each(of_run, list(self._runs_within(ranges))))
 
     @overload
     def positions(self, ranges: KeyRanges) -> Positions: ...
@@ -154,7 +154,9 @@ class SecondaryReader:
         that value of each. Only rows of some files (uint64 ids, ascending) count; with `nulls` those of no value, else
         those that have one. Blocks are read from that end of the keys on, as long as there are too few."""
         start, stop = (NULL_MARK, VALUE_MARK) if nulls else (VALUE_MARK, prefix_successor(VALUE_MARK) or b"")
-        ends = [_RunEnd(self._readers, run, start, stop, last) for run, _ in self._asked(KeyRanges([start], [stop]))]
+        ends = [
+            _RunEnd(self._readers, run, start, stop, last) for run, _ in self._runs_within(KeyRanges([start], [stop]))
+        ]
         while True:
             keys, hits = _complete(ends, last)
             chosen = np.flatnonzero(np.isin(hits.file_ids, ids))
@@ -209,11 +211,11 @@ class SecondaryReader:
         are_whole = len(keys) > 0 and self.code.is_whole(keys[:1])
         for start in range(0, len(keys), _JOIN_KEYS):
             chunk = keys.slice(start, _JOIN_KEYS)
-            found = list(self._joined(chunk, are_whole=are_whole))
-            if not found:
+            matches = list(self._joined(chunk, are_whole=are_whole))
+            if not matches:
                 continue
-            at, parts = zip(*found, strict=True)
-            hits, which = _Hits.concat(list(parts)), np.concatenate(at)
+            numbers, parts = zip(*matches, strict=True)
+            hits, which = _Hits.concat(list(parts)), np.concatenate(numbers)
             first = hits.first_of_each()
             order = first[np.lexsort((hits.rows[first], hits.file_ids[first], which[first]))]
             hits, which = hits.take(order), which[order] + start
@@ -226,41 +228,43 @@ class SecondaryReader:
         listed = keys.to_pylist()
         # How much of an entry's key is compared: up to its place, or so many first bytes.
         cuts = [-PLACE_BYTES] if are_whole else sorted(set(map(len, listed)))
-        whole = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
-        for run, own in self._asked(whole):
+        key_span = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
+        for run, own_ranges in self._runs_within(key_span):
             with reading_run(run):
                 blocks = _Blocks(self._readers, run, None)
-                spans = [(i, *blocks.keys_in(i, listed)) for start, stop in own for i in blocks.between(start, stop)]
+                spans = [
+                    (i, *blocks.keys_in(i, listed)) for start, stop in own_ranges for i in blocks.between(start, stop)
+                ]
                 spans = [span for span in spans if span[1] < span[2]]
                 for (_, low, high), block in zip(spans, blocks.read([i for i, _, _ in spans]), strict=True):
-                    at, places = _matches(block, listed[low:high], cuts)
+                    numbers, places = _matches(block, listed[low:high], cuts)
                     if len(places):
-                        yield at + low, _hits_at(block, places, with_rows=True)
+                        yield numbers + low, _hits_at(block, places, with_rows=True)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def _asked(self, ranges: KeyRanges) -> Iterator[tuple[Run, list[tuple[bytes, bytes]]]]:
+    def _runs_within(self, ranges: KeyRanges) -> Iterator[tuple[Run, list[tuple[bytes, bytes]]]]:
         """The runs that may hold something of some ranges, each with those ranges."""
         for run in self._runs:
-            own = list(ranges.within(bytes.fromhex(run.first_key), bytes.fromhex(run.last_key)))
-            if own and run.entries:
-                yield run, own
+            own_ranges = list(ranges.within(bytes.fromhex(run.first_key), bytes.fromhex(run.last_key)))
+            if own_ranges and run.entries:
+                yield run, own_ranges
 
     def _hits(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[_Hits]:
         """What lies in some ranges, block by block."""
 
-        def of_run(asked: tuple[Run, list[tuple[bytes, bytes]]]) -> list[_Hits]:
-            with reading_run(asked[0]):
-                return list(self._hits_of(*asked, with_rows=with_rows))
+        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[_Hits]:
+            with reading_run(task[0]):
+                return list(self._hits_of(*task, with_rows=with_rows))
 
-        for hits in self._of_each(of_run, list(self._asked(ranges))):
+        for hits in self._of_each(of_run, list(self._runs_within(ranges))):
             yield from hits
 
-    def _of_each(self, work: Callable[[A], R], asked: list[A]) -> Iterator[R]:
-        """The work for each run asked; side by side where a request takes long."""
-        if len(asked) > 1 and self._readers.storage.gap_bytes:
-            return ahead(work, asked, min(len(asked), _THREADS_MAX), "skipstone-positions")
-        return map(work, asked)
+    def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
+        """The work for each run; side by side where a request takes long."""
+        if len(tasks) > 1 and self._readers.storage.gap_bytes:
+            return ahead(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
+        return map(work, tasks)
 
     def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[_Hits]:
         blocks = _Blocks(self._readers, run, len(ranges))
@@ -324,12 +328,12 @@ def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, _Hit
 class _Blocks:
     """The block index of a run: for many questions taken apart once, and kept with the run."""
 
-    def __init__(self, readers: RunReaders, run: Run, questions: int | None):
+    def __init__(self, readers: RunReaders, run: Run, ranges: int | None):
         """For so many questions; None for very many."""
         self._readers, self._run = readers, run
         self.reader = readers.reader(run)
         self._ends: tuple[list[bytes], list[bytes]] | None = None
-        if questions is None or questions >= _KNOWN_ENDS_MIN or readers.holds(run, "block ends"):
+        if ranges is None or ranges >= _KNOWN_ENDS_MIN or readers.holds(run, "block ends"):
             self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
 
     def between(self, start: bytes, stop: bytes) -> range:
@@ -373,10 +377,10 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
 
 def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
     """int64, ascending: the places of a block's keys that lie in some ranges, which ascend."""
-    found = []
+    slices = []
     if len(ranges) >= _LISTED_RANGES_MIN:
         listed = block.keys.to_arrow().to_pylist()
-        found = [(bisect_left(listed, start), bisect_left(listed, stop)) for start, stop in ranges]
+        slices = [(bisect_left(listed, start), bisect_left(listed, stop)) for start, stop in ranges]
     else:
         for start, stop in ranges:
             low = lower_bound(block.keys, start)
@@ -384,8 +388,8 @@ def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
             if low < block.entries and block.keys.key_at(low) < stop:
                 is_one = low + 1 == block.entries or block.keys.key_at(low + 1) >= stop
                 high = low + 1 if is_one else lower_bound(block.keys, stop)
-            found.append((low, high))
-    pieces = [np.arange(low, high) for low, high in found if low < high]
+            slices.append((low, high))
+    pieces = [np.arange(low, high) for low, high in slices if low < high]
     return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
 
 
@@ -393,27 +397,27 @@ def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarr
     """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
     if len(keys) < _MATCHED_KEYS_MIN:
         return _matches_of_few(block, keys)
-    found = block.keys.to_arrow()
+    block_keys = block.keys.to_arrow()
     wanted = binary_array(keys)
-    at = np.full(block.entries, -1, dtype=np.int64)
+    key_of = np.full(block.entries, -1, dtype=np.int64)
     for cut in cuts:
-        here = pc.index_in(pc.binary_slice(found, 0, cut), value_set=wanted)
-        valid = valid_mask(here)
-        numbers = to_numpy(here).astype(np.int64)
-        at = np.maximum(at, numbers if valid is None else np.where(valid, numbers, -1))
-    places = np.flatnonzero(at >= 0)
-    return at[places], places
+        matched = pc.index_in(pc.binary_slice(block_keys, 0, cut), value_set=wanted)
+        valid = valid_mask(matched)
+        numbers = to_numpy(matched).astype(np.int64)
+        key_of = np.maximum(key_of, numbers if valid is None else np.where(valid, numbers, -1))
+    places = np.flatnonzero(key_of >= 0)
+    return key_of[places], places
 
 
 def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for i, key in enumerate(keys):
         place = lower_bound(block.keys, key)
         while place < block.entries and block.keys.key_at(place).startswith(key):
-            found.append((i, place))
+            pairs.append((i, place))
             place += 1
-    at = np.array(found, dtype=np.int64).reshape(-1, 2)
-    return at[:, 0], at[:, 1]
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
 
 
 def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:

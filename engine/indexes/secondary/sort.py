@@ -98,11 +98,11 @@ class EntrySorter:
         if self._spilled and self._waiting:
             self._spill()
         if self._spilled:
-            found = merged_entries([EntrySource(_read(path)) for path in self._spilled])
+            batches = merged_entries([EntrySource(_read(path)) for path in self._spilled])
         else:
-            found = iter([self._sorted()] if self._waiting else [])
-        gone = np.array(sorted(dropped), dtype=np.uint64)
-        return (without_files(batch, gone) for batch in found) if len(gone) else found
+            batches = iter([self._sorted()] if self._waiting else [])
+        dropped_ids = np.array(sorted(dropped), dtype=np.uint64)
+        return (without_files(batch, dropped_ids) for batch in batches) if len(dropped_ids) else batches
 
     def _sorted(self) -> pa.RecordBatch:
         waiting, self._waiting, self._bytes = self._waiting, [], 0
@@ -132,17 +132,17 @@ def _refusals() -> Iterator[None]:
     except SkipstoneError:
         raise
     except OSError as error:
-        told = (
+        message = (
             f"sorting needs room on the disk, and what was written there ({error}); set TMPDIR to a folder that has it"
         )
-        raise StorageError(told) from error
+        raise StorageError(message) from error
 
 
-def without_files(batch: pa.RecordBatch, gone: np.ndarray) -> pa.RecordBatch:
+def without_files(batch: pa.RecordBatch, dropped: np.ndarray) -> pa.RecordBatch:
     """The entries of files that are not among `gone` (uint64)."""
     ids, _ = places_of(batch.column(0))
-    kept = ~np.isin(ids, gone)
-    return batch if kept.all() else batch.filter(from_numpy(kept))
+    is_kept = ~np.isin(ids, dropped)
+    return batch if is_kept.all() else batch.filter(from_numpy(is_kept))
 
 
 # -- merging ----------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     together = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     order, is_again = sorted_keys(together.column(0))
     if is_again.any():
-        # Equal keys stand as they came: the last is the newest.
+        # The sort is stable: the last is the newest.
         order = order[np.append(~is_again[1:], True)]
     keys = taken_keys(together.column(0), order)
     places = from_numpy(order)
@@ -213,16 +213,16 @@ class _Cursor:
         assert self.batch is not None
         keys = self.batch.column(0)
         cut = len(keys) if keys[len(keys) - 1].as_py() <= bound else first_above(keys, bound)
-        taken = self.batch.slice(0, cut)
+        head = self.batch.slice(0, cut)
         if cut == len(keys):
             self._next()
         else:
             self.batch = self.batch.slice(cut)
-        return taken
+        return head
 
 
 def first_above(keys: pa.BinaryArray, bound: bytes, low: int = 0) -> int:
-    """The first place, from `low` on, whose key is above `bound`; keys ascend, up to what `bound` tells apart."""
+    """The first place, from `low` on, whose key is above `bound`; keys ascend, as far as `bound` distinguishes them."""
     high = len(keys)
     while low < high:
         middle = (low + high) // 2
@@ -268,11 +268,11 @@ def _first_with(keys: pa.BinaryArray, values: bytes) -> int:
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    some = [part for part in parts if part.num_rows]
-    if len(some) == 1:
-        yield some[0]
-    elif some:
-        yield pa.Table.from_batches(some).combine_chunks().to_batches()[0]
+    nonempty = [part for part in parts if part.num_rows]
+    if len(nonempty) == 1:
+        yield nonempty[0]
+    elif nonempty:
+        yield pa.Table.from_batches(nonempty).combine_chunks().to_batches()[0]
 
 
 def larger(batches: Iterable[pa.RecordBatch], rows: int = _BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -342,8 +342,8 @@ class TaskKeys:
             entries = self._sorter.entries(self._lacking)
             runs = write_entries(storage, lambda _: path, entries, (0, 0), SecondaryForm(None))
         classes = tuple(ordered_class(kind) for kind in self.spec.kinds)
-        kept = [None if number in self._lacking else number for number in numbers]
-        return KeyRun(classes, kept, *((runs[0].path, runs[0].size_bytes, runs[0].entries) if runs else ()))
+        numbers_kept = [None if number in self._lacking else number for number in numbers]
+        return KeyRun(classes, numbers_kept, *((runs[0].path, runs[0].size_bytes, runs[0].entries) if runs else ()))
 
     def close(self) -> None:
         """Lets go of what was gathered."""

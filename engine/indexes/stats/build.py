@@ -1,6 +1,6 @@
 """Building statistics of columns over files that are there already, from their footers.
 
-The entries and the aggregates go to runs of their own: an aggregate counts the files that it speaks for, so it is
+The entries and the aggregates go to runs of their own: an aggregate counts its files, so it is
 published only where no other commit came between.
 """
 
@@ -46,10 +46,10 @@ def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles,
     """Runs of what `footers_of` read, once or by several. The aggregates belong to the index if no commit came
     since."""
     left_out = [file_id for _, holes in read for file_id in holes]
-    added = [found for found, _ in read if len(found.ids)]
-    for found, _ in read:
-        if not len(found.ids) and found.result.index is not None:  # which tells of no file
-            handle.index_storage.delete(found.result.index.path)
+    added = [files for files, _ in read if len(files.ids)]
+    for files, _ in read:
+        if not len(files.ids) and files.result.index is not None:  # it has no file
+            handle.index_storage.delete(files.result.index.path)
     if not added:
         return Built((), left_out)
     entries, aggregates = _written(handle, handle.instant, index, added, job.transaction, job.leftovers)
@@ -81,29 +81,33 @@ def _written(
     leftovers: Leftovers,
 ) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     """The runs of entries, and those of aggregates."""
-    gone = handle.committed.files().slice(0, 0)
-    has_fine = any(found.result.index is not None for found in added)
-    keys, rows, deleted = stat_rows(instant, index, handle.readers, added, gone, has_fine=has_fine)
+    removed = handle.committed.files().slice(0, 0)
+    has_fine = any(files.result.index is not None for files in added)
+    keys, rows, deleted = stat_rows(instant, index, handle.readers, added, removed, has_fine=has_fine)
     kinds = stats.KEYS.decode(keys)["kind"]
     segments_of = (1, handle.version)
     runs = []
-    for name, mine in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
+    for name, is_part in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
 
         def path_of(shard: int, name: str = name) -> str:
             path = run_path(transaction, f"s{index.columns[0]}-{name}{shard}")
             leftovers.add(handle.index_storage, path)
             return path
 
-        at = from_numpy(np.flatnonzero(mine))
+        places = from_numpy(np.flatnonzero(is_part))
         form = stats.run_form(index.options)
         storage = handle.index_storage
-        runs.append(write_runs(storage, path_of, (keys.take(at), rows.take(at), deleted[mine]), segments_of, form=form))
+        runs.append(
+            write_runs(
+                storage, path_of, (keys.take(places), rows.take(places), deleted[is_part]), segments_of, form=form
+            )
+        )
     return runs[0], runs[1]
 
 
 def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
     """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
-    files that were only told of and are not there, nothing is known."""
+    files that were only declared and do not exist, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
     part = f"-{job.part}" if job.part else ""
     path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}{part}.sbf"
@@ -117,8 +121,8 @@ def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> 
                 continue
             fine.add_file(row["path"], footer.row_groups, footer.stats)
             identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
-            known = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
-            built.add(partition="", **identity, **known)
+            contents = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
+            built.add(partition="", **identity, **contents)
             ids.append(row["file_id"])
             schema_ids.append(row["schema_id"])
             job.tell("stats", done, len(rows))
@@ -129,24 +133,24 @@ def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> 
 
 def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:
     schemas = handle.instant.file_schemas
-    physical = [{p for c in index.columns if (p := known.path_of(c)) is not None} for known in schemas]
+    physical = [{p for c in index.columns if (p := schema.path_of(c)) is not None} for schema in schemas]
 
     options = parquet_options(handle.instant.source)
 
     def read(row: dict) -> Footer | Exception:
-        known = schemas[row["schema_id"]]
+        schema = schemas[row["schema_id"]]
         if row["kind"] != BASE:
             return Footer(pa.schema([]), [], {})
         leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
         try:
             entry = indexed_entry(handle.storage, row)
             footer = read_footer(handle.storage, entry, leaves, options)
-            if known.is_declared:  # its bounds count as of the types that were told, so only those may be believed
-                own, there = leaf_types(known.schema), leaf_types(footer.schema)
-                agree = {p: s for p, s in footer.stats.items() if own.get(p) == there.get(p)}
+            if schema.is_declared:  # its bounds count as of the declared types, so only those may be believed
+                declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
+                agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
                 footer = replace(footer, stats=agree)
             return footer
         except (CorruptionError, StorageError) as error:
-            return Footer(pa.schema([]), [], {}) if known.is_declared else error
+            return Footer(pa.schema([]), [], {}) if schema.is_declared else error
 
     yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)

@@ -3,8 +3,8 @@
     key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
              prefix, and what follows the column is the number of the file
     row      kind 0: where a file's fine statistics lie (column 0)
-             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` tell of how many
-             files it speaks, and of which
+             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` say how many
+             files it has, and which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
                      they were evidence_at under
 
@@ -105,50 +105,50 @@ class StatRows:
 
     @classmethod
     def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
-        """From stored columns, of which some may be missing: what they would tell is not known then."""
+        """From stored columns, of which some may be missing: their statistics are unknown then."""
         arrays = {n: joined(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
         bounds = ("min_bytes", "max_bytes")
         texts = {n: a for n, a in arrays.items() if n in bounds}
         return cls(count, {n: numbers(a) for n, a in arrays.items() if n not in bounds}, texts)
 
-    def take(self, at: np.ndarray) -> StatRows:
+    def take(self, units: np.ndarray) -> StatRows:
         """The units at positions `at`; where it is -1, nothing is known."""
-        there = at >= 0
+        is_there = units >= 0
         if self.count == 0:
-            return StatRows(len(at), {}, {})
-        place = np.where(there, at, 0)
-        found = {n: (values[place], known[place] & there) for n, (values, known) in self.numbers.items()}
-        picked = from_numpy(place, None if there.all() else there)
+            return StatRows(len(units), {}, {})
+        place = np.where(is_there, units, 0)
+        numbers_at = {n: (values[place], valid[place] & is_there) for n, (values, valid) in self.numbers.items()}
+        picked = from_numpy(place, None if is_there.all() else is_there)
         texts = {n: array.take(picked) for n, array in self.texts.items()}
-        if there.all():
-            return StatRows(len(at), found, texts, dict(self.constants))
-        found |= {n: (np.full(len(at), v or 0), there & (v is not None)) for n, v in self.constants.items()}
-        return StatRows(len(at), found, texts)
+        if is_there.all():
+            return StatRows(len(units), numbers_at, texts, dict(self.constants))
+        numbers_at |= {n: (np.full(len(units), v or 0), is_there & (v is not None)) for n, v in self.constants.items()}
+        return StatRows(len(units), numbers_at, texts)
 
     def number(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """(int64 [n], bool [n]: known)."""
-        found = self.numbers.get(name)
-        if found is None:
+        column = self.numbers.get(name)
+        if column is None:
             value = self.constants.get(name)
-            found = np.full(self.count, value or 0, np.int64), np.full(self.count, value is not None)
-        return found
+            column = np.full(self.count, value or 0, np.int64), np.full(self.count, value is not None)
+        return column
 
     def may_exceed_zero(self, name: str) -> np.ndarray:
         """bool [n]: the number is above 0, or not known."""
         if name not in self.numbers:
             return np.full(self.count, self.constants.get(name) != 0)
-        values, known = self.numbers[name]
-        return ~known | (values > 0)
+        values, valid = self.numbers[name]
+        return ~valid | (values > 0)
 
     def text(self, name: str) -> tuple[pa.Array, np.ndarray]:
         """(binary Array [n] without nulls, bool [n]: known)."""
         array = self.texts.get(name)
         if array is None:
             return binary_array([b""] * self.count), np.zeros(self.count, dtype=bool)
-        known = valid_mask(array)
-        if known is None:
+        valid = valid_mask(array)
+        if valid is None:
             return array, np.ones(self.count, dtype=bool)
-        return array.fill_null(empty_bytes()), known
+        return array.fill_null(empty_bytes()), valid
 
 
 def concat(parts: Sequence[StatRows]) -> StatRows:
@@ -170,8 +170,8 @@ def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
     has_nan = pa.types.is_floating(kind)
     # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
     if "holds_no_values" in rows.numbers:
-        none_left, known = rows.numbers["holds_no_values"]
-        may_be_value = ~((none_left != 0) & known)
+        none_left, valid = rows.numbers["holds_no_values"]
+        may_be_value = ~((none_left != 0) & valid)
     else:
         may_be_value = np.full(rows.count, rows.constants.get("holds_no_values") != 1)
     if canon.order_class(kind) == "bytes":
@@ -196,32 +196,32 @@ def evidence_of_values(values: pa.Array) -> Evidence:
     """The evidence where each unit holds one known value (or null): partition columns."""
     kind = values.type
     valid = valid_mask(values)
-    known = np.ones(len(values), dtype=bool) if valid is None else valid
+    is_valid = np.ones(len(values), dtype=bool) if valid is None else valid
     nan = canon.nan_mask(values)
     is_nan = np.zeros(len(values), dtype=bool) if nan is None else nan
     if canon.order_class(kind) == "bytes":
         bounds: np.ndarray | pa.Array = canon.order_bytes(values).fill_null(empty_bytes())
     else:
         bounds = canon.order_codes(values)
-    is_value = known & ~is_nan
-    return Evidence(kind, ~known, is_nan, is_value, bounds, bounds, is_value, is_value.copy())
+    is_value = is_valid & ~is_nan
+    return Evidence(kind, ~is_valid, is_nan, is_value, bounds, bounds, is_value, is_value.copy())
 
 
-def evidence_at(evidence: Evidence, at: np.ndarray) -> Evidence:
+def evidence_at(evidence: Evidence, units: np.ndarray) -> Evidence:
     """The evidence of the units at positions `at`."""
     bounds = [evidence.lower, evidence.upper]
-    lower, upper = (b[at] if isinstance(b, np.ndarray) else b.take(from_numpy(at)) for b in bounds)
+    lower, upper = (b[units] if isinstance(b, np.ndarray) else b.take(from_numpy(units)) for b in bounds)
     flags = (evidence.may_be_null, evidence.may_be_nan, evidence.may_be_value)
-    null, nan, value = (f[at] for f in flags)
-    return Evidence(evidence.type, null, nan, value, lower, upper, evidence.has_lower[at], evidence.has_upper[at])
+    null, nan, value = (f[units] for f in flags)
+    return Evidence(evidence.type, null, nan, value, lower, upper, evidence.has_lower[units], evidence.has_upper[units])
 
 
 def evidence_all_null(kind: pa.DataType, units: int) -> Evidence:
     """The evidence for a column that the units' files do not have: every row is null."""
-    found = Evidence.unknown(kind, units)
-    found.may_be_value[:] = False
-    found.may_be_nan[:] = False
-    return found
+    evidence = Evidence.unknown(kind, units)
+    evidence.may_be_value[:] = False
+    evidence.may_be_nan[:] = False
+    return evidence
 
 
 def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evidence:
@@ -230,31 +230,31 @@ def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evi
     `slice_of` gives each file's slice, -1 for files that carry no rows. A slice with no file at all holds nothing.
     """
     live = slice_of >= 0
-    at = slice_of[live]
+    of_live = slice_of[live]
 
     def any_of(flags: np.ndarray) -> np.ndarray:
         out = np.zeros(slices, dtype=bool)
-        np.logical_or.at(out, at, flags[live])
+        np.logical_or.at(out, of_live, flags[live])
         return out
 
-    spoken = evidence.may_be_value  # a file without values has no bounds to widen, and opens none
-    open_lower = any_of(spoken & ~evidence.has_lower)
-    open_upper = any_of(spoken & ~evidence.has_upper)
+    has_values = evidence.may_be_value  # a file without values has no bounds to widen, and opens none
+    open_lower = any_of(has_values & ~evidence.has_lower)
+    open_upper = any_of(has_values & ~evidence.has_upper)
     if isinstance(evidence.lower, np.ndarray):
         lower = np.full(slices, np.iinfo(np.int64).max)
         upper = np.full(slices, np.iinfo(np.int64).min)
-        used = live & spoken
+        used = live & has_values
         np.minimum.at(lower, slice_of[used], evidence.lower[used])
         np.maximum.at(upper, slice_of[used], evidence.upper[used])
     else:
-        used = live & spoken
+        used = live & has_values
         lower = extreme_bytes(evidence.lower, used, slice_of, slices, is_lower=True).fill_null(empty_bytes())
         upper = extreme_bytes(evidence.upper, used, slice_of, slices, is_lower=False).fill_null(empty_bytes())
     return Evidence(
         type=evidence.type,
         may_be_null=any_of(evidence.may_be_null),
         may_be_nan=any_of(evidence.may_be_nan),
-        may_be_value=any_of(spoken),
+        may_be_value=any_of(has_values),
         lower=lower,
         upper=upper,
         has_lower=~open_lower,
@@ -266,7 +266,7 @@ def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, grou
     """The least, or the greatest, of the used values of each group; null for a group without any."""
     which = "min" if is_lower else "max"
     grouped = pa.table({"group": from_numpy(group_of[used]), "value": values.filter(from_numpy(used))})
-    found = grouped.group_by("group").aggregate([("value", which)])
-    at = np.full(groups, -1)
-    at[to_numpy(found.column("group"))] = np.arange(found.num_rows)
-    return joined(found.column(f"value_{which}")).take(from_numpy(at, at >= 0))
+    extremes = grouped.group_by("group").aggregate([("value", which)])
+    row_of = np.full(groups, -1)
+    row_of[to_numpy(extremes.column("group"))] = np.arange(extremes.num_rows)
+    return joined(extremes.column(f"value_{which}")).take(from_numpy(row_of, row_of >= 0))

@@ -35,9 +35,9 @@ class StatsKind:
         from ...state.run_writing import SHARD_BYTES
 
         checked_options(self.name, options, ["shard_bytes"])
-        kept = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
+        stored = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
         ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
-        return [IndexState(0, self.name, tuple(sorted(ids)), kept, maintain)]
+        return [IndexState(0, self.name, tuple(sorted(ids)), stored, maintain)]
 
     def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
         from .build import built_stats
@@ -53,14 +53,14 @@ class StatsKind:
         added, holes, fine = (
             ([], [], []) if is_left_behind else files_for_index(index, work.named_at, work.after, work.added)
         )
-        # Aggregates are told of every file that goes, or the next to come would take its place in their count.
+        # Aggregates count every removed file, or the next added one would take its place in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
         runs = _appended(index, joined_rows([rows, *fine]), work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """Lets go of files that went, and tells anew what the partitions span that these left loose."""
+        """Drops removed files, and computes loose aggregates again."""
         from .aggregates import tightened
 
         rows = tightened(work.snapshot, index)

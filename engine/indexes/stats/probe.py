@@ -62,8 +62,8 @@ class StatsProbe:
         `needed_span` gives it, leaves some out that cannot match. Raises DamagedRun."""
         first = self.columns[0]
         ids, rows, schemas = first.stats.entries(within.first, within.stop, span)
-        about = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
-        return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: about})
+        evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
+        return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
 
     def _result(self, files: ProbedFiles, evidence: dict[str, ColumnEvidence]) -> ProbeResult:
         covered = np.ones(len(files.ids), dtype=bool)
@@ -114,13 +114,13 @@ def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> lis
             group_of = {n: new if group == old else group for n, group in group_of.items()}
     probes = []
     for group in dict.fromkeys(group_of.values()):
-        mine = [columns[name] for name in columns if group_of[name] == group]
+        of_group = [columns[name] for name in columns if group_of[name] == group]
         of_mine = [leaf for leaf in usable if any(group_of.get(name) == group for name in columns_of(leaf))]
-        probes.append(StatsProbe(sorted(mine, key=lambda column: not column.is_complete), of_mine))
-    sought = {leaf.column for leaf in leaves if isinstance(leaf, Leaf) and leaf.op in EQUALITIES}
+        probes.append(StatsProbe(sorted(of_group, key=lambda column: not column.is_complete), of_mine))
+    looked_up = {leaf.column for leaf in leaves if isinstance(leaf, Leaf) and leaf.op in EQUALITIES}
 
     def cost(probe: StatsProbe) -> tuple[bool, bool]:
-        is_sought = any(column.name in sought for column in probe.columns)
+        is_sought = any(column.name in looked_up for column in probe.columns)
         return not is_sought, any(canon.order_class(c.in_files.type) == "bytes" for c in probe.columns)
 
     return sorted(probes, key=cost)
@@ -170,14 +170,14 @@ def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) 
     first, stop = cuts[:-1], cuts[1:]
     inside = _position(within.first, within.stop, first) >= 0
     outcomes = {leaf: _over_pieces(leaf, columns, first) for leaf in leaves_of(bound)}
-    kept = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
+    survives = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
     for column in columns.values():  # every live file has an entry in each: a piece without any holds none
         is_listed = np.zeros(len(first), dtype=bool)
         for blocks in column.stats.blocks:
             is_listed |= _position(blocks.first, blocks.stop, first) >= 0
-        kept &= is_listed
-    starts = kept & ~np.append(False, kept[:-1] & (first[1:] == stop[:-1]))
-    stops = kept & ~np.append(kept[1:], False)
+        survives &= is_listed
+    starts = survives & ~np.append(False, survives[:-1] & (first[1:] == stop[:-1]))
+    stops = survives & ~np.append(survives[1:], False)
     return Ranges(first[starts], stop[stops])
 
 
@@ -200,22 +200,24 @@ def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.nd
     outcomes = np.zeros(len(first), dtype=np.uint8)
     for blocks in column.stats.blocks:  # whichever run its entry is in
         sets = leaf_sets(leaf, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
-        at = _position(blocks.first, blocks.stop, first)
-        outcomes |= np.where(at >= 0, np.append(np.where(sets == 0, ANY, sets), 0)[at], 0).astype(np.uint8)
+        block_of = _position(blocks.first, blocks.stop, first)
+        outcomes |= np.where(block_of >= 0, np.append(np.where(sets == 0, ANY, sets), 0)[block_of], 0).astype(np.uint8)
     return outcomes
 
 
 def _columns_over_pieces(leaf: ColumnLeaf, columns: Sequence[StatsColumn], first: np.ndarray) -> np.ndarray:
     """The same for two columns; where several runs hold entries, all that each pair may give."""
     outcomes = np.zeros(len(first), dtype=np.uint8)
-    for left in columns[0].stats.blocks:
-        for right in columns[-1].stats.blocks:
-            at = [_position(b.first, b.stop, first) for b in (left, right)]
-            both = np.flatnonzero((at[0] >= 0) & (at[1] >= 0))
-            about = {
+    for first_blocks in columns[0].stats.blocks:
+        for second_blocks in columns[-1].stats.blocks:
+            block_of = [_position(b.first, b.stop, first) for b in (first_blocks, second_blocks)]
+            both = np.flatnonzero((block_of[0] >= 0) & (block_of[1] >= 0))
+            evidence = {
                 column.name: evidence_of_units(column.of_blocks(blocks), place[both])
-                for column, blocks, place in zip((columns[0], columns[-1]), (left, right), at, strict=True)
+                for column, blocks, place in zip(
+                    (columns[0], columns[-1]), (first_blocks, second_blocks), block_of, strict=True
+                )
             }
-            sets = leaf_sets(leaf, about, len(both))
+            sets = leaf_sets(leaf, evidence, len(both))
             outcomes[both] |= np.where(sets == 0, ANY, sets).astype(np.uint8)
     return outcomes

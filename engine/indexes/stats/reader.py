@@ -61,8 +61,8 @@ class Blocks:
 
     def entries(self, used: np.ndarray) -> int:
         """How many entries some of the blocks hold (tombstones apart); 0 where the run has no summaries."""
-        known = self.summaries.get(stats.SCHEMA_FIELD.name)
-        return 0 if known is None else int(known.live[used].sum())
+        summary = self.summaries.get(stats.SCHEMA_FIELD.name)
+        return 0 if summary is None else int(summary.live[used].sum())
 
 
 class ColumnStats:
@@ -101,27 +101,27 @@ class ColumnStats:
     def block_evidence(self, blocks: Blocks, kind: pa.DataType) -> Evidence:
         """What each block's summary says of all files in it, their bounds being of type `kind`."""
         count = len(blocks.indices)
-        found = Evidence.unknown(kind, count)
+        evidence = Evidence.unknown(kind, count)
         lower, upper = (blocks.summaries.get(name) for name in _bounds_of(kind))
         if lower is not None and upper is not None:
-            found.lower, found.upper = lower.lower, upper.upper
-            found.has_lower, found.has_upper = lower.null_count == 0, upper.null_count == 0
-        for name, flags in (("null_count", found.may_be_null), ("nan_count", found.may_be_nan)):
+            evidence.lower, evidence.upper = lower.lower, upper.upper
+            evidence.has_lower, evidence.has_upper = lower.null_count == 0, upper.null_count == 0
+        for name, flags in (("null_count", evidence.may_be_null), ("nan_count", evidence.may_be_nan)):
             counts = blocks.summaries.get(name)
             if counts is not None and (name != "nan_count" or pa.types.is_floating(kind)):
                 flags[:] = (counts.null_count > 0) | (counts.upper > 0)
         empty = blocks.summaries.get("holds_no_values")
         if empty is not None:
-            found.may_be_value[:] = (empty.null_count > 0) | (empty.lower == 0)
-        return found
+            evidence.may_be_value[:] = (empty.null_count > 0) | (empty.lower == 0)
+        return evidence
 
     def block_schemas(self, blocks: Blocks) -> np.ndarray:
         """int64 [n]: the physical schema of all files in each block; -1 where they have none, -2 where they differ."""
-        found = blocks.summaries.get(stats.SCHEMA_FIELD.name)
-        if found is None:
+        summary = blocks.summaries.get(stats.SCHEMA_FIELD.name)
+        if summary is None:
             return np.full(len(blocks.indices), -2)
-        nulls, live = found.null_count, found.live
-        one = np.where((nulls == 0) & (found.lower == found.upper), found.lower, -2)
+        nulls, live = summary.null_count, summary.live
+        one = np.where((nulls == 0) & (summary.lower == summary.upper), summary.lower, -2)
         return np.where(nulls == live, -1, one)
 
     # -- entries ------------------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ class ColumnStats:
             else:
                 names, constant = self._columns(blocks, used)
                 with reading_run(blocks.run):
-                    found = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
-                layers.append((found, constant))
+                    entries = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
+                layers.append((entries, constant))
         found_ids, rows, schemas = self._newest(layers)
         if len(found_ids) == len(ids) and np.array_equal(found_ids, ids):
             return rows, schemas, np.ones(len(ids), dtype=bool)
-        at = positions(found_ids, ids)
-        picked = np.append(schemas, -1)[at]
-        return rows.take(at), picked, at >= 0
+        row_of = positions(found_ids, ids)
+        picked = np.append(schemas, -1)[row_of]
+        return rows.take(row_of), picked, row_of >= 0
 
     def _read(
         self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None
@@ -177,20 +177,20 @@ class ColumnStats:
             if span is not None and not self._readers.keeps(blocks.run):
                 bounds = {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
                 return decode(self._readers.reader(blocks.run), bounds), constant
-            asked = ("numbered", self.prefix, indices, tuple(names))
-            return self._readers.decoded(blocks.run, asked, decode), constant
+            name = ("numbered", self.prefix, indices, tuple(names))
+            return self._readers.decoded(blocks.run, name, decode), constant
 
     def _columns(self, blocks: Blocks, used: np.ndarray) -> tuple[list[str], dict[str, int | None]]:
         """(columns to decode, columns that are one value (or null, None) in all used blocks)."""
         names: list[str] = list(self._bounds)
         constant: dict[str, int | None] = {}
         for name in _COUNTS:
-            found = blocks.summaries.get(name)
-            if found is None:
+            summary = blocks.summaries.get(name)
+            if summary is None:
                 names.append(name)
                 continue
-            nulls, live = found.null_count[used], found.live[used]
-            lower, upper = found.lower[used], found.upper[used]
+            nulls, live = summary.null_count[used], summary.live[used]
+            lower, upper = summary.lower[used], summary.upper[used]
             if (nulls == live).all():
                 constant[name] = None
             elif (nulls == 0).all() and lower.min() == upper.max():
@@ -203,20 +203,20 @@ class ColumnStats:
         """The live entries of layers, newest first: (ids ascending, statistics, schemas)."""
         if not layers:
             return np.empty(0, dtype=np.uint64), StatRows(0, {}, {}), np.empty(0, dtype=np.int64)
-        parts = [_rows(found, constant) for found, constant in layers]
-        ids, at = live_numbers([found for found, _ in layers])
-        rows = parts[0] if at is None else stats.concat(parts).take(at)
+        parts = [_rows(entries, constant) for entries, constant in layers]
+        ids, row_of = live_numbers([entries for entries, _ in layers])
+        rows = parts[0] if row_of is None else stats.concat(parts).take(row_of)
         name = stats.SCHEMA_FIELD.name
         if name in rows.numbers:
-            schemas, known = rows.numbers[name]
-            return ids, rows, np.where(known, schemas, -1)
+            schemas, valid = rows.numbers[name]
+            return ids, rows, np.where(valid, schemas, -1)
         only = rows.constants.get(name)
         return ids, rows, np.full(len(ids), -1 if only is None else only)
 
 
-def _rows(found: Numbered, constant: dict[str, int | None]) -> StatRows:
-    count = len(found.numbers)
-    rows = StatRows.of(found.columns, count)
+def _rows(entries: Numbered, constant: dict[str, int | None]) -> StatRows:
+    count = len(entries.numbers)
+    rows = StatRows.of(entries.columns, count)
     rows.constants = dict(constant)
     return rows
 
@@ -225,16 +225,16 @@ def _within(
     layer: tuple[Numbered, dict[str, int | None]], first: np.ndarray, stop: np.ndarray
 ) -> tuple[Numbered, dict[str, int | None]]:
     """What of a layer lies in some ranges."""
-    found, constant = layer
-    numbers = found.numbers
+    entries, constant = layer
+    numbers = entries.numbers
     low, high = np.searchsorted(numbers, first), np.searchsorted(numbers, stop)
     if int((high - low).sum()) == len(numbers):
         return layer
-    kept = np.concatenate([np.arange(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)])
-    picks = from_numpy(kept)
-    columns = {name: array.take(picks) for name, array in found.columns.items()}
-    deleted = None if found.deleted is None else found.deleted[kept]
-    return Numbered(numbers[kept], columns, deleted), constant
+    inside = np.concatenate([np.arange(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)])
+    picks = from_numpy(inside)
+    columns = {name: array.take(picks) for name, array in entries.columns.items()}
+    deleted = None if entries.deleted is None else entries.deleted[inside]
+    return Numbered(numbers[inside], columns, deleted), constant
 
 
 def _bounds_of(kind: pa.DataType) -> tuple[str, str]:
@@ -271,9 +271,9 @@ class StatsColumn:
         in_files, index = column_in_files(snapshot.instant, name), stats_index_of(snapshot.instant, name)
         if in_files is None or index is None:
             return None
-        whole = [run for run in index.runs if run.path not in damaged]
-        is_complete = len(whole) == len(index.runs) and index.coverage.is_whole(snapshot.instant.version)
-        return cls(name, in_files, index, snapshot, whole, is_complete)
+        readable = [run for run in index.runs if run.path not in damaged]
+        is_complete = len(readable) == len(index.runs) and index.coverage.is_whole(snapshot.instant.version)
+        return cls(name, in_files, index, snapshot, readable, is_complete)
 
     @cached_property
     def stats(self) -> ColumnStats:
@@ -297,11 +297,11 @@ class StatsColumn:
         if len(kinds) == 1 and not self.in_files.lacking:
             return [(self.stats.block_evidence(blocks, kinds[0]), np.ones(len(blocks.indices), dtype=bool))]
         schemas = self.stats.block_schemas(blocks)
-        about = []
+        evidence = []
         for kind in kinds:
-            speaks = self.in_files.is_of_kind(kind, schemas) & (schemas != -2)
-            about.append((self.stats.block_evidence(blocks, kind), speaks))
-        return about
+            covered = self.in_files.is_of_kind(kind, schemas) & (schemas != -2)
+            evidence.append((self.stats.block_evidence(blocks, kind), covered))
+        return evidence
 
 
 def entry_evidence(
@@ -314,15 +314,15 @@ def entry_evidence(
     kinds = in_files.kinds()
     if len(kinds) == 1 and not in_files.lacking:
         return [(stats.evidence_of(rows, kinds[0]), covered)]
-    about: ColumnEvidence = []
+    evidence: ColumnEvidence = []
     lacking = covered & np.isin(schemas, list(in_files.lacking))
     if lacking.any():
-        about.append((in_files.evidence_where_lacking(len(covered)), lacking))
+        evidence.append((in_files.evidence_where_lacking(len(covered)), lacking))
     for kind in kinds:
-        speaks = covered & in_files.is_of_kind(kind, schemas)
-        if speaks.any():
-            about.append((stats.evidence_of(rows, kind), speaks))
-    return about
+        of_kind = covered & in_files.is_of_kind(kind, schemas)
+        if of_kind.any():
+            evidence.append((stats.evidence_of(rows, kind), of_kind))
+    return evidence
 
 
 # -- partitions -------------------------------------------------------------------------------------------------------
@@ -330,11 +330,11 @@ def entry_evidence(
 
 def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.ndarray) -> ColumnEvidence:
     """What the values of a partition column say of partitions; nothing of one without live files."""
-    values, every = snapshot.partition_values()[column], to_numpy(snapshot.partitions().column("partition_id"))
-    if canon.order_class(values.type) is None or not len(every):
+    values, live = snapshot.partition_values()[column], to_numpy(snapshot.partitions().column("partition_id"))
+    if canon.order_class(values.type) is None or not len(live):
         return []
-    at = positions(every, partition_ids)
-    return [(stats.evidence_of_values(values.take(from_numpy(np.maximum(at, 0)))), at >= 0)]
+    place = positions(live, partition_ids)
+    return [(stats.evidence_of_values(values.take(from_numpy(np.maximum(place, 0)))), place >= 0)]
 
 
 def file_partition_evidence(snapshot: Snapshot, column: str, ids: np.ndarray) -> ColumnEvidence:
@@ -361,8 +361,8 @@ def aggregate_evidence(
     prefix = stats.aggregate_prefix(snapshot.instant.columns[column])
     names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
     ids, columns = numbered_entries(snapshot.readers, index.runs, prefix, names, stats.RUN_SCHEMA)
-    at = positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
-    rows = stats.StatRows.of(dict(zip(names, columns.columns, strict=True)), columns.num_rows).take(at)
+    row_of = positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
+    rows = stats.StatRows.of(dict(zip(names, columns.columns, strict=True)), columns.num_rows).take(row_of)
     marks, is_marked = rows.number(stats.FINGERPRINT_FIELD.name)
     covered = is_marked & (marks == fingerprints)
     schemas, has_schema = rows.number(stats.SCHEMA_FIELD.name)
@@ -371,6 +371,6 @@ def aggregate_evidence(
     return entry_evidence(in_files, rows, np.where(has_schema, schemas, -1), covered)
 
 
-def evidence_of_units(about: ColumnEvidence, at: np.ndarray) -> ColumnEvidence:
+def evidence_of_units(pieces: ColumnEvidence, units: np.ndarray) -> ColumnEvidence:
     """The evidence about the units at some places."""
-    return [(stats.evidence_at(evidence, at), speaks[at]) for evidence, speaks in about]
+    return [(stats.evidence_at(one, units), covered[units]) for one, covered in pieces]

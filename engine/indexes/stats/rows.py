@@ -248,14 +248,14 @@ def _entries_at_origin(
     for column in index.columns:
         if column not in columns_then:  # it was added later: the file lacks it, and an empty entry is the whole truth
             continue
-        then = source.instant.index_of("stats", column)
-        if then is None:
+        old_index = source.instant.index_of("stats", column)
+        if old_index is None:
             is_complete[:] = False
             break
-        is_complete &= is_covered(then.coverage, segments, ids)
+        is_complete &= is_covered(old_index.coverage, segments, ids)
         prefix = stats.file_prefix(column)
         try:
-            numbers, rows = entries_of(source.readers, then.runs, prefix, ids, _STATS_NAMES, stats.RUN_SCHEMA)
+            numbers, rows = entries_of(source.readers, old_index.runs, prefix, ids, _STATS_NAMES, stats.RUN_SCHEMA)
         except DamagedRun as damaged:
             message = f"files come back without statistics: {damaged.error}"
             warnings.warn(SkipstoneWarning(message, hint="{refresh_index} makes them anew"), stacklevel=2)
@@ -293,12 +293,12 @@ def _add_column(
 def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles) -> list[Rows]:
     """Where the fine statistics of restored files lie: they stay where they were under the old ids."""
     source, ids = restored.origin()
-    then = next((i for i in source.instant.indexes if i.id == index.id), None)
-    if then is None:
+    old_index = next((i for i in source.instant.indexes if i.id == index.id), None)
+    if old_index is None:
         return []
     names = [f.name for f in stats.FINE_FIELDS]
     try:
-        numbers, rows = entries_of(source.readers, then.runs, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
+        numbers, rows = entries_of(source.readers, old_index.runs, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
     except DamagedRun:  # `_entries_at_origin` has warned; without them the whole file is read
         return []
     return [_fine_entries(files.ids[np.searchsorted(ids, numbers)], rows)]

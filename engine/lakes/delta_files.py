@@ -1,0 +1,54 @@
+"""The files of a Delta log, looked at before `deltalake` reads them: a table may come from a stranger, and at some
+files it waits for ever, or ends the process.
+
+What lies on a local disk must be regular files of a size that a log may have; of the checkpoint that a version is read
+from, the footers are parsed, as those of data files are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+
+from ...errors import NotReadableError
+from ..parquet.footers import open_parquet
+from ..storage import Storage
+from ..storage.places import is_uri
+
+FOLDER = "_delta_log"
+_SIDECARS = f"{FOLDER}/_sidecars"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:[^/]*\.)?parquet\Z", re.ASCII)
+FILE_BYTES_MAX = 4 << 30
+
+
+def check_log(storage: Storage, version: int | None) -> None:
+    """Raises NotReadableError, or CorruptionError, for a log that deltalake must not read at a version; None is the
+    latest."""
+    if not is_uri(storage.uri):
+        for folder in ("", FOLDER, _SIDECARS):  # deletion vectors lie beside the data
+            _check_folder(os.path.join(storage.uri, folder))
+    files, _ = storage.list_folder(FOLDER)
+    named = [(int(found[1]), f) for f in files if (found := _CHECKPOINT.search(f.path))]
+    newest = max((number for number, _ in named if version is None or number <= version), default=None)
+    parts = [entry for number, entry in named if number == newest]
+    if any(entry.path.count(".") > 2 for entry in parts):  # a checkpoint in parts, or of the second kind
+        parts += [entry for entry in storage.list_folder(_SIDECARS)[0] if entry.path.endswith(".parquet")]
+    for entry in parts:
+        open_parquet(storage, entry, is_checked=False).close()
+
+
+def _check_folder(folder: str) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".parquet") and entry.is_file():
+                continue
+            with contextlib.suppress(OSError):  # a link that leads nowhere
+                found = entry.stat()
+                if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
+                    raise NotReadableError(
+                        f"{entry.path}: {found.st_size:,} bytes, more than a Delta log's file may have"
+                    )
+                if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                    raise NotReadableError(f"{entry.path}: is no regular file, but a FIFO, a socket or a device")
