@@ -34,7 +34,7 @@ Reopening = tuple[Callable[..., "Handle"], tuple]
 
 
 class Handle:
-    """Pins a version, and with a log of another format a state of that log; moves to another when told to.
+    """Pins a version, and with a log of another format a state of that log; moves to another on demand.
 
     storage, index_storage   where the data files and the index root lie
     timeline, readers        the instants, and the runs that they name
@@ -138,11 +138,11 @@ class Handle:
 
     @property
     def is_hive(self) -> bool:
-        """True where partitions are told by `key=value` folders."""
+        """True where `key=value` folders name the partitions."""
         return bool(self.instant.source.get("hive"))
 
     def relative(self, path: str | os.PathLike) -> str:
-        """A path as `files()` tells it."""
+        """A path as `files()` lists it."""
         return relative_path(self.storage, path)
 
     def refresh(self) -> Self:

@@ -283,7 +283,7 @@ class Table:
         from .commit.distributed import DistributedTransaction
 
         self._check_writes(key)
-        return DistributedTransaction.begun(self.handle, key)
+        return DistributedTransaction.start(self.handle, key)
 
     def _check_writes(self, key: object) -> None:
         self.handle.check_latest()

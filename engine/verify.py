@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .handle import Handle
 
 _BOUND_BEFORE = "the table has, or had, columns of such names: replace() the file by itself to bind it as they are now"
-_COMES = "sync() binds the file anew, and reads them"
+_COMES = "sync() binds the file again, and reads them"
 
 
 @dataclass(frozen=True)
@@ -35,52 +35,52 @@ class Finding:
 
 def verify(handle: Handle, deep: bool = False) -> list[Finding]:
     """See `Table.verify`."""
-    found = [Finding("pending", p["path"], p["reason"]) for p in handle.instant.pending]
-    found += _timeline(handle, deep)
-    found += _unread(handle)
-    found += _runs(handle, deep)
+    findings = [Finding("pending", p["path"], p["reason"]) for p in handle.instant.pending]
+    findings += _timeline(handle, deep)
+    findings += _unread(handle)
+    findings += _runs(handle, deep)
     try:
-        found += _files(handle, deep)
+        findings += _files(handle, deep)
     except CorruptionError as error:  # without a manifest there is no list of files to go on with
-        if not any(run.path == f.path for run in handle.instant.manifest for f in found):
-            found.append(Finding("damaged", error.path or "manifest", error.message))
-    return found
+        if not any(run.path == f.path for run in handle.instant.manifest for f in findings):
+            findings.append(Finding("damaged", error.path or "manifest", error.message))
+    return findings
 
 
 def _timeline(handle: Handle, deep: bool) -> list[Finding]:
     """Versions up to the table's that are gone; newer ones that somebody knows of; with `deep` those that are damaged,
     or do not follow the one before them."""
-    timeline, found = handle.timeline, []
+    timeline, findings = handle.timeline, []
     names = sorted(version for version in timeline.names(1, handle.version) if version <= handle.version)
-    found += _missing(names, handle.version)
+    findings += _missing(names, handle.version)
     before = None
     for version in names if deep else []:
         try:
             instant = timeline.find(version)
         except SkipstoneError as error:
-            found.append(Finding("damaged", instant_path(version), str(error)))
+            findings.append(Finding("damaged", instant_path(version), str(error)))
             continue
         if instant is not None and before is not None and before.version == version - 1:
             wrong = broken(before, instant)
-            found += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
+            findings += [] if wrong is None else [Finding("damaged", instant_path(version), wrong)]
         before = instant or before
-    if any(f.path == instant_path(handle.version) for f in found):
-        return found
-    return found + _newer(handle)
+    if any(f.path == instant_path(handle.version) for f in findings):
+        return findings
+    return findings + _newer(handle)
 
 
 def _missing(names: list[int], last: int) -> list[Finding]:
     """A finding for each version up to the last that has no file; one for all of a gap that is larger than any loss."""
-    remedy = "bring it back, or repair() the table to be told no more of it"
-    found = []
+    remedy = "bring it back, or repair() the table so that it is no longer listed"
+    findings = []
     for before, after in pairwise([0, *names, last + 1]):
         if is_loss(after - 1, before):
-            told = f"the file of this version is gone: {remedy}"
-            found += [Finding("missing", instant_path(version), told) for version in range(before + 1, after)]
+            message = f"the file of this version is gone: {remedy}"
+            findings += [Finding("missing", instant_path(version), message) for version in range(before + 1, after)]
         elif after - 1 > before:
-            told = f"the files of this version and of {after - 2 - before:,} after it are gone: {remedy}"
-            found.append(Finding("missing", instant_path(before + 1), told))
-    return found
+            message = f"the files of this version and of {after - 2 - before:,} after it are gone: {remedy}"
+            findings.append(Finding("missing", instant_path(before + 1), message))
+    return findings
 
 
 def _newer(handle: Handle) -> list[Finding]:
@@ -91,40 +91,40 @@ def _newer(handle: Handle) -> list[Finding]:
     newest = handle.version if latest is None else newest_known(handle.timeline, latest)
     if latest is None or newest == latest.version:
         return []
-    told = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"
-    return [Finding("missing", instant_path(newest), told)]
+    message = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"
+    return [Finding("missing", instant_path(newest), message)]
 
 
 def _unread(handle: Handle) -> list[Finding]:
     """Files that hold columns which the table does not read."""
     instant = handle.snapshot.instant
     ever = names_ever(instant)
-    told: dict[int, str] = {}
-    for number, known in enumerate(instant.file_schemas):
-        names = unread_columns(instant, known)
+    messages: dict[int, str] = {}
+    for number, schema in enumerate(instant.file_schemas):
+        names = unread_columns(instant, schema)
         if names:
             if ever.isdisjoint(names):
                 can = "sync(), or alter(add=), makes them the table's"
-            else:  # those that a sync binds anew a restore brought back
-                can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, known)) else _COMES
-            told[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
-    if not told:
+            else:  # those that a sync binds again a restore brought back
+                can = _BOUND_BEFORE if ever.intersection(names).difference(sure_columns(instant, schema)) else _COMES
+            messages[number] = f"holds columns that the table does not read: {', '.join(names)}; {can}"
+    if not messages:
         return []
     files = handle.snapshot.files(columns=["path", "schema_id"])
     pairs = zip(*(files.column(name).to_pylist() for name in ("path", "schema_id")), strict=True)
-    return [Finding("unread", path, told[number]) for path, number in pairs if number in told]
+    return [Finding("unread", path, messages[number]) for path, number in pairs if number in messages]
 
 
 def _runs(handle: Handle, deep: bool) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     runs = [*handle.instant.manifest, *(r for i in handle.instant.indexes for r in i.runs)]
     for run in runs:
-        found += _sorted_file(handle, run.path, run.size_bytes, deep)
-    if not found:  # which task index files there are stands in the runs
-        paths, found = _task_indexes(handle)
+        findings += _sorted_file(handle, run.path, run.size_bytes, deep)
+    if not findings:  # the runs name the task index files
+        paths, findings = _task_indexes(handle)
         for path in paths:
-            found += _sorted_file(handle, path, None, deep)
-    return found
+            findings += _sorted_file(handle, path, None, deep)
+    return findings
 
 
 def _sorted_file(handle: Handle, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
@@ -141,35 +141,35 @@ def _sorted_file(handle: Handle, path: str, size_bytes: int | None, deep: bool) 
 def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
     """(paths of the task index files that indexes name, what was found wrong on the way)."""
     paths: set[str] = set()
-    found = []
+    findings = []
     for index in handle.instant.indexes:
         for run in index.runs:
             try:
                 paths |= fine_paths(handle.readers, index, run) or set()
             except SkipstoneError as error:
-                found.append(Finding("damaged", run.path, str(error)))
-    return sorted(paths), found
+                findings.append(Finding("damaged", run.path, str(error)))
+    return sorted(paths), findings
 
 
 def _files(handle: Handle, deep: bool) -> list[Finding]:
-    found = []
+    findings = []
     names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "schema_id"]
     for row in handle.snapshot.files().select(names).to_pylist():
         path = row["path"]
         try:
             entry = handle.storage.stat(path)
         except SkipstoneError as error:
-            found.append(Finding("missing", path, str(error)))
+            findings.append(Finding("missing", path, str(error)))
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-            found.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
+            findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
         elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_declared:
             try:
                 footer = read_footer(handle.storage, entry, options=parquet_options(handle.instant.source))
             except SkipstoneError as error:
-                found.append(Finding("damaged", path, str(error)))
+                findings.append(Finding("damaged", path, str(error)))
                 continue
             if row["rows_exact"] and footer.row_count != row["row_count"]:
-                told = f"{footer.row_count:,} rows, but {row['row_count']:,} were indexed"
-                found.append(Finding("miscounted", path, told))
-    return found
+                message = f"{footer.row_count:,} rows, but {row['row_count']:,} were indexed"
+                findings.append(Finding("miscounted", path, message))
+    return findings

@@ -62,7 +62,10 @@ def alter(
         return base.version
     change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(wanted))
     leftovers = change.leftovers
-    with handle.timeline.markers.held(change.transaction, base.version, "alter", lambda: leftovers.is_lost), leftovers:
+    with (
+        handle.timeline.markers.holding(change.transaction, base.version, "alter", lambda: leftovers.is_lost),
+        leftovers,
+    ):
         change.evolve = evolver(handle, base, wanted, change)
         if wanted.add:
             rebind(handle, handle.committed, change.evolve(base), change)

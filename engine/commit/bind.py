@@ -102,7 +102,7 @@ def bind(
     entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
     if remember_removed:
         entries.append(removed_entries(removed_files))
-    entries.append(_entries(manifest.KIND_GONE, _added_again(snapshot, added), None))
+    entries.append(_entries(manifest.KIND_REMOVED, _added_again(snapshot, added), None))
     entries += _key_entries(keys)
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
@@ -268,14 +268,14 @@ def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
 def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     """Ids under which files that are added now are remembered as removed: they no longer are. A path that comes under
     another identity is another file, and the removed one stays remembered."""
-    if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_GONE)) for run in snapshot.instant.manifest):
+    if not any(run.may_hold(manifest.KEYS.prefix(kind=manifest.KIND_REMOVED)) for run in snapshot.instant.manifest):
         return np.empty(0, dtype=np.uint64)
     anywhere = snapshot.instant.source.get("partitions_declared") or any(f.result.declares_partitions for f in added)
     ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
     partitions = np.unique(manifest.split_file_ids(ids)[0])
     # A new partition may be one that was emptied: files removed from it are remembered under its former number.
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
-    remembered = snapshot.gone(None if anywhere or is_new else partitions)
+    remembered = snapshot.removed_files(None if anywhere or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
     remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
     if remembered.num_rows == 0:
@@ -326,7 +326,7 @@ def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
     rows = files.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
     if are_cleaned:
         rows = rows.append_column("kind", pa.repeat(manifest.CLEANED, rows.num_rows))
-    return _entries(manifest.KIND_GONE, to_numpy(files.column("file_id")), rows)
+    return _entries(manifest.KIND_REMOVED, to_numpy(files.column("file_id")), rows)
 
 
 def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:

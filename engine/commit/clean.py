@@ -136,7 +136,7 @@ def _published(
         rows = removed_entries(plan.removed, are_cleaned=True)
         return replace(after, manifest=writing.append_to_manifest(after.manifest, rows, after.version))
 
-    with handle.timeline.markers.held(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.holding(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
         instant = publish_definition(handle.timeline, base, transaction, following, leftovers)
     handle.move_to(instant)
     return instant, plan
@@ -292,7 +292,7 @@ def _choose_data(handle: Handle, latest: Instant, listing: Listing, plan: Plan) 
     ours wrote and never published: given up ones, and tasks of published ones that were tried again, or run twice."""
     listed = {entry.path: entry for entry in listing.data_files}
     protected = _protected(handle, latest, plan.cleaned)
-    removed = Snapshot(latest, handle.readers).gone()
+    removed = Snapshot(latest, handle.readers).removed_files()
     chosen = []
     for position, row in enumerate(removed.to_pylist()):
         entry = listed.get(row["path"])
@@ -350,7 +350,7 @@ def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int
     first = latest.version
     while first - 1 in versions:
         first -= 1
-    removed = live.gone()
+    removed = live.removed_files()
     since = to_numpy(removed.column("segment")) > first
     paths.update(path for path, is_later in zip(removed.column("path").to_pylist(), since, strict=True) if is_later)
     numbers = live.numbers()

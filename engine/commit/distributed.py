@@ -9,7 +9,7 @@
 `Table.transaction` has one marker, kept young by its process. Here each task holds a marker of its own, from before its
 first file until the commit takes the task over or the task has removed what it wrote; and the process that commits
 holds the transaction's. So what a killed task leaves has a marker that grows old, and `clean` finds it; and between the
-beginning and the first task, while a job computes what it will write, nothing stands that could grow old.
+beginning and the first task, while a job computes what it will write, nothing exists that could grow old.
 
 Only the tasks that `resume` is given are committed. A task that ran twice, or was tried again, leaves files that no
 version names, and that no `sync` takes for new: `clean` removes them.
@@ -47,7 +47,7 @@ class DistributedTransaction:
     _spec: TaskSpec
 
     @classmethod
-    def begun(cls, handle: Handle, key: str | None) -> DistributedTransaction:
+    def start(cls, handle: Handle, key: str | None) -> DistributedTransaction:
         name = new_transaction_id(handle.instant.table_id)
         return cls(
             name, handle.instant.table_id, handle.version, key, spec_of(handle, name, marker_base=handle.version)
@@ -107,7 +107,7 @@ class DistributedTransaction:
         spec = self._spec
         data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
         timeline = Timeline(index)
-        if timeline.markers.stands(self.id) or may_be_named(timeline, self.table_id, self.version, self.id):
+        if timeline.markers.exists(self.id) or may_be_named(timeline, self.table_id, self.version, self.id):
             return
         leftovers = Leftovers()
         add_results(leftovers, results, data, index)

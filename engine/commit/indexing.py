@@ -64,7 +64,7 @@ def create_index(
             )
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.holding(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
@@ -124,7 +124,7 @@ def _refreshed(
         return False
     transaction = new_transaction_id()
     leftovers = Leftovers()
-    with handle.timeline.markers.held(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.holding(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
         job = Job(transaction, leftovers, progress)
         built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
@@ -313,7 +313,7 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
         return replace(after, summary={"indexes": changed, "merged": merged is not None})
 
     try:
-        held = handle.timeline.markers.held(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
+        held = handle.timeline.markers.holding(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
         with held, leftovers:
             handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, leftovers))
     except NothingToDo:

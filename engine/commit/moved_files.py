@@ -155,7 +155,7 @@ def moved_rows(snapshot: Snapshot, paths: set[str], listed: pa.Table) -> pa.Tabl
 
 def removed_in_copy(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
     """Files that were taken out and that the copy has, too, as the manifest is to remember them."""
-    gone = snapshot.gone()
+    gone = snapshot.removed_files()
     paths = joined(gone.column("path").cast(pa.binary()))
     there = gone.filter(pc.is_in(paths, value_set=joined(listed.column("path"))))
     at = pc.index_in(joined(there.column("path").cast(pa.binary())), value_set=joined(listed.column("path")))

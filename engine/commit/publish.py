@@ -244,8 +244,8 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mappi
     added = _added_paths(results)
     if not snapshot.instant.totals["files"]:
         return []
-    tells = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
-    if len(added) <= _LOOKUPS_MAX and (tells or not snapshot.partitions_in_paths):
+    by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
+    if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
         found = snapshot.find(added.to_pylist())
         return [path for path, number in found.items() if number not in removed]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])

@@ -157,7 +157,7 @@ def _appeared(
 ) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
-    removed = snapshot.gone().select(["path", *STAT_FIELDS])
+    removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
     among_removed = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(removed))
     removed_by_path: dict[bytes, list[dict]] = {}
     for row in removed.to_pylist() if among_removed.null_count < len(among_removed) else ():
@@ -230,7 +230,7 @@ def _committed(
     transaction = new_transaction_id()
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
-    with handle.timeline.markers.held(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
+    with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         results, pending = _attached(handle, base, change, changes.appeared, progress, adopts)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:

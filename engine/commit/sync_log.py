@@ -71,7 +71,7 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
         validate=validate,
     )
     unread: list[dict] = []
-    with handle.timeline.markers.held(transaction, base.version, "sync"), change.leftovers as leftovers:
+    with handle.timeline.markers.holding(transaction, base.version, "sync"), change.leftovers as leftovers:
         if changes.added.num_rows:
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(handle.index_storage, path)

@@ -46,7 +46,7 @@ class Transaction:
     """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
 
     def __init__(self, handle: Handle, key: str | None = None, id: str | None = None):
-        """`id`: of a transaction that was begun elsewhere, at the version of `table` (see `distributed`)."""
+        """`id`: of a transaction that was started elsewhere, at the version of `table` (see `distributed`)."""
         self.id = id or new_transaction_id(handle.instant.table_id)
         self.committed: Instant | None = None
         self._is_resumed = id is not None
@@ -64,12 +64,12 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         markers, base = self._handle.timeline.markers, self._base
-        self._marker.enter_context(markers.held(self.id, base.version, "commit", lambda: self._leftovers.is_lost))
+        self._marker.enter_context(markers.holding(self.id, base.version, "commit", lambda: self._leftovers.is_lost))
         self._is_open = True
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None and os.getpid() != self._process:  # it goes on where it was begun
+        if kind is not None and os.getpid() != self._process:  # it goes on where it was started
             return
         self._check_process()
         self._is_open = False
@@ -83,7 +83,7 @@ class Transaction:
             else:
                 if kind is not None:
                     self._abort()
-            finally:  # while the transaction's own marker stands for what may be left of them
+            finally:  # while the transaction's own marker covers what may be left of them
                 drop_task_markers(self._handle.timeline.markers, self.id, self._results)
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Transaction:
             self._reads.append((read, texts))
 
     def set_commit_state(self, states: Mapping[str, str]) -> None:
-        """Tells the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
+        """Sets the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
 
         Args:
             states: commit -> "completed", "inflight", "failed" or "rolled_back". They hold from the version that this
@@ -210,7 +210,7 @@ class Transaction:
         self._take(result)
 
     def tasks_failed(self) -> None:
-        """Tells that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
+        """Says that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
         behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
         self._leftovers.is_lost = True
 
@@ -274,7 +274,7 @@ class Transaction:
         if self._writer is not None:
             self._writer.abort()
             self._leftovers.is_lost |= self._writer.is_lost
-        # One that was begun elsewhere may have been committed elsewhere: then what it wrote is the table's.
+        # One that was started elsewhere may have been committed elsewhere: then what it wrote is the table's.
         timeline, base = self._handle.timeline, self._base
         if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
             self._leftovers.remove()
@@ -330,7 +330,7 @@ def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) ->
 
 
 def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Storage, index: Storage) -> None:
-    """Tells what tasks wrote, to be removed with their transaction."""
+    """Notes what tasks wrote, to be removed with their transaction."""
     for result in results:
         for path in result.written:
             leftovers.add(data, path)

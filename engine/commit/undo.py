@@ -107,7 +107,7 @@ def _publish(
             raise NothingToDo(newer.instant)
 
     change.rebuild = rebuild
-    with handle.timeline.markers.held(change.transaction, latest.version, action), change.leftovers:
+    with handle.timeline.markers.holding(change.transaction, latest.version, action), change.leftovers:
         try:
             rebuild(Snapshot(latest, handle.readers))
             instant = publish(handle.timeline, handle.readers, latest, change)
@@ -182,15 +182,15 @@ class _Restore:
 
 
 def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int, str], version: int) -> dict[int, str]:
-    """id -> path of the live files that a version added, by the ids that they have now: binding a file anew gives it
+    """id -> path of the live files that a version added, by the ids that they have now: binding a file again gives it
     another. Raises CommitConflictError where one was taken out since, or replaced."""
     moved = {paths[number]: number for number in _without(ids, newer.numbers()).tolist()}
     now = _ids_now(handle, newer, moved, version)
-    gone = [path for path in moved if path not in now]
-    if gone:
+    missing = [path for path in moved if path not in now]
+    if missing:
         raise CommitConflictError(
-            f"version {version} cannot be rolled back: a later commit removed or replaced {gone[0]}, which it added",
-            paths=gone,
+            f"version {version} cannot be rolled back: a later commit removed or replaced {missing[0]}, which it added",
+            paths=missing,
             hint="{restore} goes back to an older version, whatever came since",
         )
     stayed = {number: path for number, path in paths.items() if path not in moved}
@@ -198,7 +198,7 @@ def _live_now(handle: Handle, newer: Snapshot, ids: np.ndarray, paths: dict[int,
 
 
 def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int) -> dict[str, int]:
-    """path -> live id, of files (path -> former id) that stayed in the table and were only bound anew.
+    """path -> live id, of files (path -> former id) that stayed in the table and were only bound again.
 
     Goes back from the newest version, over each that gave one of them another id. One that a commit replaced by itself
     is another file.
@@ -208,18 +208,18 @@ def _ids_now(handle: Handle, newer: Snapshot, ids: dict[str, int], version: int)
     while waiting := sorted(number for path, number in then.items() if number != ids[path]):
         numbers = np.array(waiting, dtype=np.uint64)
         segments = snapshot.segments(numbers)
-        made = int(segments.max())
-        instant, base = handle.timeline.find(made), handle.timeline.find(made - 1)
-        if instant is None or base is None or any(low <= made - 1 <= high for low, high in newer.instant.cleaned):
+        latest = int(segments.max())
+        instant, base = handle.timeline.find(latest), handle.timeline.find(latest - 1)
+        if instant is None or base is None or any(low <= latest - 1 <= high for low, high in newer.instant.cleaned):
             raise CommitConflictError(
-                f"version {version} cannot be rolled back: version {made} took files that it added in anew, and "
-                f"version {made - 1}, which would say how, was cleaned; remove() the files in a transaction"
+                f"version {version} cannot be rolled back: version {latest} took files that it added in again, and "
+                f"version {latest - 1}, which would say how, was cleaned; remove() the files in a transaction"
             )
         before = Snapshot(base, handle.readers)
-        moved = snapshot.rows(numbers[segments == made], IDENTITY)
+        moved = snapshot.rows(numbers[segments == latest], IDENTITY)
         former = before.find(moved.column("path").to_pylist()) if instant.action not in ("commit", "replace") else {}
-        kept = before.rows(np.array(sorted(former.values()), dtype=np.uint64), IDENTITY)
-        same = {tuple(row[name] for name in IDENTITY) for row in kept.to_pylist()}
+        unchanged = before.rows(np.array(sorted(former.values()), dtype=np.uint64), IDENTITY)
+        same = {tuple(row[name] for name in IDENTITY) for row in unchanged.to_pylist()}
         for row in moved.to_pylist():
             is_same = tuple(row[name] for name in IDENTITY) in same
             then[row["path"]] = former[row["path"]] if is_same else ids[row["path"]]
@@ -261,7 +261,7 @@ def _changed_keys(old: dict[str, int], new: dict[str, int]) -> dict[str, tuple[i
 def _keys_back(
     now: dict[str, int], changed: dict[str, tuple[int | None, int | None]], version: int
 ) -> tuple[tuple[str, ...], dict[str, int]]:
-    """(the keys to free, those that stand again): what a version did to keys, undone."""
+    """(the keys to free, those that count again): what a version did to keys, undone."""
     freed, taken = [], {}
     for key, (old, new) in changed.items():
         if old is None and now.get(key) == new:
@@ -269,7 +269,7 @@ def _keys_back(
         elif old is not None and now.get(key) not in (old, new):
             raise CommitConflictError(
                 f"version {version} cannot be rolled back: it freed the key {key!r}, under which version {now[key]} "
-                "did the work anew, and would be done twice"
+                "did the work again, and would be done twice"
             )
         elif old is not None and now.get(key) != old:
             taken[key] = old
@@ -288,7 +288,7 @@ def _without_same(
     newer: Snapshot, back: RestoredFiles, removed: dict[int, str]
 ) -> tuple[RestoredFiles, dict[int, str]]:
     """What comes back and what goes, without what is the same in both: a file that went and came back since, or was
-    bound anew, has another id, and is the same file still, read by the same columns."""
+    bound again, has another id, and is the same file still, read by the same columns."""
     live = newer.rows(np.array(sorted(removed), dtype=np.uint64), [field.name for field in FILE_FIELDS])
     texts = {number: partition for partition, number in newer.ids_by_text().items()}
     partitions = [texts[number] for number in live.column("partition_id").to_pylist()]
@@ -301,12 +301,12 @@ def _without_same(
 
 
 def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> list[tuple]:
-    """What tells files apart but for their ids: their fields, and which columns of the table they are read by, once
+    """What files differ by, apart from their ids: their fields, and which columns of the table they are read by, once
     they are bound to what they hold of them."""
     bindings = {
-        number: (known.schema, known.is_declared, frozenset(bound_names(instant, known).items()))
+        number: (schema.schema, schema.is_declared, frozenset(bound_names(instant, schema).items()))
         for number in files.column("schema_id").unique().to_pylist()
-        for known in (instant.file_schemas[number],)
+        for schema in (instant.file_schemas[number],)
     }
     names = [field.name for field in FILE_FIELDS if field.name != "schema_id"]
     fields = zip(*(files.column(name).to_pylist() for name in names), strict=True)
@@ -315,27 +315,27 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
 
 
 def _check_data(handle: Handle, back: RestoredFiles) -> None:
-    """Raises NotReadableError naming files that are to come back and whose data are gone, or others. A file that was
-    only told of, without time or etag, need not be there: nobody ever said that it was."""
+    """Raises NotReadableError naming files that are to come back and whose data are missing or changed. A file
+    that was only declared, without time or etag, need not be there."""
     assert back.source is not None
     schemas = back.source.instant.file_schemas
 
     def wrong(row: dict) -> str | None:
         is_unseen = schemas[row["schema_id"]].is_declared and row["modified_ns"] is None and row["etag"] is None
         try:
-            there = handle.storage.stat(row["path"])
+            current = handle.storage.stat(row["path"])
         except FileMissingError:
             return None if is_unseen else "it is not there any more"
-        is_same = there.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
+        is_same = current.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         return None if is_same else "another file lies there now (its size or time is not what was indexed)"
 
     rows = back.files.select([*IDENTITY, "schema_id"]).to_pylist()
-    answers = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
-    found = [(row["path"], told) for row, told in answers if told is not None]
-    if found:
-        (path, told), more = found[0], len(found) - 1
+    results = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
+    problems = [(row["path"], reason) for row, reason in results if reason is not None]
+    if problems:
+        (path, reason), more = problems[0], len(problems) - 1
         others = f" (so it is with {more:,} more)" if more else ""
-        raise NotReadableError(f"{path} cannot come back: {told}{others}", paths=[path for path, _ in found])
+        raise NotReadableError(f"{path} cannot come back: {reason}{others}", paths=[path for path, _ in problems])
 
 
 # -- savepoints -------------------------------------------------------------------------------------------------------

@@ -12,14 +12,19 @@ import os
 import re
 import stat
 
+import numpy as np
+
 from ...errors import NotReadableError
 from ..parquet.footers import open_parquet
-from ..storage import Storage
+from ..storage import FileMissingError, Storage
 from ..storage.places import is_uri
+from ..storage.prefetch import side_by_side
 
 FOLDER = "_delta_log"
 _SIDECARS = f"{FOLDER}/_sidecars"
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:[^/]*\.)?parquet\Z", re.ASCII)
+_COMMIT = re.compile(r"/(\d{20})\.json\Z", re.ASCII)
+_DEPTH_MAX = 5_000  # unclosed brackets; at some ten thousand deltalake's stack ends
 FILE_BYTES_MAX = 4 << 30
 
 
@@ -37,6 +42,24 @@ def check_log(storage: Storage, version: int | None) -> None:
         parts += [entry for entry in storage.list_folder(_SIDECARS)[0] if entry.path.endswith(".parquet")]
     for entry in parts:
         open_parquet(storage, entry, is_checked=False).close()
+    commits = [(int(found[1]), f.path) for f in files if (found := _COMMIT.search(f.path))]
+    first, last = -1 if newest is None else newest, version
+    read = [path for number, path in commits if first < number and (last is None or number <= last)]
+    checks = side_by_side(storage, lambda path: _is_too_deep(storage, path), read, "skipstone-log")
+    for path, too_deep in zip(read, checks, strict=True):
+        if too_deep:
+            raise NotReadableError(f"{storage.uri}: its Delta log holds JSON that is nested too deep, in {path}")
+
+
+def _is_too_deep(storage: Storage, path: str) -> bool:
+    """Whether a commit is nested deeper than any writer's, within strings of JSON as well."""
+    try:
+        data = storage.read(path, FILE_BYTES_MAX)
+    except FileMissingError:  # it expired meanwhile
+        return False
+    text = np.frombuffer(data, np.uint8) & 0xDF  # { and [ alike, } and ] alike
+    depth = np.cumsum((text == ord("[")).astype(np.int8) - (text == ord("]")).astype(np.int8), dtype=np.int64)
+    return bool(len(depth)) and int(depth.max()) > _DEPTH_MAX
 
 
 def _check_folder(folder: str) -> None:

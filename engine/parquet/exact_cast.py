@@ -43,11 +43,11 @@ def conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     children = []
     for field in kind:
-        at = array.type.get_field_index(field.name)
-        if at < 0:
+        index = array.type.get_field_index(field.name)
+        if index < 0:
             child = pa.nulls(len(array), field.type)
         else:  # by position: a name with dots would be taken for a path
-            child = joined(conformed(pa.chunked_array([pc.struct_field(array, [at])]), field.type))
+            child = joined(conformed(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
         if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
             raise ValueError(f"field {field.name!r} takes no nulls")
         children.append(child)

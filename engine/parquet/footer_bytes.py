@@ -321,11 +321,11 @@ class _Column(NamedTuple):
     has_plain_size: bool
 
 
-def _column_at(data: bytes, at: int) -> tuple[_Column, int]:
+def _column_at(data: bytes, offset: int) -> tuple[_Column, int]:
     """(a column chunk, where it ends)."""
-    usual = _USUAL_COLUMN.match(data, at)
+    usual = _USUAL_COLUMN.match(data, offset)
     if usual is None:
-        return _column_of(*struct_at(data, at))
+        return _column_of(*struct_at(data, offset))
     values, plain, packed, page, dictionary, *rest = usual.groups()
     old_max, old_min, nulls, high, low, has_plain, r1, d1, r2, d2 = rest
     column = _Column(
@@ -381,9 +381,9 @@ _FILE_LISTS: dict[int, ItemAt] = {
 }
 
 
-def _past_column(data: bytes, at: int) -> tuple[None, int]:
-    usual = _USUAL_COLUMN.match(data, at)
-    return None, skipped(data, at, STRUCT) if usual is None else usual.end()
+def _past_column(data: bytes, offset: int) -> tuple[None, int]:
+    usual = _USUAL_COLUMN.match(data, offset)
+    return None, skipped(data, offset, STRUCT) if usual is None else usual.end()
 
 
 _RAW_LISTS: dict[int, ItemAt] = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _past_column})}

@@ -85,7 +85,7 @@ def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
 def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
     """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
     leaves = list(leaves_of(schema))
-    found = [(at, kind) for at, (name, kind) in enumerate(leaves) if name == path and kind is not None]
+    found = [(index, kind) for index, (name, kind) in enumerate(leaves) if name == path and kind is not None]
     return found[0] if len(found) == 1 and len(leaves) == count else None
 
 
@@ -93,9 +93,9 @@ def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
     """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
-        at = schema.get_field_index(".".join(parts[:end]))
-        if at >= 0:
-            return _leaf_below(schema.field(at).type, parts[end:])
+        index = schema.get_field_index(".".join(parts[:end]))
+        if index >= 0:
+            return _leaf_below(schema.field(index).type, parts[end:])
     return None
 
 

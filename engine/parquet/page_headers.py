@@ -50,25 +50,25 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     """The pages of one column chunk that hold wanted rows."""
     if chunk.compression not in CODECS:
         raise PagesUnknownError(f"codec {chunk.compression}")
-    at = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < at:
-        at = chunk.dictionary_page_offset
-    end, row, dictionary = at + chunk.total_compressed_size, 0, b""
-    read_at = _Window(read_at, at, end)
+    offset = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < offset:
+        offset = chunk.dictionary_page_offset
+    end, row, dictionary = offset + chunk.total_compressed_size, 0, b""
+    read_at = _Window(read_at, offset, end)
     data, starts = [], []
     kept = last = 0
     left = wanted
     while len(left):
-        kind, size_bytes, count, head_bytes = _header(read_at, at, end)
+        kind, size_bytes, count, head_bytes = _header(read_at, offset, end)
         length = head_bytes + size_bytes
-        if at + length > end:
+        if offset + length > end:
             raise PagesUnknownError("a page goes beyond its chunk")
         if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
-            dictionary = read_at(at, length)
+            dictionary = read_at(offset, length)
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
             here = int(np.searchsorted(left, row + count))
             if here:
-                data.append(read_at(at, length))
+                data.append(read_at(offset, length))
                 starts.append((row, count))
                 last = kept + int(left[here - 1]) - row + 1
                 kept += count
@@ -76,7 +76,7 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
             row += count
         else:
             raise PagesUnknownError(f"a page of kind {kind}")
-        at += length
+        offset += length
     if row > chunk.num_values:
         raise PagesUnknownError("pages hold more rows than their chunk")
     return Pages(CODECS[chunk.compression], dictionary, data, tuple(starts), last)
@@ -98,15 +98,15 @@ class _Window:
         return self._data[begin : begin + length]
 
 
-def _header(read_at: ReadAt, at: int, end: int) -> tuple[int, int, int, int]:
-    """Of the page at `at`: (kind, its bytes after the header, values, bytes of the header)."""
+def _header(read_at: ReadAt, offset: int, end: int) -> tuple[int, int, int, int]:
+    """Of the page at `offset`: (kind, its bytes after the header, values, bytes of the header)."""
     length = _HEADER_BYTES
     while True:
-        data = read_at(at, min(length, end - at))
+        data = read_at(offset, min(length, end - offset))
         try:
             return _parsed(data)
         except IndexError:
-            if length >= min(end - at, _HEADER_BYTES_MAX):
+            if length >= min(end - offset, _HEADER_BYTES_MAX):
                 raise PagesUnknownError("a page header is cut short") from None
             length *= 16
         except ValueError as error:
@@ -116,25 +116,27 @@ def _header(read_at: ReadAt, at: int, end: int) -> tuple[int, int, int, int]:
 def _parsed(data: bytes) -> tuple[int, int, int, int]:
     """PageHeader: 1 type, 3 compressed_page_size, and of 5, 7 or 8, the header of its kind, 1 num_values."""
     kind = size_bytes = count = -1
-    number = at = 0
-    while data[at]:
-        head = data[at]
-        at += 1
+    number = offset = 0
+    while data[offset]:
+        head = data[offset]
+        offset += 1
         number += head >> 4
         if number in (1, 3):
-            value, at = varint_at(data, at)
+            value, offset = varint_at(data, offset)
             if number == 1:
                 kind = value >> 1
             else:
                 size_bytes = value >> 1
-        elif number in (5, 7, 8) and data[at] == _FIRST_I32:
-            value, end = varint_at(data, at + 1)
+        elif number in (5, 7, 8) and data[offset] == _FIRST_I32:
+            value, end = varint_at(data, offset + 1)
             count = value >> 1
-            at = skipped(data, end, STRUCT)  # as a struct of the fields that are left: only their distances are told
+            offset = skipped(
+                data, end, STRUCT
+            )  # as a struct of the fields that are left: only their distances are told
         else:
-            at = skipped(data, at, head & 15)
+            offset = skipped(data, offset, head & 15)
         if head < 16:
             raise ValueError("a page header of unknown fields")
     if min(kind, size_bytes, count) < 0:
         raise ValueError("a page header without kind, size or values")
-    return kind, size_bytes, count, at + 1
+    return kind, size_bytes, count, offset + 1

@@ -66,17 +66,17 @@ _templates: dict[tuple[int, ...], list[_Template]] = {}
 def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
     """A Parquet file of the kept pages of some columns."""
     template = _template(metadata, tuple(leaves))
-    parts, at = [_MAGIC], len(_MAGIC)
+    parts, offset = [_MAGIC], len(_MAGIC)
     row_groups, row_count = [], 0
     for pages in zip(*group.chunks, strict=True):
         chunks = []
         for column, kept in zip(template.columns, pages, strict=True):
-            begin = at
+            begin = offset
             parts += [kept.dictionary, *kept.data]
-            at += len(kept.dictionary) + sum(map(len, kept.data))
-            chunks.append(_chunk(column, kept, begin, at))
+            offset += len(kept.dictionary) + sum(map(len, kept.data))
+            chunks.append(_chunk(column, kept, begin, offset))
         last = pages[0].last
-        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(at)), (3, I64, an_int(last))))
+        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(offset)), (3, I64, an_int(last))))
         row_count += last
     fields = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
     if template.key_values is not None:
@@ -130,31 +130,31 @@ def _elements(metadata: Any, names: list[str]) -> list[bytes]:
     (length,) = struct.unpack("<I", data[-8:-4])
     footer = data[-8 - length : -8]
     elements: list[tuple[str, int, bytes]] = []
-    for number, kind, at, _ in fields_at(footer, 0):
+    for number, kind, offset, _ in fields_at(footer, 0):
         if number == 2 and kind == LIST:
-            count, _, at = items_at(footer, at)
+            count, _, offset = items_at(footer, offset)
             for _ in range(count):
-                end = skipped(footer, at, STRUCT)
-                elements.append((*_name_and_children(footer, at), footer[at:end]))
-                at = end
+                end = skipped(footer, offset, STRUCT)
+                elements.append((*_name_and_children(footer, offset), footer[offset:end]))
+                offset = end
         elif number >= 8:
             raise PagesUnknownError("an encrypted file")
     found: dict[str, bytes] = {}
-    at = 1
+    position = 1
     for _ in range(elements[0][1]):
-        name, children, element = elements[at]
+        name, children, element = elements[position]
         if children == 0:
             found[name] = element
         left = 1
         while left:  # over everything below
-            left += elements[at][1] - 1
-            at += 1
+            left += elements[position][1] - 1
+            position += 1
     return [found[name] for name in names]
 
 
-def _name_and_children(footer: bytes, at: int) -> tuple[str, int]:
+def _name_and_children(footer: bytes, offset: int) -> tuple[str, int]:
     name, children = b"", 0
-    for number, _, begin, _ in fields_at(footer, at):
+    for number, _, begin, _ in fields_at(footer, offset):
         if number == 4:
             name, _ = bytes_at(footer, begin)
         elif number == 5:

@@ -17,153 +17,153 @@ ItemAt = Callable[[bytes, int], tuple[Any, int]]  # (data, where an item begins)
 _NO_LISTS: Mapping[int, ItemAt] = {}
 
 
-def varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, offset: int) -> tuple[int, int]:
     """(an unsigned number, where it ends)."""
-    value = data[at]
-    at += 1
+    value = data[offset]
+    offset += 1
     if value < 128:
-        return value, at
+        return value, offset
     value &= 127
     shift = 7
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
         shift += 7
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
 
 
-def int_at(data: bytes, at: int) -> tuple[int, int]:
+def int_at(data: bytes, offset: int) -> tuple[int, int]:
     """(a signed number, where it ends)."""
-    value, at = varint_at(data, at)
-    return (value >> 1) ^ -(value & 1), at
+    value, offset = varint_at(data, offset)
+    return (value >> 1) ^ -(value & 1), offset
 
 
-def bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
+def bytes_at(data: bytes, offset: int) -> tuple[bytes, int]:
     """(a binary, where it ends)."""
-    length = data[at]
-    at += 1
+    length = data[offset]
+    offset += 1
     if length > 127:
-        length, at = varint_at(data, at - 1)
-    if at + length > len(data):
+        length, offset = varint_at(data, offset - 1)
+    if offset + length > len(data):
         raise IndexError("a binary goes beyond the end")
-    return data[at : at + length], at + length
+    return data[offset : offset + length], offset + length
 
 
-def items_at(data: bytes, at: int) -> tuple[int, int, int]:
+def items_at(data: bytes, offset: int) -> tuple[int, int, int]:
     """Of a list: (how many items, of which type, where they begin)."""
-    head = data[at]
-    at += 1
+    head = data[offset]
+    offset += 1
     count = head >> 4
     if count == 15:
-        count, at = varint_at(data, at)
-    if count > len(data) - at:  # an item takes a byte at least
+        count, offset = varint_at(data, offset)
+    if count > len(data) - offset:  # an item takes a byte at least
         raise IndexError("a list goes beyond the end")
-    return count, head & 15, at
+    return count, head & 15, offset
 
 
-def fields_at(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
+def fields_at(data: bytes, offset: int) -> Iterator[tuple[int, int, int, int]]:
     """Of a struct: (field id, type, where its value begins, where it ends) of each field."""
     number = 0
-    while data[at] != 0:
-        head = data[at]
-        at += 1
+    while data[offset] != 0:
+        head = data[offset]
+        offset += 1
         if head >> 4:
             number += head >> 4
         else:
-            number, at = int_at(data, at)
-        end = skipped(data, at, head & 15)
-        yield number, head & 15, at, end
-        at = end
+            number, offset = int_at(data, offset)
+        end = skipped(data, offset, head & 15)
+        yield number, head & 15, offset, end
+        offset = end
 
 
-def struct_at(data: bytes, at: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
+def struct_at(data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
     """(the fields of a struct by their ids, where it ends): numbers, bytes, booleans, dicts of structs; of a list how
     many items it has, or, of those in `lists`, the items, each as that function reads it."""
     fields: dict[int, Any] = {}
     number = 0
     while True:
-        head = data[at]
-        at += 1
+        head = data[offset]
+        offset += 1
         if not head:
-            return fields, at
+            return fields, offset
         if head > 15:
             number += head >> 4
         else:
-            number, at = int_at(data, at)
+            number, offset = int_at(data, offset)
         kind = head & 15
         if kind in _INTEGERS:
-            value = data[at]
-            at += 1
+            value = data[offset]
+            offset += 1
             if value > 127:
-                value, at = varint_at(data, at - 1)
+                value, offset = varint_at(data, offset - 1)
             fields[number] = value >> 1 ^ -(value & 1)
         elif kind == BINARY:
-            fields[number], at = bytes_at(data, at)
+            fields[number], offset = bytes_at(data, offset)
         elif kind == STRUCT:
             if depth > _DEPTH_MAX:
                 raise ValueError("structs within structs, too deep")
-            fields[number], at = struct_at(data, at, depth=depth + 1)
+            fields[number], offset = struct_at(data, offset, depth=depth + 1)
         elif kind == LIST:
-            count, _, first = items_at(data, at)
+            count, _, first = items_at(data, offset)
             if number in lists:
-                read, items, at = lists[number], [], first
+                read, items, offset = lists[number], [], first
                 for _ in range(count):
-                    item, at = read(data, at)
+                    item, offset = read(data, offset)
                     items.append(item)
                 fields[number] = items
             else:
-                fields[number], at = count, skipped(data, at, LIST, depth)
+                fields[number], offset = count, skipped(data, offset, LIST, depth)
         else:
-            fields[number], at = kind == 1, skipped(data, at, kind, depth)
+            fields[number], offset = kind == 1, skipped(data, offset, kind, depth)
 
 
-def skipped(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+def skipped(data: bytes, offset: int, kind: int, depth: int = 0) -> int:
     """Where a value of a type ends."""
     if kind == STRUCT:
         if depth > _DEPTH_MAX:
             raise ValueError("structs within structs, too deep")
         while True:
-            head = data[at]
-            at += 1
+            head = data[offset]
+            offset += 1
             if not head:
-                return at
+                return offset
             if head < 16:
-                _, at = varint_at(data, at)
+                _, offset = varint_at(data, offset)
             inner = head & 15
             if inner in _INTEGERS:
-                while data[at] > 127:
-                    at += 1
-                at += 1
+                while data[offset] > 127:
+                    offset += 1
+                offset += 1
             elif inner not in _BOOLEANS:
-                at = skipped(data, at, inner, depth + 1)
+                offset = skipped(data, offset, inner, depth + 1)
     if kind == BINARY:
-        length, at = varint_at(data, at)
-        return at + length
+        length, offset = varint_at(data, offset)
+        return offset + length
     if kind in (LIST, _SET):
-        count, of, at = items_at(data, at)
+        count, of, offset = items_at(data, offset)
         if of in _BOOLEANS:
-            return at + count
+            return offset + count
         if of in _INTEGERS:
             for _ in range(count):
-                while data[at] > 127:
-                    at += 1
-                at += 1
-            return at
+                while data[offset] > 127:
+                    offset += 1
+                offset += 1
+            return offset
         for _ in range(count):
-            at = skipped(data, at, of, depth + 1)
-        return at
+            offset = skipped(data, offset, of, depth + 1)
+        return offset
     if kind in _INTEGERS:
-        return varint_at(data, at)[1]
+        return varint_at(data, offset)[1]
     if kind in _BOOLEANS:
-        return at
+        return offset
     if kind == _BYTE:
-        return at + 1
+        return offset + 1
     if kind == _DOUBLE:
-        return at + 8
+        return offset + 8
     raise ValueError(f"no type {kind} in a footer")
 
 

@@ -27,7 +27,7 @@ _SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class Operand:
-    """What stands on a side of a comparison: a column, a literal or a cast of one."""
+    """A side of a comparison: a column, a literal or a cast of one."""
 
     def __bool__(self) -> bool:
         raise _no_truth(self)
@@ -110,7 +110,7 @@ def as_predicate(value: object) -> Node:
 @dataclass(frozen=True)
 class Column(Operand):
     """A column by name; a dotted path leads through structs. With `any_case`, as in SQL, the case of letters does not
-    matter where it does not tell two columns apart."""
+    matter where two columns do not differ in it alone."""
 
     name: str
     any_case: bool = field(default=False, compare=False)

@@ -67,7 +67,7 @@ def is_installed() -> bool:
 
 
 def refusal(text: str) -> PredicateError | None:
-    """What stands against a text, whatever the columns; None where it may be a predicate."""
+    """Why a text is refused, whatever the columns; None where it may be a predicate."""
     try:
         _walked(text)
     except PredicateError as error:
@@ -172,7 +172,7 @@ def _columns(text: str, schema: pa.Schema) -> tuple[str, ...]:
             columns[name if name in same else same[0]] = None
     if len({name.casefold() for name in columns}) < len(columns):
         raise PredicateError(
-            f"DuckDB cannot tell {', '.join(columns)} apart, names that differ in case alone", text=text
+            f"DuckDB takes {', '.join(columns)} for one column: the names differ in case alone", text=text
         )
     return tuple(columns)
 
@@ -194,7 +194,7 @@ def _walked(text: str) -> tuple[list[tuple[list[str], int | None]], set[str]]:
                 continue
             if kind is not None and kind not in _PLAIN_CLASSES:
                 what = _REFUSED_CLASSES.get(kind, f"{kind.lower()}")
-                raise PredicateError(f"{what} cannot stand in a predicate", text=text, position=place)
+                raise PredicateError(f"{what} cannot be part of a predicate", text=text, position=place)
             if kind == "FUNCTION":
                 arguments = tree.get("arguments") or tree.get("children") or ()
                 _check_function(tree["function_name"], len(arguments), text, place)
@@ -263,7 +263,7 @@ def _check_function(name: str, arguments: int, text: str, place: int | None) -> 
     if not kinds:
         reason = "DuckDB has no function of this name"
     elif name.startswith(_SESSION_PREFIXES) and name != "pg_typeof":
-        reason = "it tells of the session, not of a row"
+        reason = "it describes the session, not a row"
     elif name in ("ago", "age") and arguments == 1:
         reason = "it depends on the clock: write now() - INTERVAL ..., or age(now(), x)"
     elif "scalar" in kinds:
@@ -275,7 +275,7 @@ def _check_function(name: str, arguments: int, text: str, place: int | None) -> 
     else:
         reason = f"it is a function of kind {'/'.join(sorted(kinds))}, not of one row's values"
     if reason:
-        raise PredicateError(f"{name}() cannot stand in a predicate: {reason}", text=text, position=place)
+        raise PredicateError(f"{name}() cannot be part of a predicate: {reason}", text=text, position=place)
 
 
 # -- the connection ---------------------------------------------------------------------------------------------------

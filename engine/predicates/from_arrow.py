@@ -96,7 +96,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
 
 
 def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns of a schema that an expression reads; all of them where that cannot be told."""
+    """The columns of a schema that an expression reads; all of them where that is not known."""
     try:
         columns = list(_columns_in(_tree(_Serialized.of(expression))))
     except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):

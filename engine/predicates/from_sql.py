@@ -3,7 +3,7 @@
     parameters and now() are put in -> the text is split at AND, OR, NOT and parentheses -> each leaf is read
 
 A leaf that is not understood becomes `Unknown` with the very text that the user wrote, which DuckDB tests on rows
-(`duckdb_rows`). It is split no further: what stands inside of it is DuckDB's. Names stand in double quotes or
+(`duckdb_rows`). It is split no further: what is inside of it is DuckDB's. Names are in double quotes or
 backticks, strings in single quotes; `<=>` is IS NOT DISTINCT FROM. The split works on tokens: AND, OR and NOT bind less
 tightly than all else, but for `->` and `->>`, beside which nothing is split.
 
@@ -26,8 +26,9 @@ from .bound import unknowns
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .implied import implied_by
-from .sql_leaves import LeafReader, NotUnderstoodError
+from .sql_leaves import LeafReader
 from .sql_parameters import Lists, list_sql, with_values
+from .sql_types import NotUnderstoodError
 
 _QUOTED_OR_ESCAPE = re.compile(
     r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
@@ -164,11 +165,11 @@ class _Text:
     def _unbalanced(self, i: int) -> PredicateError:
         token = self.tokens[i]
         return PredicateError(
-            f"not a predicate: {token.text!r} stands without its other half", text=self.text, position=token.start
+            f"not a predicate: {token.text!r} has no other half", text=self.text, position=token.start
         )
 
     def _split(self, start: int, stop: int, word: str) -> list[tuple[int, int]]:
-        """The spans between the tokens `word` that stand in no parentheses; the AND of a BETWEEN splits nothing."""
+        """The spans between the tokens `word` outside of parentheses; the AND of a BETWEEN splits nothing."""
         spans, begin, betweens, i = [], start, 0, start
         while i < stop:
             kind = self.kinds[i]
@@ -250,7 +251,7 @@ class _Text:
             raise NotUnderstoodError("a number in hexadecimal digits")
         trees = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
         if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
-            message = "a predicate is expected (what would stand after WHERE)"
+            message = "a predicate is expected (what follows WHERE)"
             raise PredicateError(message, text=self.text, position=tokens[0].start)
         return self._as_meant(self.reader.predicate(trees[0]), tokens)
 

@@ -18,7 +18,8 @@ from .bind import resolve
 from .duckdb_meaning import time_beside
 from .literals import DAY_NS, Temporal, days_from_civil
 from .patterns import is_text
-from .sql_leaves import COMPARISONS, LeafReader, NotUnderstoodError, check_arguments
+from .sql_leaves import COMPARISONS, LeafReader, check_arguments
+from .sql_types import NotUnderstoodError
 from .widening import plain_type
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}

@@ -21,7 +21,7 @@ LENGTH_MAX = 50_000  # characters of a pattern that becomes a regular expression
 
 @dataclass(frozen=True)
 class Pattern:
-    """`parts` alternate freely: ("text", plain) or ("wildcard", "%" or "_"); no two texts or two % stand together."""
+    """`parts` alternate freely: ("text", plain) or ("wildcard", "%" or "_"); no two texts or two % are neighbours."""
 
     parts: tuple[tuple[str, str], ...]
 
@@ -86,7 +86,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def parse_pattern(text: str, escape: str = "\\") -> Pattern:
-    """Splits a LIKE pattern. Raises PredicateError where the escape stands last, or before what needs none."""
+    """Splits a LIKE pattern. Raises PredicateError where the escape is last, or before what needs none."""
     parts: list[tuple[str, str]] = []
     plain: list[str] = []  # characters of the text that is being read
     position = 0
@@ -98,7 +98,7 @@ def parse_pattern(text: str, escape: str = "\\") -> Pattern:
             character = text[position : position + 1]
             if character not in (ANY_CHARACTERS, ONE_CHARACTER, escape):
                 raise PredicateError(
-                    f"in a LIKE pattern {escape!r} stands before %, _ or itself", text=text, position=position - 1
+                    f"in a LIKE pattern {escape!r} is followed by %, _ or itself", text=text, position=position - 1
                 )
             is_wildcard = False
         position += 1

@@ -108,7 +108,7 @@ class CodeInterval:
         """int64 [n]: how many of some codes lie in each interval (0 or less where none does)."""
         units = len(self.lower)
         if units > len(codes) and _ascends(self.lower) and _ascends(self.upper):
-            # Units that are sorted: seek the few codes among the many units, and not the other way round.
+            # Units that are sorted: search the few codes among the many units, not the other way round.
             first = np.searchsorted(self.upper, codes, "left")
             stop = np.searchsorted(self.lower, codes, "right")
             inside = stop > first
@@ -119,7 +119,7 @@ class CodeInterval:
 
 @dataclass
 class ByteInterval:
-    """`lower` and `upper` are binary Arrays [n]; what stands where an end is open does not matter."""
+    """`lower` and `upper` are binary Arrays [n]; the value of an open end does not matter."""
 
     lower: pa.Array
     upper: pa.Array
@@ -223,8 +223,8 @@ def _compare(function: object, values: pa.Array, others: pa.Array | pa.Scalar) -
 
 
 def _search(values: list[bytes], probes: pa.Array, side: str) -> np.ndarray:
-    """int64 [n]: where each probe would stand among the ascending values, as numpy.searchsorted (whose own byte strings
-    lose trailing NULs). A stable sort of both together counts the values before each probe."""
+    """int64 [n]: where each probe would be inserted among the ascending values, as numpy.searchsorted does (whose byte
+    strings lose trailing NULs). A stable sort of both together counts the values before each probe."""
     members = array_of(values, probes.type)
     parts = [probes, members] if side == "left" else [members, probes]
     order = pc.sort_indices(pa.concat_arrays(parts)).to_numpy()

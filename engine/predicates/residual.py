@@ -33,7 +33,7 @@ def _engine(name: str) -> ModuleType:
 
 
 def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
-    """What stands for a part that is not understood: a residual, or its value where it reads no column; the part itself
+    """What replaces a part that is not understood: a residual, or its value where it reads no column; the part itself
     where no engine can test it, or the engine is not installed.
 
     Raises PredicateError for what the engine cannot test on rows of this schema.

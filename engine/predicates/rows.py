@@ -168,7 +168,7 @@ def _members(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
 
 
 def _float_members(array: pa.Array, wanted: pa.Array) -> np.ndarray:
-    """is_in tells -0.0 from 0.0, and perhaps one NaN from another."""
+    """is_in takes -0.0 and 0.0 for different, and perhaps two NaNs."""
     zero = array_of([0.0], pa.float64())[0]
     is_nan = pc.is_nan(wanted)
     holds = to_numpy(pc.is_in(pc.add(array, zero), value_set=pc.add(wanted.filter(pc.invert(is_nan)), zero)))

@@ -10,8 +10,6 @@ import decimal
 import re
 from typing import Any
 
-import pyarrow as pa
-
 from ...errors import PredicateError
 from .ast import (
     And,
@@ -32,6 +30,7 @@ from .ast import (
 from .literals import DAY_NS, Temporal, parse_temporal, parse_uuid
 from .patterns import parse_pattern
 from .sql_parameters import Lists
+from .sql_types import NotUnderstoodError, arrow_type, cast_literal
 
 COMPARISONS = {
     "EQ": "=",
@@ -63,41 +62,11 @@ _FRACTION_DIGITS = {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3, "TIMESTAMP_NS": 9, "TIM
 _ZONED = frozenset({"TIMESTAMPTZ", "TIMESTAMPLTZ"})
 _ZONE = re.compile(r":\d{2}(?:\.\d+)?\s?(?:Z|UTC|GMT|[+-]\d)", re.IGNORECASE)
 _DUCKDB_TIME = re.compile(r"[+-]?inf(inity)?|epoch|\d+/.*|.*\(?bc\)?")
-_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "UTINYINT": pa.uint8(),
-    "USMALLINT": pa.uint16(),
-    "UINT": pa.uint32(),
-    "UBIGINT": pa.uint64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
-    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
-    "TIMESTAMPNTZ": pa.timestamp("us"),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMP_S": pa.timestamp("s"),
-    "TIMESTAMP_MS": pa.timestamp("ms"),
-    "TIMESTAMP_NS": pa.timestamp("ns"),
-    "UUID": pa.uuid(),
-}
 _TEMPORAL_EXAMPLES = {
     "date": "DATE '2020-01-31'",
     "timestamp": "TIMESTAMP '2020-01-31 12:30:00'",
     "time": "TIME '12:30:00'",
 }
-
-
-class NotUnderstoodError(Exception):
-    """Ends the reading of one leaf; the message says why."""
 
 
 class LeafReader:
@@ -342,7 +311,7 @@ class LeafReader:
         check_arguments(tree, "this", "to")
         operand = self.operand(tree.this)
         if not isinstance(operand, Literal):
-            return Cast(operand, self._arrow_type(tree.to))
+            return Cast(operand, arrow_type(tree.to, is_spark=self._is_spark))
         name, value = tree.to.this.name, operand.value
         if value is None:
             return operand
@@ -354,7 +323,7 @@ class LeafReader:
                 return _uuid(value)
             if name == "VARBINARY" and (not value.isascii() or "\\" in value):
                 raise NotUnderstoodError("bytes in escapes")
-        return Literal(_cast_literal(value, self._arrow_type(tree.to)))
+        return Literal(cast_literal(value, arrow_type(tree.to, is_spark=self._is_spark)))
 
     def _operand_trycast(self, tree: Any) -> Operand:
         operand = self._operand_cast(tree) if self._is_spark else None
@@ -381,19 +350,6 @@ class LeafReader:
         if kind == "timestamp" or value.kind == kind:
             return Literal(value)
         raise PredicateError(f"'{text}' is no date but a timestamp; write TIMESTAMP '{text}'")
-
-    def _arrow_type(self, to: Any) -> pa.DataType:
-        name = to.this.name
-        plain = _TYPES.get(name)
-        if plain is not None and not to.expressions:
-            return plain
-        if name == "DECIMAL":
-            try:
-                sizes = [int(size.this.this) for size in to.expressions] or ([10] if self._is_spark else [18, 3])
-                return pa.decimal128(*sizes)
-            except (ValueError, AttributeError, TypeError):
-                pass
-        raise NotUnderstoodError(f"the type {to} is not understood")
 
 
 def _number(text: str) -> Literal:
@@ -458,27 +414,3 @@ def _uuid(text: str) -> Operand:
     if value is None:
         raise PredicateError(f"'{text}' is no UUID; write 32 hexadecimal digits, with or without hyphens")
     return Literal(value)
-
-
-def _cast_literal(value: Any, kind: pa.DataType) -> Any:
-    """A literal in the type asked for, where engines agree on it."""
-    try:
-        if pa.types.is_floating(kind):
-            if isinstance(value, str):
-                value = float(value)
-            return pa.scalar(float(value), pa.float64()).cast(kind, safe=False).as_py()
-        if isinstance(value, str) and not pa.types.is_string(kind):
-            value = decimal.Decimal(value.strip()) if pa.types.is_decimal(kind) or pa.types.is_integer(kind) else None
-        if pa.types.is_integer(kind) and type(value) in (int, decimal.Decimal) and value == int(value):
-            return pa.scalar(int(value), kind).as_py()
-        if pa.types.is_decimal(kind) and type(value) in (int, decimal.Decimal):
-            return pa.scalar(decimal.Decimal(value), kind).as_py()
-        if pa.types.is_string(kind) and isinstance(value, str):
-            return value
-        if pa.types.is_boolean(kind) and isinstance(value, bool):
-            return value
-        if pa.types.is_binary(kind) and isinstance(value, str | bytes):
-            return value.encode() if isinstance(value, str) else value
-    except (pa.ArrowException, ArithmeticError, ValueError):
-        pass
-    raise NotUnderstoodError(f"a cast of {value!r} to {kind} is not understood")

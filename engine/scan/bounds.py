@@ -136,7 +136,7 @@ def _bytes_text(raw: bytes, is_text: bool) -> str:
     text = raw.decode(errors="replace") if is_text else f"0x{raw.hex()}"
     if len(text) > TEXT_CHARACTERS_MAX:
         text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
-    # what would move a cursor, or not be seen, is escaped; all other text stands as it is
+    # what would move a cursor, or not be seen, is escaped; all other text stays as it is
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -75,7 +75,7 @@ def rows_by_duckdb(reader: FileReader, positions: np.ndarray, columns: Sequence[
     cursor = _cursor(duckdb)
     try:
         rows = cursor.sql(query).to_arrow_table()
-    except (duckdb.Error, pa.ArrowException, ValueError):  # a damaged file, too: pyarrow tells what is wrong with it
+    except (duckdb.Error, pa.ArrowException, ValueError):  # a damaged file, too: pyarrow says what is wrong with it
         return {}
     finally:
         cursor.close()
@@ -89,7 +89,7 @@ def served_columns(file: Any, columns: Sequence[str]) -> list[str]:
     schema = file.schema_arrow
     folded = [name.casefold() for name in schema.names]
     if len(set(folded)) < len(folded) or _POSITION in folded or "" in folded or any("\0" in name for name in folded):
-        return []  # names that DuckDB does not tell apart
+        return []  # names that DuckDB takes for one
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
     old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     return [name for name in columns if name not in old and _is_served(schema.field(name).type)]

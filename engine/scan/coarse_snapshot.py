@@ -146,13 +146,13 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
 
 
 def _about(instant: Instant, columns: Sequence[str]) -> Instant:
-    """The instant without what it says of other columns; with what tells where files' fine statistics lie."""
+    """The instant without what it says of other columns; with the places of files' fine statistics."""
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
         raise SchemaError(f"columns= is a list of column names, not {columns!r}")
     column_ids = {}
     for name in columns:
         if name not in instant.columns and name not in instant.partitioning:
-            raise SchemaError(f"columns= names {name!r}; indexes can speak of {', '.join(instant.columns) or 'none'}")
+            raise SchemaError(f"columns= names {name!r}; there are indexes of {', '.join(instant.columns) or 'none'}")
         if name not in instant.partitioning:
             column_ids[name] = instant.columns[name]
     first = next((index.id for index in instant.indexes if index.kind == "stats"), None)
@@ -271,7 +271,7 @@ class _Plan:
 
 
 def _decoded(path: str) -> str:
-    """A path without a scheme as it stands; a URI as Spark writes one, its escapes resolved."""
+    """A path without a scheme as it is; a URI as Spark writes one, its escapes resolved."""
     scheme = _URI.match(path)
     if scheme is None:
         return path

@@ -93,7 +93,7 @@ class EvidenceReader:
     # -- damage -------------------------------------------------------------------------------------------------------
 
     def without_damaged(self, work: Callable[[], T]) -> T:
-        """What `work` gives, begun again without each run that turns out damaged or gone: with a warning, or, where
+        """The result of `work`, repeated without each run that turns out damaged or gone: with a warning, or, where
         `strict`, as the error that it gave."""
         while True:
             try:

@@ -20,7 +20,7 @@ from ..state.coverage import is_covered
 from ..state.slices import slices_of
 from .file_tasks import FileTask, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows
-from .reasons import Known, PartReasons, Reason, WhyKept, parts_of, reasons_of_part, why_kept
+from .reasons import PartReasons, PruningFacts, Reason, WhyKept, parts_of, reasons_of_part, why_kept
 from .steps import Step, bytes_text
 from .survivors import Units, units_of
 
@@ -83,7 +83,7 @@ def remarks(plan: Planning) -> list[str]:
         lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
-    lines += [f"damaged and left out: {path}; verify() tells more" for path in plan.damaged]
+    lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
     if plan.tail is not None:
         lines.append(
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
@@ -128,7 +128,7 @@ def part_reasons(plan: Planning) -> list[PartReasons]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
-    pruning = _known(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
+    pruning = _facts(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
     for part, rows in pruned.rows.items():
         covered = pruned.units.every_file(rows.covered)
         for leaf in leaves_of(part):
@@ -136,9 +136,9 @@ def part_reasons(plan: Planning) -> list[PartReasons]:
     return [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
 
 
-def _known(
+def _facts(
     plan: Planning, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
-) -> Known:
+) -> PruningFacts:
     columns = columns_of(plan.bound)
     ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
 
@@ -148,7 +148,7 @@ def _known(
             return np.ones(units.count, dtype=bool)
         return units.every_file(is_covered(index.coverage, segments, ids))
 
-    return Known(
+    return PruningFacts(
         schema=plan.instant.schema,
         count=units.count,
         about={c: plan.about(c, units) for c in columns},
@@ -250,7 +250,7 @@ def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
     lines = [f"{path}: kept: every row of it matches" if task.all_match else f"{path}: kept"]
     together = int((units.unit_of == unit).sum()) - 1
     if together:
-        lines.append(f"  judged as one with {together} other files of its slice; what follows is of all of them")
+        lines.append(f"  evaluated as one with {together} other files of its slice; what follows is of all of them")
     elif units.slice_of is not None and (units.slice_of == units.slice_of[unit]).sum() > 1:
         lines.append("  kept and skipped together with the other files of its slice")
     lines += [f"  {one.part}: {one.phrase(unit)}" for one in part_reasons(plan) if not task.all_match]
@@ -271,7 +271,7 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
     fine = read_fine_rows([task], plan.index_storage, plan.context.strict)
     count = len(fine.task)
     columns = columns_of(plan.bound)
-    pruning = Known(
+    pruning = PruningFacts(
         schema=plan.instant.schema,
         count=count,
         about={c: evidence_in_row_groups(c, [task], plan.context, fine) for c in columns},
@@ -307,7 +307,7 @@ def _of_skipped(plan: Planning, live: pa.Table, row: int, path: str) -> list[str
     if place < 0:
         return [f"{path}: skipped: it has no rows"]
     unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
-    pruning = _known(plan, units, {}, outcomes.of_leaf)
+    pruning = _facts(plan, units, {}, outcomes.of_leaf)
     by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (reasons_of_part(part, pruning) for part in parts_of(plan.bound)):

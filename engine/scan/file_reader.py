@@ -106,12 +106,12 @@ class FileReader:
         return from_numpy(live)
 
     def check_identity(self) -> None:
-        """Raises as `check_identity`; an object store tells with each read whose it is."""
+        """Raises as `check_identity`; an object store checks that with each read."""
         if self.file.remote is None:
             check_identity(self.task, self.storage)
 
     def mask_of(self, tested: pa.Table) -> pa.BooleanArray:
-        if not self.tested:  # a predicate over no column: rows are counted by what stands beside
+        if not self.tested:  # a predicate over no column: rows are counted by a column of nulls
             tested = tested.append_column("", pa.nulls(tested.num_rows))
         return null_as_false(matches(self.context.bound, tested))
 

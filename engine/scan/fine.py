@@ -183,7 +183,7 @@ class FineRows:
 
     task, row_group    int64 [units]: position of the task, and number within its file
     row_count          int64 [units]
-    entries            the statistics of all columns; `entry_unit`, int64, is the unit that each speaks of
+    entries            the statistics of all columns; `entry_unit`, int64, is the unit of each
     is_known           bool [tasks]: False where nothing fine could be read
     """
 
@@ -225,7 +225,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     width = int(row_group.max(initial=0)) + 1
     unit = task * width + row_group
     is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN))))
-    # Every statistics index tells of the row groups; the first that does is believed.
+    # Every statistics index has the row groups; the first entry of each is taken.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))
     foreign = _foreign(tasks, entries, task, is_group[row_group[is_group] == 0])

@@ -120,9 +120,9 @@ def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
 
 
 def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
-    """Keys as people have them, as a table of the columns that they are sought in: a table, batch, or whatever speaks
-    the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values of the one column
-    `on`."""
+    """Keys in the forms that people have, as a table of the columns that they are looked up in: a table, batch, or
+    whatever exports the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values
+    of the one column `on`."""
     names = None if on is None else [on] if isinstance(on, str) else list(on)
     table = _table(keys, names)
     missing = [name for name in names or [] if name not in table.column_names]

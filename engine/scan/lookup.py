@@ -34,7 +34,7 @@ from .steps import Steps
 from .survivors import Survivors
 
 FEW_KEYS = 1024
-"""So many values of one column are a predicate as any other, which filters and statistics can speak of."""
+"""So many values of one column are a predicate as any other, which filters and statistics can evaluate."""
 
 
 class Lookup(Planning):
@@ -108,7 +108,7 @@ class Lookup(Planning):
         return self._index is not None and len(self._leading(self._index)) == len(self._kinds)
 
     def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
-        """(the rows that hold keys, as far as the index knows them; bool: which files it speaks of)."""
+        """(the rows that hold keys, as far as the index knows them; bool: which files it covers)."""
         index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
         if index is None:
             return None
@@ -159,7 +159,7 @@ def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Plannin
 
 
 def span_of(keys: pa.Table) -> Node:
-    """The ranges in which the keys' values lie, as a predicate; TRUE where they have no order that predicates speak
+    """The ranges in which the keys' values lie, as a predicate; TRUE where they have no order that predicates know
     of."""
     span: Node = Constant(True)
     for name in keys.column_names:
@@ -206,8 +206,8 @@ def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -
 
 
 class RowsAt(Planning):
-    """Planning for the rows that an index told of, by file and position; what it says of files that went, or that it
-    does not speak of, is left out."""
+    """Planning for the rows that an index names, by file and position; its entries of files that went, or that it
+    does not cover, are left out."""
 
     def __init__(self, positions: Positions, index: IndexState, request: ScanRequest):
         super().__init__(request)

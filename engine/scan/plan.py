@@ -73,7 +73,7 @@ class Plan:
         return self.planning.damaged
 
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
-        """A plan for those of its rows that match a further predicate, in some of its columns, planned anew."""
+        """A plan for those of its rows that match a further predicate, in some of its columns, planned again."""
         return Plan(self.planning.narrowed(where, columns, limit))
 
     # -- what would be read -------------------------------------------------------------------------------------------

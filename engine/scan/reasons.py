@@ -1,6 +1,6 @@
 """Why files are kept: for each leaf of the predicate and each unit a coded reason, with the bounds that led to it.
 
-Worked out anew from the evidence when somebody asks; planning itself pays nothing for it.
+Computed from the evidence when somebody asks; planning itself pays nothing for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     NEVER_TRUE = "never_true"
 
 
-REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves stands for it
+REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves represents it
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 _WORDS = {
     Reason.CONTRADICTION: "the indexes contradict each other, so nothing is excluded",
@@ -68,7 +68,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Part:
-    """A leaf, or a part that was not understood, as it stands in the predicate: under NOT or not."""
+    """A leaf, or a part that was not understood, as it is in the predicate: under NOT or not."""
 
     node: AnyLeaf | Unknown | Residual | Constant
     is_negated: bool = False
@@ -94,7 +94,7 @@ def _parts(node: Node, is_negated: bool) -> Iterator[Part]:
 
 
 @dataclass
-class Known:
+class PruningFacts:
     """What the indexes know of some units (files, slices or row groups).
 
     schema      the table's
@@ -159,7 +159,7 @@ def _end(text: str | None) -> str:
     return "not known" if text is None else text
 
 
-def reasons_of_part(part: Part, pruning: Known) -> PartReasons:
+def reasons_of_part(part: Part, pruning: PruningFacts) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
@@ -173,10 +173,10 @@ def reasons_of_part(part: Part, pruning: Known) -> PartReasons:
     return PartReasons(part, _numbers(part, part.node, pruning), bounds)
 
 
-def _numbers(part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+def _numbers(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     count = pruning.count
     outcomes = _outcomes(part, leaf, pruning.about, pruning.outcomes.get(leaf), count)
-    covered = [_spoken(pruning.about[c], count) for c in columns_of(leaf)]
+    covered = [_limited(pruning.about[c], count) for c in columns_of(leaf)]
     compared = [_compared(leaf, pruning.about[c], count) for c in columns_of(leaf)]
     tests = [  # the first that holds
         ((outcomes == 0) | _crossed(leaf, pruning), Reason.CONTRADICTION),
@@ -210,7 +210,7 @@ def _outcomes(
     return not_outcomes(outcomes) if part.is_negated else outcomes
 
 
-def _spoken(evidences: ColumnEvidence, count: int) -> np.ndarray:
+def _limited(evidences: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: something is known of the column."""
     has_any = np.zeros(count, dtype=bool)
     for evidence, covered in evidences:
@@ -230,7 +230,7 @@ def _compared(leaf: AnyLeaf, evidences: ColumnEvidence, count: int) -> np.ndarra
     return is_compared
 
 
-def _any_bound(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+def _any_bound(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     has_none = np.ones(pruning.count, dtype=bool)
     for column in columns_of(leaf):
         one = np.zeros(pruning.count, dtype=bool)
@@ -240,8 +240,8 @@ def _any_bound(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
     return has_none
 
 
-def _crossed(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
-    """bool [units]: the least value is told to be greater than the greatest."""
+def _crossed(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+    """bool [units]: the declared least value is greater than the greatest."""
     crosses = np.zeros(pruning.count, dtype=bool)
     for column in columns_of(leaf):
         for evidence, covered in pruning.about[column]:
@@ -249,7 +249,7 @@ def _crossed(leaf: AnyLeaf, pruning: Known) -> np.ndarray:
     return crosses
 
 
-def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: the part can be true only for rows that are null, or NaN."""
     nowhere = np.zeros(pruning.count, dtype=bool)
     without = {
@@ -260,7 +260,7 @@ def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray
     return outcomes & TRUE == 0
 
 
-def _filtered(part: Part, leaf: AnyLeaf, pruning: Known) -> np.ndarray:
+def _filtered(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: a filter was asked for the very values."""
     if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in", "<=>") or part.is_negated:
         return np.zeros(pruning.count, dtype=bool)

@@ -75,7 +75,7 @@ def read_matches(
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
     """How many rows of one file match: row groups that match wholly are counted, not read, and so are rows of which an
-    index tells that they do."""
+    index knows that they do."""
     if task.rows is not None:
         if task.rows_exact and task.is_exact:
             row_counts_in_groups(task, np.array([task.row_count]))
@@ -143,7 +143,7 @@ def how_read(context: ReadContext) -> str:
 
 
 def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
-    """The matching rows of a file whose task tells where they are, in the columns asked for, from the row groups that
+    """The matching rows of a file whose task has their positions, in the columns asked for, from the row groups that
     are kept."""
     task, context = reader.task, reader.context
     count = reader.file.metadata.num_row_groups
@@ -236,7 +236,7 @@ def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) 
             reader.count(group, others)
             parts += sought(reader.file, group, others, wanted)
         if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
-            raise CorruptionError("holds fewer rows than its footer tells", path=reader.task.path, check="parquet")
+            raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
         rows = pa.Table.from_batches(parts)
         columns.update((name, rows.column(name)) for name in others)
     return columns

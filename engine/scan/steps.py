@@ -21,7 +21,7 @@ class Step:
     unit        what is counted: "partitions", "files", "row groups", "rows"
     came_in, went_out    how many
     index       what answered: "partition values", "stats", "bloom(tail_num)", ...
-    uncovered   of those that came in, how many the index does not speak for
+    uncovered   of those that came in, how many the index does not cover
     requests, bytes_read, elapsed_ms    what it cost
     note        anything else that a person should know
     """

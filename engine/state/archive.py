@@ -1,11 +1,11 @@
 """Old instants, a thousand to a file: so that history is read at once, and their bytes are stored once.
 
-    timeline/00000/archive.sbf         the instants of versions 0..999: what history tells of each, and its whole text
+    timeline/00000/archive.sbf         the instants of versions 0..999: its line of the history, and its whole text
 
 Contents move, names stay: a version's own file then holds a stub that says where its text lies. A name that was
 published is never free again, or a writer who paused long ago could publish under it, and nobody would read that.
 The archive is whole before the first stub is put, so a crash between leaves nothing unread. A stub says when the file
-that it took the place of was written: its own time tells nothing of the version.
+that it took the place of was written: its own time says nothing of the version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, TIME_US_MAX, FieldError,
 from .instant import Instant
 from .instant_fields import checked_history, history_of, parse_instant
 
-SCHEMA = pa.schema([("told", pa.string()), ("text", pa.binary())])
+SCHEMA = pa.schema([("history", pa.string()), ("text", pa.binary())])
 _STUB = b'{"archived": '
 _STUB_FIELDS = record({"archived": text, "version": integer(0, 10**15), "modified_us": integer(0, TIME_US_MAX)})
 
@@ -32,18 +32,18 @@ def archive_path(folder: str) -> str:
 
 
 def is_stub(data: bytes) -> bool:
-    """True for what stands in the place of an instant that is archived."""
+    """True for what replaces an archived instant."""
     return data.startswith(_STUB)
 
 
 def stub(folder: str, version: int, modified_us: int) -> bytes:
-    """What stands under a version's name from then on; `modified_us`: when the instant's own file was written."""
+    """What is stored under a version's name from then on; `modified_us`: when the instant's own file was written."""
     fields = {"archived": archive_path(folder), "version": version, "modified_us": modified_us}
     return json.dumps(fields).encode() + b"\n"
 
 
 def archived_instant(storage: Storage, folder: str, version: int, path: str, there: bytes) -> Instant:
-    """The instant of one version, by the stub that stands under its name. Raises CorruptionError where the archive is
+    """The instant of one version, by the stub under its name. Raises CorruptionError where the archive is
     damaged, or gone."""
     try:
         modified_us = _STUB_FIELDS(parse_json(there, SMALL_BYTES_MAX))["modified_us"]
@@ -91,12 +91,12 @@ def _archived_text(storage: Storage, folder: str, version: int) -> bytes:
 
 
 def archived_history(storage: Storage, folder: str, versions: range) -> Iterator[dict]:
-    """What history tells of the instants of an archived folder (`HISTORY`), which are of these versions. Raises
+    """What history says of the instants of an archived folder (`HISTORY`), which are of these versions. Raises
     CorruptionError."""
     path = archive_path(folder)
     with SortedFileReader(Ranged(storage, path)) as reader:
-        rows = reader.scan_table(columns=["told"])
-    for line in rows.column("told").to_pylist():
+        rows = reader.scan_table(columns=["history"])
+    for line in rows.column("history").to_pylist():
         try:
             history = checked_history(parse_json((line or "").encode(), INSTANT_BYTES_MAX))
             if history["version"] not in versions:

@@ -2,7 +2,7 @@
 
 It holds runs that were opened (their footers), what was decoded of them, and, where a handle asks for it, groups of
 filters. A run is immutable and its name is never given twice; the key of an entry holds the root, the path and the
-identity that storage tells of the file, so a table that was removed and made again at the same place never meets what
+identity that storage gives the file, so a table that was removed and made again at the same place never meets what
 was kept of the old one. What was used longest ago goes first.
 
 Nothing is read or decoded under the lock. Two threads that miss the same thing both read it, and the first wins.

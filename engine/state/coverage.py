@@ -1,4 +1,4 @@
-"""Runs, indexes, and the files that an index speaks for. What it does not cover may match, whatever its runs hold."""
+"""Runs, indexes, and the files that an index covers. What it does not cover may match, whatever its runs hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SegmentsOf = Callable[[np.ndarray], np.ndarray]  # the segments of files, by the
 class Run:
     """One immutable sorted-block file.
 
-    segments     the first and last segment that it speaks for. Neighbours in a list of runs with equal segments are
+    segments     the first and last segment that it covers. Neighbours in a list of runs with equal segments are
                  shards of one: their keys do not overlap
     first_key, last_key    hex; all keys lie between, inclusive. A look-up opens only the runs that may hold its keys
     """
@@ -38,7 +38,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The files that an index speaks for: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
+    """The files that an index covers: ranges of segments (inclusive), less holes (inclusive ranges of file ids)."""
 
     segments: tuple[tuple[int, int], ...] = ()
     holes: tuple[tuple[int, int], ...] = ()
@@ -102,8 +102,8 @@ def covered_files(index: IndexState, version: int, ids: np.ndarray, segments_of:
 def without_lost(
     covered: np.ndarray, ids: np.ndarray, runs: Sequence[Run], damaged: Collection[str], segments_of: SegmentsOf
 ) -> np.ndarray:
-    """The covered files less those of which a damaged run may have told: for indexes in which a file without an entry
-    is one that holds no such value."""
+    """The covered files less those of which a damaged run may have had entries: for indexes in which a file without an
+    entry is one that holds no such value."""
     lost = [run.segments for run in runs if run.path in damaged]
     if not lost:
         return covered

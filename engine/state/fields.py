@@ -34,7 +34,7 @@ _HEX = re.compile("(?:[0-9a-f]{2})*")
 
 
 class FieldError(ValueError):
-    """A value that its field may not hold; the message begins with where it stands."""
+    """A value that its field may not hold; the message begins with its place."""
 
 
 def parse_json(data: bytes, max_bytes: int) -> Any:
@@ -183,7 +183,7 @@ def unique_texts(value: Any) -> tuple[str, ...]:
     """A list of texts, none of them twice."""
     texts = array(text)(value)
     if len(set(texts)) != len(texts):
-        raise FieldError("a text stands there twice")
+        raise FieldError("a text is there twice")
     return texts
 
 
@@ -217,7 +217,7 @@ def ranges(low: int, high: int) -> Field:
 
 
 def mapping(name: Field, field: Field) -> Field:
-    """An object of names that nobody knows beforehand."""
+    """An object whose names are not known in advance."""
 
     def check(value: Any) -> dict:
         if type(value) is not dict:

@@ -10,7 +10,7 @@ instant names is ever trusted.
                      the first. What lies between was lost, and given up by a repair
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
     action           create | commit | replace | index | alter | ...
-    time_us          microseconds since 1970 UTC; never goes back, but after one that lay in the storage's future
+    time_us          microseconds since 1970 UTC; never goes back, but after one that was in the storage's future
     source           {"kind": "directory" | "delta" | "iceberg" | "hudi", "version": the external log's version or
                      null}; with a log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what
                      the log knows a column by: its field id}
@@ -21,7 +21,7 @@ instant names is ever trusted.
                      hold under them is never adopted
     defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
                      columns named by field ids; null where every column begins as null
-    columns          [{"id", "path"}]: leaves that an index may speak of; an id is never given to another leaf
+    columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
                      "is_declared"}]: how to read the names in a file; files hold the position in this list, which only
                      grows
@@ -56,7 +56,7 @@ from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
 INSTANT_FORMAT = 5  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
-# a little for stores that tell seconds, an instant's own time is not believed.
+# a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
 
 COMPLETED, INFLIGHT, FAILED, ROLLED_BACK = "completed", "inflight", "failed", "rolled_back"
@@ -76,16 +76,16 @@ class FileSchema:
 
     def name_of(self, field_id: int) -> str | None:
         """The physical name of a top-level column, None where files of this schema do not have it."""
-        return next((name for name, known in self.fields.items() if known == field_id), None)
+        return next((name for name, number in self.fields.items() if number == field_id), None)
 
     def path_of(self, column_id: int) -> str | None:
         """The physical dotted path of a column, None where files of this schema do not have it."""
-        return next((path for path, known in self.columns.items() if known == column_id), None)
+        return next((path for path, number in self.columns.items() if number == column_id), None)
 
 
 @dataclass(frozen=True)
 class Instant:
-    """One version of a table; the fields are told at the head of this file.
+    """One version of a table; the fields are described at the head of this file.
 
     modified_us    when its file was written by the storage's clock; None where it was not read from a file
     """
@@ -194,12 +194,12 @@ class Instant:
 
     def path_of(self, column_id: int) -> str:
         """The dotted path of a column id."""
-        return next(path for path, known in self.columns.items() if known == column_id)
+        return next(path for path, number in self.columns.items() if number == column_id)
 
     def stats_paths(self) -> tuple[str, ...]:
         """The dotted paths of the columns whose statistics commits keep."""
-        kept = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}
-        return tuple(path for path, number in self.columns.items() if number in kept)
+        ids = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}
+        return tuple(path for path, number in self.columns.items() if number in ids)
 
     def to_bytes(self) -> bytes:
         """Raises StorageError where it would be larger than what is read."""
@@ -209,7 +209,7 @@ class Instant:
         except FieldError as error:
             raise StorageError(
                 f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
-                "cover few files, and mend or remove files that are set aside"
+                "cover few files, and repair or remove files that are set aside"
             ) from None
         self.__dict__.setdefault("checksum", checksum_of(document))
         return document + b"\n" + seal_of(document)

@@ -139,7 +139,7 @@ def _columns(value: object) -> dict[str, int]:
 
 
 def _ids(value: object) -> dict[str, int]:
-    """{name: id}, of which no id stands twice."""
+    """{name: id}, in which no id is twice."""
     ids = mapping(text, _ID)(value)
     return _one_each(ids, len(ids))
 
@@ -265,12 +265,12 @@ _HISTORY = record({name: _INSTANT_FIELDS[name] for name in HISTORY})
 
 
 def history_of(instant: Instant) -> dict:
-    """What history tells of an instant (`HISTORY`)."""
+    """What history says of an instant (`HISTORY`)."""
     return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
 
 
 def checked_history(value: object) -> dict:
-    """What history tells of an archived instant, of its JSON. Raises FieldError."""
+    """What history says of an archived instant, of its JSON. Raises FieldError."""
     row: dict = _HISTORY(value)
     _check_summary(row["action"], row["summary"])
     return row

@@ -1,6 +1,6 @@
 """What a change has written and no instant names yet: removed where the change fails, kept where it may be published.
 
-An interrupt may come after the instant was put and before anybody was told. Removing the files then would destroy a
+An interrupt may come after the instant was put and before the caller knows it. Removing the files then would destroy a
 published version, so in doubt everything stays: an orphan costs space, a missing run costs the table.
 """
 

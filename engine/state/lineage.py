@@ -1,8 +1,8 @@
 """What came after a version, for who is about to publish: the chain from his base to the newest instant, whole.
 
 A version that was lost may have given his transaction up, or changed what his own rests on; and one that is published
-where others stand beyond it is read by nobody. So a writer goes from instant to instant, each of which names the one
-that it follows and the checksum of its sealed text, and one listing, from his base's name on, says that nothing stands
+where newer ones exist is read by nobody. So a writer goes from instant to instant, each of which names the one
+that it follows and the checksum of its sealed text, and one listing, from his base's name on, says that nothing is
 beyond the last. The hint, read before, says whether the newest itself is gone.
 """
 
@@ -24,7 +24,7 @@ def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
     """
     made = timeline.made_of(base.table_id)  # first: whoever publishes meanwhile puts his instant before his hint
     names = timeline.names(base.version, made)
-    if not timeline.stands(base, names.get(base.version)):
+    if not timeline.is_current(base, names.get(base.version)):
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
             "or made again, since: open() the table anew"
@@ -62,7 +62,7 @@ def newest_known(timeline: Timeline, newest_read: Instant) -> int:
 
 
 def broken(before: Instant, after: Instant) -> str | None:
-    """What is wrong where an instant stands next after another; None where it follows it."""
+    """What is wrong where an instant comes next after another; None where it follows it."""
     if after.table_id != before.table_id:
         return f"an instant of another table than version {before.version}"
     if after.previous == (before.version, before.checksum):
@@ -78,7 +78,7 @@ def _check_follows(timeline: Timeline, before: Instant, after: Instant) -> None:
     if problem is not None:
         raise CorruptionError(
             f"{problem}; what began at version {before.version} is not committed over that: open() the table anew, and "
-            "do it again (verify(deep=True) tells what is lost)",
+            "do it again (verify(deep=True) lists what is lost)",
             path=_path(timeline, after.version),
             check="timeline",
         )

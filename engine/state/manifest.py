@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 
-# What a writer, a listing or a footer tells of a file. `modified_ns`, `etag` and `deletes` are its identity beside
-# path and size; `rows_exact` is False where the row count is only a bound; `merge` tells how a log's rows meet the
+# What a writer, a listing or a footer says of a file. `modified_ns`, `etag` and `deletes` are its identity beside
+# path and size; `rows_exact` is False where the row count is only a bound; `merge` says how a log's rows meet the
 # base's. Files of one slice share `file_group`, unique within the partition, and `slice_instant`.
 FILE_FIELDS = [
     pa.field("path", pa.string()),
@@ -46,7 +46,7 @@ FILES_SCHEMA = pa.schema([pa.field("partition", pa.string()), *FILE_FIELDS])
 
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
-KIND_PARTITION, KIND_FILE, KIND_GONE, KIND_KEY = 1, 2, 3, 4
+KIND_PARTITION, KIND_FILE, KIND_REMOVED, KIND_KEY = 1, 2, 3, 4
 BLOCK_BYTES = 16 << 20  # before encoding: about 80,000 files
 PARTITION_PREFIX_BYTES = 5  # a large partition has blocks of its own, so that its files are read without others
 SUMMARIES = ("segment", "rows_exact")
@@ -63,7 +63,7 @@ PARTITION_FIELDS = [
 STAT_FIELDS = ["size_bytes", "modified_ns", "etag"]  # what a storage says of a file
 IDENTITY = ["path", *STAT_FIELDS]
 SEGMENT_FIELD = pa.field("segment", pa.int64())
-GONE_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
+REMOVED_ROW = [*IDENTITY, SEGMENT_FIELD.name, "kind"]
 CLEANED = "cleaned"  # the kind of a file that went and was removed from storage, too
 KEY_ROW = ["path", "segment"]  # of a key: its text, and the version that it made
 
@@ -92,8 +92,8 @@ def check_files(rows: pa.Table, version: int, schema_count: int) -> None:
             ends = pc.min_max(column).as_py()
             low, high = limits[name]
             if ends["min"] < low or ends["max"] > high:
-                told = f"a file in the manifest has a {name} that is not between {low} and {high}; restore its runs"
-                raise CorruptionError(told, check="manifest")
+                message = f"a file in the manifest has a {name} that is not between {low} and {high}; restore its runs"
+                raise CorruptionError(message, check="manifest")
 
 
 def file_ids(partition: np.ndarray, sequence: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def key_number(key: str) -> int:
-    """The number under which the key of an idempotent commit stands."""
+    """The number of the key of an idempotent commit."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 

@@ -3,7 +3,7 @@
     pending/TRANSACTION.json           who began, when, from which version, to do what
     pending/TRANSACTION-TASK.json      the same, of one task of a transaction that no process holds (`distributed`)
 
-While transactions live, a thread writes their markers anew from time to time. One whose markers have all grown old is
+While transactions live, a thread writes their markers again from time to time. One whose markers have all grown old is
 dead, or stopped; recovery then gives it up by an instant that names it (`Instant.fenced`), and only after that removes
 what it left. A transaction that wakes up later finds itself named, and publishes nothing.
 """
@@ -53,7 +53,7 @@ class Markers:
         self.clock = StorageClock(storage)
 
     @contextlib.contextmanager
-    def held(
+    def holding(
         self,
         transaction: str,
         base: int,
@@ -96,7 +96,7 @@ class Markers:
         """Takes a marker away; no error where it is gone already."""
         self._storage.delete(_path(_name(transaction, task)))
 
-    def stands(self, transaction: str) -> bool:
+    def exists(self, transaction: str) -> bool:
         """True where the transaction's own marker is there; those of its tasks are not asked for."""
         try:
             self._storage.stat(_path(transaction))
@@ -140,7 +140,7 @@ def transaction_of(path: str) -> str | None:
 
 
 class _Heart:
-    """The thread that writes the markers of this process anew. It runs while there are any, and ends a beat later: to
+    """The thread that writes the markers of this process again. It runs while there are any, and ends a beat later: to
     begin a thread for each commit would cost as much as the rest of a marker. Markers go by their names."""
 
     def __init__(self) -> None:

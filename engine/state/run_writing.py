@@ -2,7 +2,7 @@
 
 Rows of ascending keys go in, immutable sorted-block files come out; large ones as shards by key range.
 
-`merge_policy.py` decides which runs are merged. Shards of one run stand together and count as one; what is merged is
+`merge_policy.py` decides which runs are merged. Shards of one run are neighbours and count as one; what is merged is
 cut into shards anew.
 """
 
@@ -37,7 +37,7 @@ class Form:
     """How runs of one kind are written.
 
     block_bytes        of a block, before encoding
-    summaries          columns whose range each block tells in the footer
+    summaries          columns whose range in each block is in the footer
     shard_bytes        a run that grows beyond is cut in shards of about this size
     compact            columns of integers that should take few bytes rather than be quick to read
     cut_prefix_bytes   a block, and a shard that is half full, ends where so many first bytes of the key change

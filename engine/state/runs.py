@@ -119,7 +119,7 @@ class RunReaders:
             self._cache.forget(lambda key: key == opened[1].key)
 
     def close(self) -> None:
-        """Lets go of all runs: asked for again, they come from what the process keeps, or are opened anew."""
+        """Lets go of all runs: asked for again, they come from what the process keeps, or are opened again."""
         self._open.clear()
 
     def _opened(self, run: Run) -> tuple[SortedFileReader, CachedRun]:
@@ -309,7 +309,7 @@ def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
 
 
 def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The numbers of the live entries of layers (at least one), newest first, ascending; and where each stands among
+    """The numbers of the live entries of layers (at least one), newest first, ascending; and the place of each among
     the entries of all layers one after the other, None where it is one layer as it lies."""
     if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
         return layers[0].numbers, None

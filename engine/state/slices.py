@@ -117,7 +117,7 @@ def _numbered(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:
-    """int64 [files]: the order of slice instants within a group; equal ones alike."""
+    """int64 [files]: the order of slice instants within a group; the same for equal ones."""
     known, at = _numbered(instants)
     if len(known) == 0:
         return np.full(len(at), _ANY_SLICE, dtype=np.int64)
@@ -133,5 +133,5 @@ def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _dense(texts: pa.Array) -> np.ndarray:
-    """int64: the place of each text in the order of all, equal ones alike."""
+    """int64: the place of each text in the order of all, the same for equal ones."""
     return to_numpy(pc.rank(texts, tiebreaker="dense")).astype(np.int64)

@@ -19,14 +19,14 @@ from ..storage import FileMissingError
 from . import Instant
 from .manifest import (
     FILE_FIELDS,
-    GONE_ROW,
     KEY_ROW,
     KEYS,
     KIND_FILE,
-    KIND_GONE,
     KIND_KEY,
     KIND_PARTITION,
+    KIND_REMOVED,
     PARTITION_FIELDS,
+    REMOVED_ROW,
     RUN_SCHEMA,
     SEGMENT_FIELD,
     check_files,
@@ -178,11 +178,11 @@ class Snapshot:
         segments[np.searchsorted(ids, to_numpy(rows.column("file_id")))] = to_numpy(rows.column(SEGMENT_FIELD.name))
         return segments
 
-    def gone(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
+    def removed_files(self, partition_ids: Sequence[int] | np.ndarray | None = None) -> pa.Table:
         """Files that were taken out and may lie on storage still: file_id, partition_id, path, size_bytes, modified_ns,
         etag, segment (which added it), kind ("cleaned" where a clean removed it, or was to). Of some partitions only,
         where their ids (ascending) are given."""
-        return _file_rows(*self._entries(KIND_GONE, GONE_ROW, partition_ids))
+        return _file_rows(*self._entries(KIND_REMOVED, REMOVED_ROW, partition_ids))
 
     def version_of_key(self, key: str) -> int | None:
         """The version that a commit under this key made; None where none did, or it was rolled back."""
@@ -195,7 +195,7 @@ class Snapshot:
         return matches[0]["segment"] if matches and matches[0]["path"] == key else None
 
     def keys(self) -> dict[str, int]:
-        """The keys of idempotent commits that stand, and the versions that those made."""
+        """The keys of idempotent commits that count, and the versions that those made."""
         _, rows = self._entries(KIND_KEY, KEY_ROW)
         return dict(zip(*(rows.column(name).to_pylist() for name in KEY_ROW), strict=True))
 

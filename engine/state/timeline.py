@@ -4,7 +4,7 @@
     timeline/00000/archive.sbf         the old ones of a folder: `archive.py`
     timeline/HINT                      a version that existed, and the table's id: where to begin looking for the latest
 
-Finding the latest version begins at the newest that this process has read, if its file still stands, or at the hint
+Finding the latest version begins at the newest that this process has read, if its file is still there, or at the hint
 where that is newer, and costs one read a version that came after it; only where the hint is missing, wrong, far behind
 or archived are the folders listed: the timeline's, and its last. Neither is believed without its instant.
 
@@ -79,7 +79,7 @@ class Timeline:
         return instant
 
     def nearest(self, version: int) -> Instant | None:
-        """The last version, up to this one, that stands; None where there is none."""
+        """The last version, up to this one, that is there; None where there is none."""
         for number in range(version, max(0, version - _PROBES_MAX), -1):
             instant = self.find(number)
             if instant is not None:
@@ -90,7 +90,7 @@ class Timeline:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
         before it. Sets `lost`."""
         hint = self.hint()
-        newest = known if known is not None and self.stands(known) else self._remembered()
+        newest = known if known is not None and self.is_current(known) else self._remembered()
         if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
             newest = self.find(hint[0], archived=False) or newest
         if newest is None or hint is None or hint[1] != newest.table_id:
@@ -122,7 +122,7 @@ class Timeline:
             raise CorruptionError(message, path=path, check="timeline", hint=_REMEDY)
         warnings.warn(SkipstoneWarning(f"{path}: {message}", hint=_REMEDY), stacklevel=3)
 
-    def stands(self, instant: Instant, entry: Entry | None = None) -> bool:
+    def is_current(self, instant: Instant, entry: Entry | None = None) -> bool:
         """True where the timeline holds this very instant: not where the table was removed, and another made here.
         `entry`: its file, where that was just listed."""
         seen, read = _seen.get(self.storage.uri, (None, None))
@@ -150,7 +150,7 @@ class Timeline:
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
-        that cannot be told, or not be made durable: it may be there then, or may not; and where the clock of this
+        that is unknown, or cannot be made durable: it may be there then, or may not; and where the clock of this
         machine is far ahead of the storage's."""
         self.markers.clock.check()
         if instant.version % VERSIONS_A_FOLDER == 0 and instant.version > 1:
@@ -163,7 +163,7 @@ class Timeline:
 
     def _put(self, instant: Instant) -> bool:
         """An error may come after the put was done (a lost answer, a folder that could not be flushed). It is put once
-        more then, which does nothing but make sure; the instant that is there tells by its transaction's id whose it
+        more then, which does nothing but make sure; the instant that is there says by its transaction's id whose it
         is."""
         uncertain: UncertainPutError | None = None
         for attempt in range(PUTS_MAX):
@@ -187,7 +187,7 @@ class Timeline:
             self.storage.put_if_absent(path, self.storage.read(path, INSTANT_BYTES_MAX))
 
     def was_published(self, instant: Instant) -> bool | None:
-        """Whether an instant that was being published, when something broke off, is there; None if nobody can tell."""
+        """Whether an instant that was being published, when something broke off, is there; None if that is unknown."""
         try:
             standing = self.find(instant.version)
         except SkipstoneError:
@@ -221,7 +221,7 @@ class Timeline:
         return self.nearest(low), is_doubted
 
     def history(self, last: int) -> Iterator[dict]:
-        """What history tells (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
+        """What history says (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
         for number in self._folders():
             first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
             if stop <= last and is_archived(self.storage, _folder_of(first)):
@@ -244,7 +244,7 @@ class Timeline:
             if not is_archived(self.storage, folder):
                 if any(is_stub(text) for _, text in standing.values()):  # somebody else archives, too, and was first
                     continue
-                # A damaged one stays where it is, and is told.
+                # A damaged one stays where it is, with a warning.
                 write_archive(self.storage, folder, [(self._parsed(v, *standing[v]), standing[v][1]) for v in standing])
             for version, (entry, text) in standing.items():
                 if not is_stub(text):
@@ -260,7 +260,7 @@ class Timeline:
         return True
 
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
-        """What stands under a version's name; None where nothing does, or what a repair put there."""
+        """What is stored under a version's name; None for nothing, or for what a repair put there."""
         try:
             entry, data = self.storage.read_entry(instant_path(version), INSTANT_BYTES_MAX)
         except FileMissingError:
@@ -320,7 +320,7 @@ class Timeline:
         _seen.pop(self.storage.uri, None)
 
     def _remembered(self) -> Instant | None:
-        """The newest instant that this process has read here, if the very file still stands."""
+        """The newest instant that this process has read here, if the very file is still there."""
         instant, entry = _seen.get(self.storage.uri, (None, None))
         return instant if instant is not None and self._entry(instant.version) == entry else None
 

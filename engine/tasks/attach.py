@@ -45,16 +45,16 @@ def attach_files(
     columns: Leaves = None,
     keep_pending: bool = False,
     progress: Progress | None = None,
-    as_told: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
+    as_declared: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
     """Reads the footers of files and writes one task index file for all of them.
 
     With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
-    CorruptionError that it raised. `as_told` gives what somebody else tells of a file, in place of what is added here;
+    CorruptionError that it raised. `as_declared` gives what a log says of a file, in place of what is added here;
     None for one to pass over. `options`: how pyarrow opens files.
     """
-    wanted = column_filter(columns if as_told is None else None)
+    wanted = column_filter(columns if as_declared is None else None)
     built = ResultBuilder()
     pending: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
@@ -70,8 +70,8 @@ def attach_files(
                 "schema": footer.schema,
                 "stats": footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX)),
             }
-            if as_told is not None:
-                told = as_told(entry, footer)
+            if as_declared is not None:
+                told = as_declared(entry, footer)
                 if told is None:
                     continue
                 known = told
@@ -151,7 +151,7 @@ def attach_all(
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are pending).
 
-    Every task index file stands in `leftovers` before it is begun, with `part` in its name.
+    Every task index file is in `leftovers` before it is started, with `part` in its name.
     `progress("footers", read, of all)`.
     """
     results: list[TaskResult] = []

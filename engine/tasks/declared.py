@@ -1,4 +1,4 @@
-"""Files that the caller tells of, as an Arrow table: they need not be readable now.
+"""Files that the caller declares, as an Arrow table: they need not be readable now.
 
     path, size_bytes, row_count    required
     stats              a struct with, a column, a struct {min, max, null_count, nan_count}; what is null is not known
@@ -7,7 +7,7 @@
     row_counts_exact   bool; missing or null means exact
     file_group         string, unique within its partition; files of one group share it
     slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.slices`
-    commit             string: what wrote the file; `Transaction.set_commit_state` tells its state
+    commit             string: what wrote the file; `Transaction.set_commit_state` sets its state
     kind               "base" (also where null), "log", "delete", "rollback"
     merge              "whole", "partial", "custom": how a log's rows meet the base's
     partition          a struct of partition values; overrides the path
@@ -81,7 +81,7 @@ def declared_files(
 
 
 def told_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
-    """The partition of each of a table of files, as its path tells it. Raises SchemaError where there are no paths."""
+    """The partition of each of a table of files, as its path says it. Raises SchemaError where there are no paths."""
     _check_columns(files)
     return partitions_of(relative_paths(storage, _chunked(files, "path", pa.string())))
 
@@ -98,10 +98,10 @@ def _check_columns(files: pa.Table) -> None:
             raise SchemaError(f"the table of files has a null {name!r}")
 
 
-def _check_once(names: Sequence[str], told: str) -> None:
+def _check_once(names: Sequence[str], what: str) -> None:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise SchemaError(f"{told} has {twice[0]!r} twice")
+        raise SchemaError(f"{what} has {twice[0]!r} twice")
 
 
 def _chunked(files: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""What a commit is told of the live files of a log: from their footers, or, of unopened files, by the log alone."""
+"""What a commit takes over of the live files of a log: from their footers, or, of unopened files, by the log alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def attach_log(
     progress: Progress | None,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
-    or are not of the size that the log says, are told of all the same: they are live, and may match; `pending` of the
+    or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
     last result names them. Files of slices that are no bases are not opened."""
     is_base = to_numpy(pc.fill_null(pc.equal(files.column("kind"), text(BASE)), True))
     logs, files = files.filter(from_numpy(~is_base)), files.filter(from_numpy(is_base))
@@ -52,7 +52,7 @@ def attach_log(
 
     misfits: dict[str, str] = {}
 
-    def as_told(entry: Entry, footer: Footer) -> dict[str, Any] | None:
+    def as_declared(entry: Entry, footer: Footer) -> dict[str, Any] | None:
         assert footer.own is not None
         row = rows[entry.path]
         misfit = naming.misfit_of(loose_schema(footer.own))
@@ -79,17 +79,17 @@ def attach_log(
         columns=columns,
         keep_pending=True,
         progress=progress,
-        as_told=as_told,
+        as_declared=as_declared,
         options=PARQUET_OPTIONS,
     )
     result.declares_partitions = True
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
-    results += [told_of(told, naming) for told in (logs, _marked(files, misfits)) if told.num_rows]
+    results += [declared_result(told, naming) for told in (logs, _marked(files, misfits)) if told.num_rows]
     if unread:
         paths = string_array([pending["path"] for pending in unread])
-        left = told_of(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
+        left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
         left.pending = unread
         results.append(left)
     return results
@@ -120,7 +120,7 @@ def _in_table(path: str, names: dict[str, str]) -> str:
     return ""
 
 
-def told_of(files: pa.Table, naming: Naming) -> TaskResult:
+def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
     file's columns are called, their rows are not ours to read."""
     own: dict[str, str] = {}
@@ -135,7 +135,7 @@ def told_of(files: pa.Table, naming: Naming) -> TaskResult:
 def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult]:
     """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown."""
     if naming.physical is not None:
-        return [told_of(files, naming)] if files.num_rows else []
+        return [declared_result(files, naming)] if files.num_rows else []
     found: dict[tuple[pa.Schema, tuple], int] = {}
     numbers: list[int | None] = []
     paths, given = files.column("path").to_pylist(), files.column("given").to_pylist()
@@ -150,7 +150,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult
     closed = files.filter(ids.is_null())
     known = _result(files.filter(ids.is_valid()), ids.drop_null())
     known.schemas, known.names = [s for s, _ in found], [dict(names) for _, names in found]
-    return [r for r in (known, told_of(closed, naming)) if r.files.num_rows]
+    return [r for r in (known, declared_result(closed, naming)) if r.files.num_rows]
 
 
 def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:

@@ -1,4 +1,4 @@
-"""What a writer's task is told: where to write, what the table looks like, what it indexes, how large files grow."""
+"""What a writer's task is given: where to write, what the table looks like, what it indexes, how large files grow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TaskSpec:
     row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
     file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
                                        many bytes as stored
-    waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of files begun:
+    waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of started files:
                                        rows that come unsorted over many partitions wait in each of them
     marker_base                        the version that the transaction began at, where each task holds a marker of its
                                        own; None where the process that began the transaction holds one for all

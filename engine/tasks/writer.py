@@ -64,7 +64,7 @@ class TaskWriter:
     def __enter__(self) -> TaskWriter:
         if self.spec.marker_base is not None:
             markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
-            held = markers.held(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
+            held = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
             self._marker.enter_context(held)
             self._may_write = True
         return self
@@ -93,25 +93,25 @@ class TaskWriter:
 
         Raises SchemaError for a column that the table does not have, or whose values do not fit.
         """
-        self._check_begun()
+        self._check_entered()
         for table in _tables(data):
-            whole = fitted(table, self.spec.schema)
-            for partition, rows in _by_partition(whole, self.spec.partitioning):
+            rows_in_schema = fitted(table, self.spec.schema)
+            for partition, rows in _by_partition(rows_in_schema, self.spec.partitioning):
                 self._add_all(partition, rows)
             self._relieve()
 
     def write_to(self, partition: str, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
-        """Adds rows to one partition, by its text as `Table.partitions` tells it. As `write`, but that the rows have
+        """Adds rows to one partition, by its text as `Table.partitions` lists it. As `write`, but that the rows have
         none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
         """
-        self._check_begun()
+        self._check_entered()
         for table in _tables(data):
             self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
-        self._check_begun()
+        self._check_entered()
         entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
         self.results.append(
             attach_files(
@@ -125,7 +125,7 @@ class TaskWriter:
         )
 
     def abort(self) -> None:
-        """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` tells of it."""
+        """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` is set then."""
         for keys in self._keys:
             keys.close()
         removals = [file.discard for file in [*self._open.values(), *self._closed]]
@@ -166,12 +166,14 @@ class TaskWriter:
                 file.flush()
                 if waiting <= self.spec.waiting_bytes // 2:
                     break
-        begun = [file for file in self._open.values() if file.stored_bytes]
-        if len(begun) > self.spec.open_files:
-            for file in sorted(begun, key=lambda file: -file.stored_bytes)[: len(begun) - self.spec.open_files // 2]:
+        started = [file for file in self._open.values() if file.stored_bytes]
+        if len(started) > self.spec.open_files:
+            for file in sorted(started, key=lambda file: -file.stored_bytes)[
+                : len(started) - self.spec.open_files // 2
+            ]:
                 self._close(file)
 
-    def _check_begun(self) -> None:
+    def _check_entered(self) -> None:
         if not self._may_write:
             raise InvalidArgumentError("a TaskWriter is used within its `with` block")
 
@@ -260,8 +262,8 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise SchemaError(f"the table has no column {extra[0]!r}; its columns are {', '.join(schema.names)}")
     columns = []
     for wanted in schema:
-        at = table.schema.get_field_index(wanted.name)
-        column = pa.nulls(table.num_rows, wanted.type) if at < 0 else cast_exactly(table.column(at), wanted)
+        position = table.schema.get_field_index(wanted.name)
+        column = pa.nulls(table.num_rows, wanted.type) if position < 0 else cast_exactly(table.column(position), wanted)
         if not wanted.nullable and column.null_count:
             raise SchemaError(f"column {wanted.name!r} takes no nulls, and the rows have some")
         columns.append(column)

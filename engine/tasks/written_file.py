@@ -36,7 +36,7 @@ class WrittenFile:
     """One Parquet file being written.
 
     waiting_bytes    in memory, of rows that wait for their row group to fill
-    stored_bytes     of the row groups written: 0 where none is, and so no file is begun
+    stored_bytes     of the row groups written: 0 where none is, and so no file is started
     """
 
     def __init__(

@@ -581,8 +581,8 @@ def test_keeping_leaves_the_tail_to_a_sync(lake):
 def test_bad_input_gets_our_errors(lake, tmp_path):
     with pytest.raises(ss.NotATableError, match="Delta"):
         ss.create(tmp_path, source="delta")
-    with pytest.raises(ss.InvalidArgumentError, match="hudi"):
-        ss.create(lake, source="hudi")
+    with pytest.raises(ss.InvalidArgumentError, match="paimon"):
+        ss.create(lake, source="paimon")
     with pytest.raises(ss.InvalidArgumentError, match="schema"):
         ss.create(lake, source="delta", schema=pa.schema([("a", pa.int64())]))
     with pytest.raises(ss.SchemaError, match="nothing_like_it"):

@@ -134,6 +134,14 @@ def _deep(path: Path) -> None:
     path.write_bytes(hostile_footers.with_footer(path.read_bytes(), begin, hostile_footers.dump(footer)))
 
 
+def _deep_statistics(path: Path) -> None:
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = '{"numRecords": 4, "nullCount": {"a": ' + '{"a":' * 50_000
+    path.write_text("\n".join(map(json.dumps, actions)))
+
+
 def _fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -146,6 +154,7 @@ def _sparse(path: Path) -> None:
 HARMS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a checkpoint whose schema is deep": ("_delta_log/*.checkpoint.parquet", _deep),
     "a checkpoint that is a FIFO": ("_delta_log/*.checkpoint.parquet", _fifo),
+    "a commit whose statistics are deep": ("_delta_log/*5.json", _deep_statistics),
     "a commit that is a FIFO": ("_delta_log/*5.json", _fifo),
     "a commit without an end": ("_delta_log/*5.json", _sparse),
     "a hint without an end": ("_delta_log/_last_checkpoint", _sparse),

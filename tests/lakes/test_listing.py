@@ -178,7 +178,7 @@ def _do(table: ss.Table, root: Path, step: str, name: str, clock: int, out: dict
 
 def _rows(table: ss.Table, before: bool = False) -> list[dict]:
     names = ["path", "size_bytes", "modified_ns"]
-    found = table.handle.snapshot.gone() if before else table.handle.snapshot.files()
+    found = table.handle.snapshot.removed_files() if before else table.handle.snapshot.files()
     return found.select(names).to_pylist()
 
 

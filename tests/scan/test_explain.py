@@ -15,7 +15,7 @@ from lake_strategies import add_told, commit_rows, make_file, told_file, told_st
 from skipstone import col
 from skipstone.engine.predicates import prepare
 from skipstone.engine.predicates.possible_values import Evidence
-from skipstone.engine.scan.reasons import REASONS, Known, Reason, parts_of, reasons_of_part
+from skipstone.engine.scan.reasons import REASONS, PruningFacts, Reason, parts_of, reasons_of_part
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_codes_that_a_version_rarely_shows() -> None:
     )
     everywhere = np.ones(2, dtype=bool)
     covered = {"a": np.array([True, False])}
-    part_reasons = reasons_of_part(part, Known(schema, 2, {"a": [(evidence, everywhere)]}, covered, ~everywhere))
+    part_reasons = reasons_of_part(part, PruningFacts(schema, 2, {"a": [(evidence, everywhere)]}, covered, ~everywhere))
     assert [REASONS[n] for n in part_reasons.numbers] == [Reason.TYPE_MISMATCH, Reason.NOT_COVERED]
 
 

@@ -46,7 +46,7 @@ def outlived(tmp_path):
         for number in range(old_versions - 1):
             _write(tmp_path, f"old-{number}.parquet", [number])
             old.sync()
-        old.scan("a = 1").to_table(), old.handle.snapshot.gone()  # a handle in use: it has opened its runs
+        old.scan("a = 1").to_table(), old.handle.snapshot.removed_files()  # a handle in use: it has opened its runs
         shutil.rmtree(tmp_path)
         _write(tmp_path, "one.parquet", [7, 8, 9])
         new = ss.create(tmp_path)

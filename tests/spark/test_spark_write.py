@@ -381,7 +381,7 @@ def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
 
 
 def _gone(table: ss.Table) -> set[str]:
-    return set(table.handle.snapshot.gone()["path"].to_pylist())
+    return set(table.handle.snapshot.removed_files()["path"].to_pylist())
 
 
 # -- the writer by itself: what Spark does with it on a cluster --------------------------------------------------------

@@ -140,8 +140,8 @@ def harm(lake: Path, kind: str, rng: random.Random) -> str:
 
 def _not_a_file(path: Path, rng: random.Random) -> str:
     what = rng.choice(["fifo", "folder", "loop", "gone", "empty", "sparse", "cut", "noise"])
-    if what == "loop" and path.name.endswith(".metadata.json"):
-        what = "gone"  # a link that leads nowhere is no file, and the one before it is the newest
+    if what in ("loop", "folder") and path.name.endswith(".metadata.json"):
+        what = "gone"  # neither is a file, and the one before it is the newest
     data = path.read_bytes()
     path.unlink()
     if what == "fifo":

@@ -784,6 +784,7 @@ def main() -> None:
     parser.add_argument("--lie", choices=["acknowledged", "left"], help="what the check must find, to try the check")
     asked = parser.parse_args()
     timeline_module.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end, and are archived
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     kinds = asked.kinds.split(",")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skipstone-kills-")))
@@ -799,12 +800,13 @@ def main() -> None:
             options, bucket = server.options, server.bucket
         run = Run(asked.seed, folder, options, bucket, asked.lie)
         told = 0
-        while run.figures["kills"] < asked.kills and run.figures["not killed"] < 20 + asked.kills:
-            count = min(KILLS_A_LAKE, asked.kills - run.figures["kills"])
-            run.kill_some(kinds[run.lakes % len(kinds)], count)
-            for finding in run.findings[told:]:
-                print(finding.replace("\n", " | "), flush=True)
-            told = len(run.findings)
+        with contextlib.suppress(KeyboardInterrupt):  # what was tried until then counts
+            while run.figures["kills"] < asked.kills and run.figures["not killed"] < 20 + asked.kills:
+                count = min(KILLS_A_LAKE, asked.kills - run.figures["kills"])
+                run.kill_some(kinds[run.lakes % len(kinds)], count)
+                for finding in run.findings[told:]:
+                    print(finding.replace("\n", " | "), flush=True)
+                told = len(run.findings)
         print(json.dumps(run.summary()), flush=True)
 
 
