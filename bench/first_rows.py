@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -49,9 +50,9 @@ def main() -> None:
     for column, what in (("ts", "nearly sorted"), ("amount", "scattered"), ("user", "scattered, a secondary index")):
         row(
             f"newest {N} by {column}: {what}",
-            lambda column=column: first(column),
+            partial(first, column),
             f"SELECT {column}, note FROM {{}} ORDER BY {column} DESC LIMIT {N}",
-            lambda column=column: first_by_polars(column),
+            partial(first_by_polars, column),
         )
     row(
         "how many rows there are, of 5 of amount > 10",
