@@ -28,7 +28,7 @@ def alter(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the schema, in one step; no file is touched. Each option but --order may be given several times.
+    """Change the schema, in one step; no file is touched. Each option but --order may be texts several times.
 
     Types are Arrow's, as int64, double, string, decimal(12,2).
     """
@@ -48,13 +48,13 @@ def alter(
             return
         screen = stdout()
         screen.print(text_table(["column", "type"], [[field["name"], field["type"]] for field in fields]))
-        outcome = f"version {table.version}" if is_new else f"nothing to change: version {table.version} stands"
+        outcome = f"version {table.version}" if is_new else f"nothing to change: still version {table.version}"
         screen.print(outcome, style="dim")
 
 
-def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and value):
             raise UsageError(f"{option} takes two sides, as a=b, not {text!r}")

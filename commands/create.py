@@ -42,7 +42,7 @@ def create(
                 progress=report,
             )
     except KeyboardInterrupt:
-        raise InterruptedCommandError("no index was committed; the same command begins anew") from None
+        raise InterruptedCommandError("no index was committed; the same command starts over") from None
     with table:
         totals, pending = table.handle.instant.totals, table.handle.instant.pending
         partitions = table.partitions().num_rows

@@ -84,20 +84,20 @@ def _started(folder: str) -> SparkSession:
             return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         with open(log, encoding="utf-8", errors="replace") as file:
-            said = file.read().strip().splitlines()
-        raise SparkMissingError(f"Spark did not start: {said[-1] if said else error}") from error
+            printed = file.read().strip().splitlines()
+        raise SparkMissingError(f"Spark did not start: {printed[-1] if printed else error}") from error
 
 
 @contextlib.contextmanager
 def _stderr_to(path: str) -> Iterator[None]:
     """The JVM inherits the file descriptor when it is started, and keeps it."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     try:
         with open(path, "wb") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)

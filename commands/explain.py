@@ -59,11 +59,11 @@ def print_plan(plan: Plan) -> None:
     screen.print(text_table(list(HEADINGS), [list(cells(step)) for step in plan.steps], right=_NUMBERS))
     for remark in plan.remarks:
         screen.print(f"  {remark}", style="yellow", soft_wrap=True)
-    kept = kept_lines(plan.planning)
-    if kept:
+    reasons = kept_lines(plan.planning)
+    if reasons:
         screen.print()
-        screen.print(kept[0], style="bold")
-        for line in kept[1:]:
+        screen.print(reasons[0], style="bold")
+        for line in reasons[1:]:
             screen.print(line, soft_wrap=True)
 
 
@@ -72,8 +72,8 @@ def _print_plan_json(plan: Plan) -> None:
     planning, groups = plan.planning, _by_file(plan.row_groups())
     steps = [asdict(step) for step in plan.steps]
     query = {"location": planning.location, "version": planning.instant.version, "where": str(plan.bound)}
-    kept = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(planning)]
-    print_json({**query, "steps": steps, "why_kept": kept, "row_groups": groups})
+    reasons = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(planning)]
+    print_json({**query, "steps": steps, "why_kept": reasons, "row_groups": groups})
 
 
 def _by_file(groups: pa.Table) -> dict[str, list[int] | None]:

@@ -74,7 +74,7 @@ def _reader(path: str) -> SortedFileReader:
 
 
 def _size_report(path: str, findings: list[Finding] | None) -> SizeReport | None:
-    """None where known damage stands in the way."""
+    """None where known damage prevents it."""
     source = PathSource(path)
     try:
         return size_report(source)

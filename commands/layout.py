@@ -31,7 +31,7 @@ def layout(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw each file's least and greatest value of a column: whether files can be told apart by it, and what helps."""
+    """Draw each file's least and greatest value of a column: whether it distinguishes files, and what helps."""
     with opened(path, index_path, version) as table:
         spread = table.layout(column)
         if as_json:
@@ -92,7 +92,7 @@ def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[
     depths = covered.sum(axis=0)
     notes = [f"below: how many files reach over each place, at most {int(depths.max()):,}"]
     if len(drawn) < files:
-        notes.insert(0, f"a line stands for {_span(files, len(drawn))} files, darker where more of them reach")
+        notes.insert(0, f"a line shows {_span(files, len(drawn))} files, darker where more of them reach")
     if spread.beyond:
         notes.append(f"{count_of(spread.beyond, 'file')} reach beyond the ends of the picture")
     return [

@@ -35,7 +35,7 @@ def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) 
         sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(_index_bytes(indexes))}"
         screen.print(f"version {table.version}: {count_of(runs, 'run')}, {sizes}")
     else:
-        screen.print(f"nothing to do: version {table.version} stands")
+        screen.print(f"nothing to do: still version {table.version}")
 
 
 def _index_bytes(indexes: list[dict]) -> int:
@@ -59,17 +59,17 @@ def clean(
     age = _age(min_age)
     with opened(path, index_path) as table:
         with progress() as report:
-            gone = table.clean(
+            removed = table.clean(
                 retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run, progress=report
             )
-        rows = records(gone)
+        rows = records(removed)
         if as_json:
             print_json({"version": table.version, "dry_run": dry_run, "files": rows})
             return
     screen = stdout()
     verb = "would go" if dry_run else "removed"
     if not rows:
-        screen.print(f"nothing to clean: version {table.version} stands")
+        screen.print(f"nothing to clean: still version {table.version}")
         return
     if dry_run:
         cells = [[str(r["kind"]), str(r["path"]), bytes_text(int(str(r["size_bytes"])))] for r in rows[:_SHOWN_MAX]]
@@ -107,7 +107,7 @@ def repair(
         versions = {"version": result.version, "base": result.base, "lost": list(result.lost)}
         print_json({"needed": result.is_needed, "repaired": is_done, **versions})
     elif not result.is_needed:
-        screen.print(f"nothing to repair: version {result.version} stands")
+        screen.print(f"nothing to repair: still version {result.version}")
     else:
         screen.print(f"version {result.version} is as version {result.base}" if is_done else "nothing was done")
 

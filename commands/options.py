@@ -93,7 +93,7 @@ _storage_options: dict[str, str] = {}
 
 
 def take_storage_options(arguments: Sequence[str]) -> list[str]:
-    """Takes `--storage-option NAME=VALUE` out of the arguments, wherever it stands, and keeps it for
+    """Takes `--storage-option NAME=VALUE` out of the arguments, wherever it is, and keeps it for
     `storage_options`; returns the others."""
     _storage_options.clear()
     others, rest = [], iter(arguments)

@@ -73,7 +73,7 @@ def progress(stream: TextIO | None = None) -> Iterator[Report | None]:
 
         def report(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
-                for task in bars.tasks:  # steps that run at once stand below each other
+                for task in bars.tasks:  # steps that run at once are shown below each other
                     if task.finished:
                         bars.update(task.id, visible=False)
                 tasks[step] = bars.add_task(step, total=total)

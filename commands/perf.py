@@ -58,8 +58,8 @@ def perf(
 def _cells(call: Call) -> list[str]:
     listing = call.listing
     name = f"{call.name} ({call.hudi})" if call.hudi else call.name
-    mine = [f"{call.answers:,}", _time(call.cold_s), _time(call.warm_s), f"{call.requests:,}", bytes_text(call.bytes)]
-    return [name, *mine, *(["-"] * 3 if listing is None else _listing_cells(call, listing))]
+    ours = [f"{call.answers:,}", _time(call.cold_s), _time(call.warm_s), f"{call.requests:,}", bytes_text(call.bytes)]
+    return [name, *ours, *(["-"] * 3 if listing is None else _listing_cells(call, listing))]
 
 
 def _listing_cells(call: Call, listing: Listing) -> list[str]:

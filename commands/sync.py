@@ -70,7 +70,7 @@ def sync(
     if is_new:
         screen.print(f"version {result.version}: {_changes(result)}")
     else:
-        screen.print(f"nothing new: version {result.version} stands")
+        screen.print(f"nothing new: still version {result.version}")
     if result.new_columns:
         what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
@@ -150,8 +150,8 @@ class _Watch:
             self.status_file.write(state="stopped")
             return Status.ERROR if self.failures else Status.OK
         except BaseException as error:
-            said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-            self.status_file.write(state="failed", error={"type": type(error).__name__, "message": said})
+            problem = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+            self.status_file.write(state="failed", error={"type": type(error).__name__, "message": problem})
             raise
         self.status_file.write(state="stopped")
         return Status.ERROR if self.failures else Status.OK

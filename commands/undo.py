@@ -67,9 +67,9 @@ def savepoint(
 
 
 def _print_change(table: Table, before: int, as_json: bool, **action: int | None) -> None:
-    made = table.handle.instant.summary
-    is_new = table.version != before and made.items() >= action.items()  # else the latest is another's
-    summary = made if is_new else {"files_added": 0, "files_removed": 0}
+    latest = table.handle.instant.summary
+    is_new = table.version != before and latest.items() >= action.items()  # else the latest is another's
+    summary = latest if is_new else {"files_added": 0, "files_removed": 0}
     added, removed = summary["files_added"], summary["files_removed"]
     totals = table.handle.instant.totals
     if as_json:
@@ -84,7 +84,7 @@ def _print_change(table: Table, before: int, as_json: bool, **action: int | None
             if count:
                 screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone index refresh")
     else:
-        screen.print(f"nothing to change: version {table.version} stands")
+        screen.print(f"nothing to change: still version {table.version}")
     screen.print(f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}", style="dim")
 
 

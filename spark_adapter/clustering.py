@@ -262,8 +262,8 @@ class _Rewrite:
         return max(rows, files * self._spec.file_rows // _PIECES_MAX)
 
 
-def _shuffled(deal: DealRows, write: WriteRows, lanes: int, given: DataFrame) -> DataFrame:
-    pieces = given.mapInArrow(deal, PIECES_SCHEMA)
+def _shuffled(deal: DealRows, write: WriteRows, lanes: int, shares: DataFrame) -> DataFrame:
+    pieces = shares.mapInArrow(deal, PIECES_SCHEMA)
     return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
 
 

@@ -241,10 +241,10 @@ class _Reader:
             raise _NotUnderstoodError(f"{name!r} is more than one column")
         return Column(name), same[0].type
 
-    def _is_name(self, name: str, given: str) -> bool:
-        if name == given or self._session.case_sensitive:
-            return name == given
-        return name.lower() == given.lower() or name.upper() == given.upper()
+    def _is_name(self, name: str, other: str) -> bool:
+        if name == other or self._session.case_sensitive:
+            return name == other
+        return name.lower() == other.lower() or name.upper() == other.upper()
 
 
 class _NoColumnError(PredicateError):

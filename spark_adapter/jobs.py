@@ -164,7 +164,7 @@ def run_parts(
     rows = run_job(
         spark,
         parts,
-        lambda given: given.mapInArrow(_worker(work, spill), _RESULT_SCHEMA),
+        lambda frame: frame.mapInArrow(_worker(work, spill), _RESULT_SCHEMA),
         step=step,
         progress=progress,
         spill=spill,
@@ -207,10 +207,10 @@ def run_job(
         tasks = rows.num_rows if tasks is None else tasks
         if progress:
             progress(step, 0, tasks)
-        given = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
+        frame = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
         if rows.num_rows > 1:
-            given = given.repartition(rows.num_rows)
-        collected = _WatchedAction(spark, tasks).collect(job(given), step, progress)
+            frame = frame.repartition(rows.num_rows)
+        collected = _WatchedAction(spark, tasks).collect(job(frame), step, progress)
     if progress:
         progress(step, tasks, tasks)
     return sorted(collected, key=lambda pair: pair[0])

@@ -95,9 +95,9 @@ class Request:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Request:
         """The request that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
-        given = {name.lower(): value for name, value in options.items()}
-        if "provider" in given:  # CREATE TABLE: Spark keeps the columns, and shows the options once
-            names = {name.removeprefix("option.") for name in given}
+        values = {name.lower(): value for name, value in options.items()}
+        if "provider" in values:  # CREATE TABLE: Spark keeps the columns, and shows the options once
+            names = {name.removeprefix("option.") for name in values}
             lost = sorted(name for name in names if name in _LOST or name.startswith(STORAGE_PREFIX))
             if lost:
                 raise InvalidArgumentError(
@@ -105,31 +105,31 @@ class Request:
                     "lost: give it where the table is read, SELECT ... FROM name WITH (path = '...', where = '...'); "
                     "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
                 )
-            given = {name: value for name, value in given.items() if name == "path"}
-        unknown = _unknown_options(given, _KNOWN_OF_LOADS)
+            values = {name: value for name, value in values.items() if name == "path"}
+        unknown = _unknown_options(values, _KNOWN_OF_LOADS)
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
                 f"{', '.join(_KNOWN_OF_LOADS[:4])}, {STORAGE_PREFIX}*"
             )
-        if not given.get("path"):
+        if not values.get("path"):
             raise InvalidArgumentError(
                 'the data source skipstone reads one directory: .load("path/of/the/table"), or, of a table of Spark\'s '
                 "catalog, SELECT ... FROM name WITH (path = 'path/of/the/table')"
             )
-        if "where" in given and "predicate" in given:
+        if "where" in values and "predicate" in values:
             raise InvalidArgumentError("give option where or option predicate, not both")
         return cls(
-            path=_local_path(given["path"]),
-            where=given.get("where"),
-            predicate=given.get("predicate"),
-            index_path=_local_path(given["index_path"]) if "index_path" in given else None,
-            version=_number("version", given.get("version")),
-            log_position=given.get("log_position"),
-            parallelism=_number("parallelism", given.get("parallelism")),
-            residual=given.get("residual"),
-            columns=_columns(given.get("columns")),
-            storage_options=_storage_options(given),
+            path=_local_path(values["path"]),
+            where=values.get("where"),
+            predicate=values.get("predicate"),
+            index_path=_local_path(values["index_path"]) if "index_path" in values else None,
+            version=_number("version", values.get("version")),
+            log_position=values.get("log_position"),
+            parallelism=_number("parallelism", values.get("parallelism")),
+            residual=values.get("residual"),
+            columns=_columns(values.get("columns")),
+            storage_options=_storage_options(values),
         )
 
     def to_options(self) -> dict[str, str]:
@@ -167,27 +167,27 @@ class WriteRequest:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
         """The save that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = _unknown_options(given, _KNOWN_OF_SAVES)
+        values = {name.lower(): value for name, value in options.items()}
+        unknown = _unknown_options(values, _KNOWN_OF_SAVES)
         if unknown:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known where the data source skipstone writes; it takes "
                 f"{', '.join(_KNOWN_OF_SAVES)}, {STORAGE_PREFIX}*"
             )
-        if not given.get("path"):
+        if not values.get("path"):
             raise InvalidArgumentError(
                 'the data source skipstone writes to a directory: .save("path/of/the/table"); to a table of Spark\'s '
                 "catalog it cannot, since Spark does not pass on where that lies"
             )
         return cls(
-            path=_local_path(given["path"]),
-            partitioning=_names(given.get("partitioning")),
-            key=given.get("key"),
-            is_dynamic=_mode(given.get(OVERWRITE_MODE.lower())),
-            read_version=_number(READ_VERSION, given.get(READ_VERSION.lower())),
-            index_path=_local_path(given["index_path"]) if "index_path" in given else None,
-            sizes={name: _size(name, given[name]) for name in _SIZES if name in given},
-            storage_options=_storage_options(given),
+            path=_local_path(values["path"]),
+            partitioning=_names(values.get("partitioning")),
+            key=values.get("key"),
+            is_dynamic=_mode(values.get(OVERWRITE_MODE.lower())),
+            read_version=_number(READ_VERSION, values.get(READ_VERSION.lower())),
+            index_path=_local_path(values["index_path"]) if "index_path" in values else None,
+            sizes={name: _size(name, values[name]) for name in _SIZES if name in values},
+            storage_options=_storage_options(values),
         )
 
 
@@ -223,16 +223,16 @@ class _PredicateUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
-def _unknown_options(given: Mapping[str, str], known: Sequence[str]) -> list[str]:
+def _unknown_options(values: Mapping[str, str], known: Sequence[str]) -> list[str]:
     """Option names (in lower case) that are neither in `known` nor for the storage, sorted."""
     lowered = {name.lower() for name in known}
-    return sorted(name for name in given if name not in lowered and not name.startswith(STORAGE_PREFIX))
+    return sorted(name for name in values if name not in lowered and not name.startswith(STORAGE_PREFIX))
 
 
-def _storage_options(given: Mapping[str, str]) -> StorageOptions:
+def _storage_options(values: Mapping[str, str]) -> StorageOptions:
     """The options for the storage, without their prefix."""
     return StorageOptions(
-        {name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)}
+        {name.removeprefix(STORAGE_PREFIX): value for name, value in values.items() if name.startswith(STORAGE_PREFIX)}
     )
 
 

@@ -90,12 +90,12 @@ def lookup(
         index = best_index(snapshot.instant, names)
         leading = [] if index is None else leading_names(snapshot.instant, index, names)
         names = [*leading, *(name for name in names if name not in leading)]
-        given = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
-        schema = arrow_schema_of(given.schema)
+        key_frame = keys.select(*[keys[quoted(name)].alias(f"k{i}") for i, name in enumerate(names)])
+        schema = arrow_schema_of(key_frame.schema)
         sample = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # a cast of no row is not refused
         key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
         if len(names) == 1:
-            few = given.limit(FEW_KEYS + 1).toArrow()
+            few = key_frame.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:
                 where = col(names[0]).is_in(few.column(0).drop_null().unique())
                 # The caller's version, not the one opened: only the latest is read with another format's log.
@@ -108,7 +108,7 @@ def lookup(
                     version=version,
                     storage_options=storage_options,
                 )
-        return _joined(spark, table, given, names, index, len(leading), columns)
+        return _joined(spark, table, key_frame, names, index, len(leading), columns)
 
 
 def _joined(

@@ -280,11 +280,13 @@ def names_in(table: pa.Schema, given: Sequence[str]) -> list[str]:
         by_case.setdefault(name.casefold(), []).append(name)
     names: list[str] = []
     for name in given:
-        alike = by_case.get(name.casefold(), [])
-        if name not in alike and len(alike) != 1:
-            why = f"cannot tell which of {', '.join(alike)} it is" if alike else f"has {', '.join(table.names)}"
+        candidates = by_case.get(name.casefold(), [])
+        if name not in candidates and len(candidates) != 1:
+            why = (
+                f"cannot tell which of {', '.join(candidates)} it is" if candidates else f"has {', '.join(table.names)}"
+            )
             raise SchemaError(f"the table has no column {name!r}: it {why}; rename it, or alter() the table first")
-        names.append(name if name in alike else alike[0])
+        names.append(name if name in candidates else candidates[0])
         if names[-1] in names[:-1]:
             raise SchemaError(f"the rows have two columns for {names[-1]!r}; drop one")
     return names

@@ -115,7 +115,7 @@ def test_history_shows_what_is_in_flight(say, lake: Path) -> None:
 
 
 def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
-    assert "nothing new: version 1 stands" in say("sync", str(lake))[1]
+    assert "nothing new: still version 1" in say("sync", str(lake))[1]
     (lake / "year=2020/month=1/0.parquet").unlink()
     pq.write_table(pa.table({"k": [7] * 90}), lake / "year=2020/month=2/0.parquet")
     (lake / "year=2021" / "month=1" / "half.parquet").write_bytes(b"PAR1half")

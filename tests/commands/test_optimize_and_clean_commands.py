@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> str:
 def test_optimize_tells_what_it_made_of_the_indexes(say, lake: str) -> None:
     status, out, _ = say("optimize", lake)
     assert (status, out.startswith("version 5: ")) == (0, True)
-    assert say("optimize", lake)[1] == "nothing to do: version 5 stands\n"
+    assert say("optimize", lake)[1] == "nothing to do: still version 5\n"
     told = json.loads(say("optimize", lake, "--json")[1])
     assert (told["changed"], told["version"]) == (False, 5)
 
@@ -42,12 +42,12 @@ def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
     assert told["dry_run"] and {f["kind"] for f in told["files"]} >= {"data", "run"}
     _, out, _ = say("clean", lake, *options)
     assert out.startswith("removed: ") and "1 of them data; version 5" in out
-    assert say("clean", lake, *options)[1] == "nothing to clean: version 5 stands\n"
+    assert say("clean", lake, *options)[1] == "nothing to clean: still version 5\n"
     assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]
 
 
 def test_repair_asks_before_it_goes_on(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert say("repair", lake)[1] == "nothing to repair: version 4 stands\n"
+    assert say("repair", lake)[1] == "nothing to repair: still version 4\n"
     newest = Path(lake, ".skipstone/timeline/00000/0000000004.json")
     newest.unlink()
     before = sorted(Path(lake).rglob("*"))

@@ -51,7 +51,7 @@ def test_restore(say, lake: str) -> None:
     told = _json(say, "restore", lake, "--version", "1")
     assert (told["changed"], told["version"], told["files_back"], told["files"]) == (False, 4, 0, 2)
     status, out, _ = say("restore", lake, "--version", "4")
-    assert (status, out.splitlines()) == (0, ["nothing to change: version 4 stands", "2 files, 5 rows"])
+    assert (status, out.splitlines()) == (0, ["nothing to change: still version 4", "2 files, 5 rows"])
 
 
 def test_savepoints(say, lake: str) -> None:

@@ -24,7 +24,7 @@ def test_verify_finds_and_does_not_raise(tmp_path: Path, kind: str) -> None:
     table.create_index("a", kind="bloom")
     path = index_files(table)[kind][0]
     table.handle.forget()
-    for offset in (10, path.stat().st_size // 2):
+    for offset in (10, path.stat().st_size * 2 // 3):  # not the padding between filters, which nobody reads
         with flipped(path, offset):
             assert {f.kind for f in table.verify(deep=True)} == {"damaged"}
             assert {f.kind for f in table.verify()} <= {"damaged"}

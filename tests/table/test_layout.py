@@ -200,7 +200,7 @@ def test_many_files_share_lines_and_plain_characters_will_do(tmp_path: Path) -> 
     drawn = _drawn(found, 60, as_ascii=True)
     assert len(drawn) == 24 + 5
     assert all(line.isascii() for line in drawn) and all(len(line) <= 61 for line in drawn[:-2])
-    assert drawn[-2] == " a line stands for 20 or 21 files, darker where more of them reach"
+    assert drawn[-2] == " a line shows 20 or 21 files, darker where more of them reach"
 
 
 def test_a_few_odd_files_do_not_press_the_others_together(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...storage import Entry, FileMissingError, Storage
 from ..log import HUDI, Changes, Columns, Known
