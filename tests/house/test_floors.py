@@ -44,6 +44,7 @@ ENGINE_ROOMS = (
     "progress",
     "storage",
     "predicates",
+    "scan_log",
     "partitions",
     "state",
     "parquet",
