@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from .parquet_reader import read_parquet
     from .pruning import coarse, predicate, prune_partition
     from .saving import save
-    from .semi_join import lookup
     from .scanning import refresh, register, scan
+    from .semi_join import lookup
     from .views import view
 
 __all__ = [
