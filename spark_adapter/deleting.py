@@ -16,7 +16,7 @@ from ..errors import InvalidArgumentError
 from .jobs import run_parts, slots, split_evenly
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import DeleteRows, Written
-from .session import read_where
+from .scanning import read_where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

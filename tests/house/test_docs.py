@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import zipfile
 from pathlib import Path
 
 import log_lakes
@@ -151,3 +152,14 @@ def test_delta(lake: Path) -> None:
     deltalake.convert_to_deltalake(str(lake))
     names = _run(_blocks("docs/delta-iceberg.md", 1), "docs/delta-iceberg.md", {"ss": ss})
     assert names["table"].scan("user = 'u7'").count() == 1  # type: ignore[attr-defined]
+
+
+def test_hudi(lake: Path) -> None:
+    for package in ("hudi", "fastavro"):
+        pytest.importorskip(package)
+    with zipfile.ZipFile(ROOT / "tests" / "lakes" / "hudi_tables" / "v6_trips_8i1u.zip") as file:
+        file.extractall(lake.parent)
+    (lake.parent / "v6_trips_8i1u").rename(lake.parent / "trips")
+    names = _run(_blocks("docs/hudi.md", 4), "docs/hudi.md", {})
+    assert names["latest"].num_rows == 8  # type: ignore[attr-defined]
+    assert names["changed"].count() == 1  # type: ignore[attr-defined]

@@ -44,6 +44,7 @@ ENGINE_ROOMS = (
     "progress",
     "storage",
     "predicates",
+    "scan_log",
     "partitions",
     "state",
     "parquet",
@@ -86,7 +87,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "source",
     "loads",
-    "session",
+    "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import posixpath
@@ -366,3 +367,43 @@ def test_merges_of_a_table_of_its_own_are_refused_by_name(tmp_path):
     assert plan.files().num_rows == 2
     with pytest.raises(ss.NotReadableError, match="log"):
         plan.to_table()
+
+
+@pytest.mark.parametrize("name", ["v6_timebasedkeygen_nonhivestyle", "v9_txns_nonpart_nometa"])
+def test_rows_between_two_instants_are_those_of_an_incremental_read(name, tmp_path):
+    path = _unzipped(name, tmp_path)
+    _created(path)
+    completed = {}
+    for file in os.listdir(_timeline(path)):
+        match = re.match(r"(\d{14,})(?:_(\d+))?\.\w*commit$", file)
+        if match:
+            completed[match[1]] = match[2] or match[1]  # layout 2 counts by completion
+    times = ["0", *sorted(completed)]
+    for first, last in list(itertools.combinations(times, 2))[::3]:
+        options = hudi.HudiReadOptions().with_query_type(hudi.HudiQueryType.Incremental)
+        options = options.with_start_timestamp(completed.get(first, first)).with_end_timestamp(completed[last])
+        then = ss.open(path, index_path=tmp_path / "index", log_version=last)
+        where = f"_hoodie_commit_time > '{first}' AND _hoodie_commit_time <= '{last}'"
+        batches = [batch for batch in hudi.HudiTable(str(path)).read(options) if batch.num_rows]
+        _check_rows(then.scan(where).to_table(), batches)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"partitionToWriteStats": [1]},
+        {"partitionToWriteStats": {"p=x": [{"fileId": "a", "path": "../../other/a_0-0-0_1.parquet"}]}},
+        {"partitionToWriteStats": {"/etc": []}},
+        {"partitionToReplaceFileIds": {"p=x": [7]}},
+        {"extraMetadata": {"schema": 7}},
+        {"extraMetadata": {"schema": '{"type": "record", "name": "t"}'}},
+        {"extraMetadata": {"schema": '{"type": ["int", "string"]}'}},
+        {"extraMetadata": {"latest_schema": "{}"}},
+    ],
+)
+def test_metadata_of_a_commit_that_is_not_well_formed_is_refused_by_name(broken, tmp_path):
+    made, _ = _one_row(tmp_path)
+    table = _created(made.folder)
+    made.put(made.tick(), "deltacommit", "completed", json.dumps(broken).encode())
+    with pytest.raises(ss.NotReadableError, match=r"\.deltacommit"):
+        table.sync()
