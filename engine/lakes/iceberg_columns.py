@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
     mapping = table.name_mapping()
     fallback = None
     if mapping is not None:
-        fallback = {name: f.field_id for f in mapping.root for name in f.names if f.field_id is not None}
+        fallback = dict(_mapped_paths(mapping.root, ()))
     physical = {name: name for name in arrow.names} if _never_renamed(table) else None
     return Columns(
         arrow,
@@ -43,6 +43,15 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )
+
+
+def _mapped_paths(fields: Iterable[Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """(path of names in a file, field id) of a mapping of names."""
+    for field in fields:
+        for name in field.names:
+            if field.field_id is not None:
+                yield (*above, name), field.field_id
+            yield from _mapped_paths(field.fields, (*above, name))
 
 
 def _inner_path(path: str, names: dict[int, str]) -> str:
