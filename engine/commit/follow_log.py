@@ -150,6 +150,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
     stays = stays and not _renamed_within(inner, columns.inner) and not _may_hold(base, inner, columns.inner)
+    stays = stays and not any(str(number) not in inner for number in columns.naming.nested_defaults)
     if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
         # Until its columns were mapped, the names in files were the table's.
         stays = stays and all(path == physical for physical, path in columns.inner.items())

@@ -109,7 +109,7 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     schema = in_table_names(file.schema, file.nested)
     for name, number in file.fields.items():
         kind, wanted = schema.field(name).type, instant.schema.field(names[number]).type
-        if kind != wanted and not widens(kind, wanted):
+        if kind != wanted and not widens(kind, wanted) and (name,) not in file.nested:
             wider = merged_type(wanted, kind)
             can_widen = wider is not None and names[number] not in instant.partitioning
             first = (
@@ -247,7 +247,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     columns = {}
     shown = leaf_names(file.schema, file.nested) if file.nested else {}
     for path, (name, below) in leaves_below(file.schema).items():
-        if name in file.fields:
+        if name in file.fields and (name,) not in file.nested:
             if path in shown:
                 below = shown[path][len(name) + 1 :]
             now = f"{names[file.fields[name]]}.{below}" if below else names[file.fields[name]]

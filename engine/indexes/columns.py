@@ -65,13 +65,15 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
         physical = schema.name_of(field_id)
         if path is not None and type_in_file is not None:
             located[number] = (path, type_in_file)
-        elif physical is None or (below and _lacks(_named_type(schema, physical), below)):
+        elif physical is None or (below and _lacks_field(schema, physical, below)):
             lacking.add(number)
     return ColumnInFiles(kind, located, frozenset(lacking), instant.defaults.get(field_id))
 
 
-def _named_type(schema: FileSchema, physical: str) -> pa.DataType:
-    return in_table_names(pa.schema([schema.schema.field(physical)]), schema.nested).field(0).type
+def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
+    if (physical,) in schema.nested:  # it cannot be read
+        return False
+    return _lacks(in_table_names(pa.schema([schema.schema.field(physical)]), schema.nested).field(0).type, below)
 
 
 def _lacks(kind: pa.DataType, path: str) -> bool:

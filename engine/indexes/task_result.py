@@ -153,8 +153,8 @@ class ResultBuilder:
         of_slice: Mapping[str, str | None] | None = None,
     ) -> None:
         """One base file whose footer, or whose rows, we have seen: its counts are exact, unless `deletes` of a log take
-        rows out of it. `names`, `nested`: what its columns, and the fields within, are called in the table; `of_slice`: its
-        file group, slice, commit."""
+        rows out of it. `names`, `nested`: what its columns, and the fields within, are called in the table; `of_slice`:
+        its file group, slice, commit."""
         ordinal = len(self._files)
         self._files.append(
             {

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...errors import NotReadableError
 from .log import Columns, Naming
 from .log_files import loose_schema
 
@@ -17,29 +16,30 @@ if TYPE_CHECKING:
 
 
 def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
-    """The table's columns as they are now. Raises NotReadableError for what cannot be followed."""
+    """The table's columns as they are now."""
     schema = table.schema()
     names = {field.field_id: field.name for field in schema.fields}
     arrow = loose_schema(schema.as_arrow())
     ids = _paths(schema)
-    defaults = {}
+    defaults, nested_defaults = {}, set()
     for number, path in ids.items():
         default = getattr(schema.find_field(number), "initial_default", None)
         if default is None:
             continue
-        if number not in names:
-            raise NotReadableError(f"{path!r}, a field within a column, begins with a default, which is not followed")
-        defaults[path] = pa.array([default], arrow.field(path).type)[0]
+        if number in names:
+            defaults[path] = pa.array([default], arrow.field(path).type)[0]
+        else:
+            nested_defaults.add(number)
     mapping = table.name_mapping()
     fallback = None
     if mapping is not None:
         fallback = dict(_mapped_paths(mapping.root, ()))
-    physical = {name: name for name in arrow.names} if _never_renamed(table) else None
+    physical = {name: name for name in arrow.names} if _never_renamed(table) and not nested_defaults else None
     return Columns(
         arrow,
         tuple(names[number] for number in partition_ids),
         {name: str(number) for number, name in names.items()},
-        Naming(physical, ids, fallback),
+        Naming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )

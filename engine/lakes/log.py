@@ -28,7 +28,8 @@ class FileNames:
     """What a file's columns are called in the table.
 
     columns    {own name: name in the table}; columns that are not the table's are left out
-    nested     of fields within these columns, those that have another name in the table, or (None) are not in it
+    nested     of fields within these columns, those that have another name in the table, or (None) are not in it; of a
+               column itself, why it cannot be read
     """
 
     columns: dict[str, str]
@@ -45,6 +46,7 @@ class Naming:
     types      the table's columns, where files may hold them under types that only the format's own reader casts
     nested     {path of names in every file: name in the table} of fields within columns, where these have names of
                their own in files
+    nested_defaults    ids of fields within columns that begin with another value than null
     """
 
     physical: dict[str, str] | None
@@ -52,6 +54,7 @@ class Naming:
     fallback: dict[tuple[str, ...], int] | None = None
     types: pa.Schema | None = None
     nested: dict[tuple[str, ...], str] = field(default_factory=dict)
+    nested_defaults: frozenset[int] = frozenset()
 
     @property
     def is_per_file(self) -> bool:
@@ -72,8 +75,8 @@ class Naming:
     def names_in(self, schema: pa.Schema, path: str, log_only: Iterable[str] | None = None) -> FileNames:
         """The names of a file's columns by its Arrow schema (with what Parquet says of its fields).
 
-        Raises SchemaError for a file without ids where nothing else tells, for a field within a column that belongs to
-        another column now, and for a file that lacks a column whose value the log has (`log_only`).
+        Raises SchemaError for a file without ids where nothing else tells, and for one that lacks a column whose value
+        the log has (`log_only`).
         """
         ids = self._ids_in(schema, path)
         if ids is None:
@@ -90,7 +93,13 @@ class Naming:
         nested: dict[tuple[str, ...], str | None] = {}
         if ids is not None:
             for own, name in columns.items():
-                self._add_by_ids(schema.field(own).type, (own,), name, ids, nested, path)
+                below: dict[tuple[str, ...], str | None] = {}
+                try:
+                    self._add_by_ids(schema.field(own).type, (own,), name, ids, below)
+                    self._check_defaults(own, name, ids)
+                    nested.update(below)
+                except SchemaError as error:
+                    nested[(own,)] = str(error)
         elif self.nested:
             for own in columns:
                 self._add_by_names(schema.field(own).type, (own,), nested)
@@ -101,12 +110,13 @@ class Naming:
         if not self.ids:
             return None
         if any(field_id(own) is not None for own in schema):
-            return {path: number for own in schema for path, number in _ids_at((own.name,), own)}
+            numbers = {path: field_id(each) for path, each in _fields_of(schema)}
+            return {path: number for path, number in numbers.items() if number is not None}
         if self.physical is not None:
             return None
         if self.fallback is None:
             raise SchemaError(f"{path}: its columns have no field ids, and the table has no mapping of names")
-        return self.fallback
+        return {path: self.fallback[path] for path, _ in _fields_of(schema) if path in self.fallback}
 
     def _add_by_ids(
         self,
@@ -115,7 +125,6 @@ class Naming:
         place: str,
         ids: Mapping[tuple[str, ...], int],
         nested: dict[tuple[str, ...], str | None],
-        path: str,
     ) -> None:
         """Adds what is named otherwise within a type, which a file has at `own` and the table at `place`."""
         names: dict[str, str | None] = {}
@@ -129,7 +138,7 @@ class Naming:
             elif now.startswith(f"{place}."):
                 names[step] = now[len(place) + 1 :]
             if step not in names or (names[step] != step and not is_struct):
-                raise SchemaError(f"{path}: {'.'.join((*own, step))!r}, a field within a column, is {now or 'none of them'!r} now")
+                raise SchemaError(f"its field {'.'.join((*own, step))!r} does not lie in it in the table")
         by_id = {names[step] for step, _ in children if ids.get((*own, step)) in self.ids}
         for step, child in children:
             if names[step] in by_id and ids.get((*own, step)) not in self.ids:
@@ -138,11 +147,16 @@ class Naming:
             if name != step:
                 nested[(*own, step)] = name
             if name is not None:
-                self._add_by_ids(child.type, (*own, step), f"{place}.{name}", ids, nested, path)
+                self._add_by_ids(child.type, (*own, step), f"{place}.{name}", ids, nested)
 
-    def _add_by_names(
-        self, kind: pa.DataType, own: tuple[str, ...], nested: dict[tuple[str, ...], str | None]
-    ) -> None:
+    def _check_defaults(self, own: str, name: str, ids: Mapping[tuple[str, ...], int]) -> None:
+        """Raises SchemaError where a column of a file lacks a field that begins with a default."""
+        present = {number for path, number in ids.items() if path[0] == own}
+        for number in sorted(self.nested_defaults - present):
+            if self.ids[number].startswith(f"{name}."):
+                raise SchemaError(f"it lacks {self.ids[number]!r}, which begins with a default")
+
+    def _add_by_names(self, kind: pa.DataType, own: tuple[str, ...], nested: dict[tuple[str, ...], str | None]) -> None:
         for step, child in children_of(kind):
             below = (*own, step)
             name = self.nested.get(below)
@@ -158,12 +172,13 @@ def field_id(field: pa.Field) -> int | None:
     return None if value is None else int(value)
 
 
-def _ids_at(path: tuple[str, ...], own: pa.Field) -> Iterator[tuple[tuple[str, ...], int]]:
-    number = field_id(own)
-    if number is not None:
-        yield path, number
-    for step, child in children_of(own.type):
-        yield from _ids_at((*path, step), child)
+def _fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
+    """(path, field) of each column, and of each field within columns."""
+    waiting: list[tuple[tuple[str, ...], pa.Field]] = [((own.name,), own) for own in schema]
+    while waiting:
+        path, own = waiting.pop()
+        yield path, own
+        waiting += [((*path, step), child) for step, child in children_of(own.type)]
 
 
 DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"

@@ -134,6 +134,15 @@ class FileReader:
             return columns
         from ..parquet.nested_names import column_in_table_names
 
+        for name in names:
+            reason = self._nested.get((self._names[name],))
+            if reason is not None:
+                path = self.task.path
+                raise NotReadableError(
+                    f"{path}: column {name!r} cannot be read: {reason}; rewrite the file, or leave the column out by "
+                    "columns=",
+                    paths=[path],
+                )
         return {name: column_in_table_names(columns[name], self._names[name], self._nested) for name in names}
 
     def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:

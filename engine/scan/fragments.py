@@ -61,11 +61,10 @@ def _check_names(task: FileTask, instant: Instant) -> None:
             paths=[task.path],
         )
 
-
     for name, file_name in names_within(instant.file_schemas[task.schema_id], instant):
         raise NotReadableError(
-            f"{task.path}: fields within column {name!r} have other names in this file ({file_name!r}); a Dataset finds "
-            "them by their names: use to_reader() or to_table(), or rewrite the file",
+            f"{task.path}: fields within column {name!r} have other names in this file ({file_name!r}); a Dataset "
+            "finds them by their names: use to_reader() or to_table(), or rewrite the file",
             paths=[task.path],
         )
 
@@ -106,7 +105,8 @@ def names_within(file_schema: FileSchema, instant: Instant) -> list[tuple[str, s
     """(a column of the table, the dotted path in files of a field within) of fields that files of a physical schema
     name otherwise than the table."""
     names = {number: name for name, number in instant.fields.items()}
-    return [(names[file_schema.fields[path[0]]], ".".join(path)) for path in file_schema.nested]
+    pairs = [(names.get(file_schema.fields[path[0]]), ".".join(path)) for path in file_schema.nested]
+    return [(name, path) for name, path in pairs if name is not None]
 
 
 def misread(

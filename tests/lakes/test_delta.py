@@ -482,8 +482,10 @@ def _mapped_lake(lake, mode, fields, rows):
     if rows:
         named = [(n, p) if mode == "name" else (n, f"other{p}") for n, p in fields]  # ids alone count
         kind = pa.struct(
-            [pa.field(own, pa.int64(), metadata={"PARQUET:field_id": str(numbers[p])})
-             for (_, own), (_, p) in zip(named, fields, strict=True)]
+            [
+                pa.field(own, pa.int64(), metadata={"PARQUET:field_id": str(numbers[p])})
+                for (_, own), (_, p) in zip(named, fields, strict=True)
+            ]
         )
         values = [{own: row.get(name) for name, own in named} for row in rows]
         column = pa.field("c1", kind, metadata={"PARQUET:field_id": "1"})

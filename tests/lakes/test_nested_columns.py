@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -118,6 +121,28 @@ def test_fields_within_lists_and_maps_are_followed(tmp_path):
     for table in (ss.open(their), ss.open(their)):
         assert table.scan().to_table().to_pylist() == their.scan().to_arrow().to_pylist()
         table.sync()
+
+
+def test_a_column_that_cannot_be_read_is_refused_where_it_is_asked_for(their):
+    """A field that begins with a default, in a file that lacks it: the other columns are read."""
+    name = their.metadata_location.removeprefix("file://")
+    metadata = json.loads(Path(name).read_text())
+    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
+    new = {"id": 9, "name": "c", "required": False, "type": "long", "initial-default": 7}
+    schema["fields"][1]["type"]["fields"].append(new)
+    Path(name).write_text(json.dumps({**metadata, "last-column-id": 9}))
+    table = ss.open(their.location())
+    for _ in ("unsynced", "synced"):
+        assert table.scan("id = 1", columns=["id"]).to_table().to_pylist() == [{"id": 1}]
+        assert table.scan("s.c = 7").files().num_rows == table.scan("s.a = 5").files().num_rows == 1
+        for plan in (table.scan(), table.scan("s.c = 7", columns=["id"]), table.scan("s.c IS NULL")):
+            with pytest.raises(ss.NotReadableError, match=r"column 's' cannot be read: it lacks 's\.c', which begins"):
+                plan.to_table()
+        table.sync()
+        with pytest.warns(UserWarning, match="not indexed"):
+            table.create_index("s.c", kind="bloom")
+        table.drop_index("s.c", kind="bloom")
+    assert table.scan().count() == 1
 
 
 def test_files_without_ids_are_followed_by_the_mapping_of_names(their, tmp_path):
