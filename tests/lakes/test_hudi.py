@@ -524,3 +524,46 @@ def test_a_log_of_a_writer_in_flight_beside_a_live_one_is_not_handed_over(tmp_pa
     made.roll_back(dead)
     table.sync()
     assert table.scan().to_table().column("v").to_pylist() == [2]
+
+
+def _bare(tmp_path, metadata, **properties):
+    """A table of commits that say little; as it was after the first, and after two."""
+    names = {"hoodie.table.create.schema": "", **properties}
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE", **names)
+    for path in made.timeline.glob("*.commit"):
+        path.write_bytes(metadata)
+    table = _created(made.folder)
+    write = made.begin()
+    made.insert(write, "p=y", {"b": 2})
+    made.put(write.time, write.action, "completed", metadata)
+    return made, table
+
+
+@pytest.mark.parametrize("metadata", [b"", b"{}", b'{"partitionToWriteStats": {}, "extraMetadata": {}}'])
+def test_commits_that_do_not_say_what_they_wrote_are_found_by_listing(metadata, tmp_path):
+    made, table = _bare(tmp_path, metadata)
+    assert table.schema.names[-3:] == ["k", "v", "p"]  # of a base file
+    for reader in (ss.open(made.folder, index_path=tmp_path / "index"), table):
+        if reader is table:
+            table.sync()
+        assert sorted(reader.scan().to_table().column("v").to_pylist()) == [1, 2]
+
+
+def test_a_partition_without_its_mark_is_known_by_the_commits(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    (made.folder / "p=x" / ".hoodie_partition_metadata").unlink()
+    assert _created(made.folder).scan().to_table().column("v").to_pylist() == [1]
+
+
+def test_stats_without_sizes_or_ids_are_enough(tmp_path):
+    made, group = _one_row(tmp_path)
+    table = _created(made.folder)
+    for value, left in enumerate([{"path"}, {"path", "fileId"}, {"fileId"}], start=2):
+        write = made.begin()
+        made.update(write, group, {"a": value})
+        for stat in write.stats["p=x"]:
+            for name in set(stat) - left:
+                del stat[name]
+        made.complete(write)
+        table.sync()
+        assert table.scan().to_table().column("v").to_pylist() == [value]
