@@ -10,7 +10,7 @@
 
 The verbs run on the driver, in the caller's process:
 
-    session           scan, refresh, register: checks arguments, where errors are ours, and pins a version
+    scanning          scan, refresh, register: checks arguments, where errors are ours, and pins a version
     views             view: a temporary view that each query plans anew
     parquet_reader    read_parquet: Spark's own Parquet reader over the files that are left
     semi_join         lookup: many keys, joined against a secondary index
@@ -20,7 +20,7 @@ The verbs run on the driver, in the caller's process:
     clustering        cluster: files rewritten so that similar rows lie together
     pruning           coarse, predicate, prune_partition: pruning in jobs of your own
 
-They stand on these, each of which imports from those above it; verbs import `session` too, and no other verb
+They stand on these, each of which imports from those above it; verbs import `scanning` too, and no other verb
 (`tests/house/test_floors.py` holds that):
 
     options           what a load or a save asks for, as options of a data source: texts
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from .parquet_reader import read_parquet
     from .pruning import coarse, predicate, prune_partition
     from .saving import save
+    from .scanning import refresh, register, scan
     from .semi_join import lookup
-    from .session import refresh, register, scan
     from .views import view
 
 __all__ = [
@@ -94,11 +94,11 @@ _HOMES = {
     "predicate": ".pruning",
     "prune_partition": ".pruning",
     "read_parquet": ".parquet_reader",
-    "refresh": ".session",
+    "refresh": ".scanning",
     "refresh_index": ".build",
-    "register": ".session",
+    "register": ".scanning",
     "save": ".saving",
-    "scan": ".session",
+    "scan": ".scanning",
     "view": ".views",
 }
 

@@ -36,7 +36,7 @@ from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, Sc
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
-from .session import read_where
+from .scanning import read_where
 from .shares import pack
 
 if TYPE_CHECKING:

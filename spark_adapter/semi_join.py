@@ -30,8 +30,8 @@ from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
+from .scanning import scan
 from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
-from .session import scan
 from .shares import pack
 from .wire_types import arrow_schema_of, spark_schema, wire_schema
 

@@ -84,7 +84,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "source",
     "loads",
-    "session",
+    "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
