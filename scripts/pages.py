@@ -102,7 +102,8 @@ def _command(name: str, command: Any) -> list[str]:
 
 
 def _choices(kind: Any) -> str:
-    words = [each.value for each in kind] if isinstance(kind, enum.EnumMeta) else get_args(kind)
+    is_enum = isinstance(kind, type) and issubclass(kind, enum.Enum)
+    words = [member.value for member in kind] if is_enum else get_args(kind)
     return " / ".join(map(str, words)) or kind.__name__.upper()
 
 

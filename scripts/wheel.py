@@ -53,7 +53,15 @@ def _try(wheel: Path, python: str) -> None:
         environment = Path(folder) / "environment"
         subprocess.run([python, "-m", "venv", str(environment)], check=True)
         scripts = environment / "bin"
-        install = [scripts / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+        install: list[str | Path] = [
+            scripts / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            wheel,
+        ]
         subprocess.run(install, check=True)
         said = [
             _output([scripts / "python", "-I", "-c", SMOKE], folder),
