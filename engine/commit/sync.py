@@ -61,7 +61,7 @@ def sync(
     adopts: bool = True,
     rebinding: Rebinding | None = None,
     *,
-    list_files: Callable[[Storage, Storage, Progress | None], pa.Table] = list_parquet,
+    list_files: Callable[[Storage, Storage, Progress | None], pa.Table] | None = None,
     attach: Attacher = attach_all,
 ) -> Synced:
     """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`. `list_files` and `attach`: who lists the
@@ -70,7 +70,7 @@ def sync(
         if handle.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
         before = handle.timeline.latest(known=handle.instant) or handle.instant
-        listed = list_files(handle.storage, handle.index_storage, progress)
+        listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
         in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
         base = handle.timeline.latest(known=handle.instant) or handle.instant
         snapshot = Snapshot(base, handle.readers)
