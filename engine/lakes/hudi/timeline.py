@@ -151,11 +151,11 @@ class TimelineReader:
 
     def _check(self, properties: dict[str, str]) -> None:
         version, path = properties.get("hoodie.table.version", ""), f"{self._storage.uri}/{FOLDER}/hoodie.properties"
-        if version not in _VERSIONS or properties.get("hoodie.timeline.layout.version", "1") != _VERSIONS[version]:
+        layout = properties.get("hoodie.timeline.layout.version", _VERSIONS.get(version))
+        if version not in _VERSIONS or layout != _VERSIONS[version]:
             raise NotReadableError(
-                f"{path}: table version {version or 'unknown'} with timeline layout "
-                f"{properties.get('hoodie.timeline.layout.version', '1')} is not known here ({', '.join(_VERSIONS)} "
-                "are); read it with Hudi, or upgrade the table",
+                f"{path}: table version {version or 'unknown'} with timeline layout {layout or 'unknown'} is not known "
+                f"here ({', '.join(_VERSIONS)} are); read it with Hudi, or upgrade the table",
                 paths=[f"{FOLDER}/hoodie.properties"],
             )
         odd = {
@@ -229,7 +229,7 @@ class TimelineReader:
         data = self._storage.read(instant.path)
         read = _avro_reader() if data.startswith(_AVRO) else None
         try:
-            found = json.loads(data or b"null") if read is None else next(read(io.BytesIO(data)))
+            found = json.loads(data or b"{}") if read is None else next(read(io.BytesIO(data)))
         except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
             found = None
         if not isinstance(found, dict) or not _is_well_formed(found):
@@ -259,7 +259,7 @@ class TimelineReader:
 
 
 def _layout(properties: dict[str, str]) -> int:
-    return int(properties.get("hoodie.timeline.layout.version", "1"))
+    return int(_VERSIONS[properties["hoodie.table.version"]])
 
 
 def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
