@@ -16,7 +16,9 @@ The verbs run on the driver, in the caller's process:
     semi_join         lookup: many keys, joined against a secondary index
     explaining        explain: what was skipped for a DataFrame
     saving            save: from any thread, with a check of the version that was read
+    upkeep            sync, verify, clean by executors; perf
     build             create, create_index, refresh_index, optimize: by executors
+    deleting, merging    delete, merge: rows deleted, updated and inserted, by writing files anew
     clustering        cluster: files rewritten so that similar rows lie together
     pruning           coarse, predicate, prune_partition: pruning in jobs of your own
 
@@ -27,7 +29,10 @@ They stand on these, each of which imports from those above it; verbs import `sc
     wire_types        Arrow types and rows as Spark takes and hands them
     jobs              a function over many parts, run by executors: progress, errors, large parts through storage
     shares            files dealt out to tasks; in an executor, the rows of a task's files
-    clustering_tasks, semi_join_tasks    what executors do for clustering and lookup
+    clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
+    builders          listing, footers and indexes, as executors do them
+    key_files         where keys may lie: their range, files that an index does not cover
+    rewriting         what verbs that rewrite files have in common on the driver
     column_tree       a PySpark Column, classic or of Connect, as one tree
     spark_semantics   where a comparison means the same to Spark and to us
     catalyst_tree     the same of an expression in a plan of Spark's
@@ -55,24 +60,33 @@ if TYPE_CHECKING:
     from ..engine.scan.coarse_snapshot import Coarse
     from .build import create, create_index, optimize, refresh_index
     from .clustering import Clustering, cluster
+    from .deleting import delete
     from .explaining import explain
+    from .merging import merge
     from .parquet_reader import read_parquet
     from .pruning import coarse, predicate, prune_partition
+    from .rewriting import RowChanges
     from .saving import save
     from .scanning import refresh, register, scan
     from .semi_join import lookup
+    from .upkeep import clean, perf, sync, verify
     from .views import view
 
 __all__ = [
     "Clustering",
     "Coarse",
+    "RowChanges",
+    "clean",
     "cluster",
     "coarse",
     "create",
     "create_index",
+    "delete",
     "explain",
     "lookup",
+    "merge",
     "optimize",
+    "perf",
     "predicate",
     "prune_partition",
     "read_parquet",
@@ -81,18 +95,25 @@ __all__ = [
     "register",
     "save",
     "scan",
+    "sync",
+    "verify",
     "view",
 ]
 _HOMES = {
     "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse_snapshot",
+    "RowChanges": ".rewriting",
+    "clean": ".upkeep",
     "cluster": ".clustering",
     "coarse": ".pruning",
     "create": ".build",
     "create_index": ".build",
+    "delete": ".deleting",
     "explain": ".explaining",
     "lookup": ".semi_join",
+    "merge": ".merging",
     "optimize": ".build",
+    "perf": ".upkeep",
     "predicate": ".pruning",
     "prune_partition": ".pruning",
     "read_parquet": ".parquet_reader",
@@ -101,6 +122,8 @@ _HOMES = {
     "register": ".scanning",
     "save": ".saving",
     "scan": ".scanning",
+    "sync": ".upkeep",
+    "verify": ".upkeep",
     "view": ".views",
 }
 

@@ -1,4 +1,4 @@
-"""SQL text means what Spark means by it: in a session by its settings, and away from one only what all sessions mean."""
+"""SQL text means what Spark means by it: in a session by its settings, elsewhere what all sessions mean."""
 
 from __future__ import annotations
 

@@ -67,6 +67,10 @@ class Timeline:
     seen        names of all files of the active timeline, whatever their time
     start       the time before which instants were archived; None where nothing was completed
     layout      1 or 2
+    cleans, savepoints    those that completed, whatever their time
+    completed_at          layout 2: when instants of the active timeline were completed
+    committed             the times of the writes among `changes`
+    later                 times of completed instants that changed files after `latest`
     """
 
     latest: str
@@ -79,6 +83,7 @@ class Timeline:
     savepoints: frozenset[str] = frozenset()
     completed_at: dict[str, str] = field(default_factory=dict)
     committed: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
 
     @property
     def position(self) -> str:
@@ -151,11 +156,11 @@ class TimelineReader:
 
     def _check(self, properties: dict[str, str]) -> None:
         version, path = properties.get("hoodie.table.version", ""), f"{self._storage.uri}/{FOLDER}/hoodie.properties"
-        if version not in _VERSIONS or properties.get("hoodie.timeline.layout.version", "1") != _VERSIONS[version]:
+        layout = properties.get("hoodie.timeline.layout.version", _VERSIONS.get(version))
+        if version not in _VERSIONS or layout != _VERSIONS[version]:
             raise NotReadableError(
-                f"{path}: table version {version or 'unknown'} with timeline layout "
-                f"{properties.get('hoodie.timeline.layout.version', '1')} is not known here ({', '.join(_VERSIONS)} "
-                "are); read it with Hudi, or upgrade the table",
+                f"{path}: table version {version or 'unknown'} with timeline layout {layout or 'unknown'} is not known "
+                f"here ({', '.join(_VERSIONS)} are); read it with Hudi, or upgrade the table",
                 paths=[f"{FOLDER}/hoodie.properties"],
             )
         odd = {
@@ -182,6 +187,7 @@ class TimelineReader:
                 raise NotATableError(
                     f"{self._storage.uri}: its Hudi timeline has nothing at {position}; it was archived"
                 )
+        later = frozenset(i.time for i in changes if i.time > latest)
         changes = [i for i in changes if i.time <= latest and i.time not in left_out]
         done = {i.time for i in changes}
         pending = {i.time for i in instants if i.action in _PENDING_WRITES and i.time < latest} - done
@@ -196,6 +202,7 @@ class TimelineReader:
             savepoints,
             {i.time: i.completed_at for i in instants if i.completed_at is not None},
             frozenset(i.time for i in changes if i.action in _WRITES),
+            later,
         )
 
     def _listed(self, properties: dict[str, str]) -> tuple[list[HudiInstant], frozenset[str]]:
@@ -229,7 +236,7 @@ class TimelineReader:
         data = self._storage.read(instant.path)
         read = _avro_reader() if data.startswith(_AVRO) else None
         try:
-            found = json.loads(data or b"null") if read is None else next(read(io.BytesIO(data)))
+            found = json.loads(data or b"{}") if read is None else next(read(io.BytesIO(data)))
         except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
             found = None
         if not isinstance(found, dict) or not _is_well_formed(found):
@@ -259,7 +266,7 @@ class TimelineReader:
 
 
 def _layout(properties: dict[str, str]) -> int:
-    return int(properties.get("hoodie.timeline.layout.version", "1"))
+    return int(_VERSIONS[properties["hoodie.table.version"]])
 
 
 def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
