@@ -30,7 +30,7 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
     """
-    entry = check_identity(task, storage)
+    entry = check_identity(task, storage) if task.etag is None or not storage.gap_bytes else planned_entry(task)
     try:
         yield entry
     except (SkipstoneError, LookupError):
@@ -54,8 +54,16 @@ def check_identity(task: FileTask, storage: Storage) -> Entry:
     return entry
 
 
+def planned_entry(task: FileTask) -> Entry:
+    """The file as it was planned: each read of an object store compares its etag with what is there."""
+    return Entry(task.path, task.size_bytes, task.modified_ns or 0, task.etag)
+
+
 def _overwritten(task: FileTask) -> NotReadableError:
     return changed_file(task.path, "overwritten since it was indexed")
+
+
+BROUGHT_BYTES_MAX = 2 << 20
 
 
 class FileReader:
@@ -72,6 +80,7 @@ class FileReader:
     ):
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
+        self._brought: tuple[int, frozenset[str]] | None = None
         self.deleted = context.deletes.get(task.path)
         in_file = set(file.schema_arrow.names)
         self._names = {
@@ -135,9 +144,25 @@ class FileReader:
         if not stored:
             return {}
         file_names = self.own(stored)
-        prefetch(self.file, group, file_names)
+        if not self.has_brought([group], file_names):
+            prefetch(self.file, group, file_names)
+            self._brought = None
         self.count(group, file_names)
         return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
+
+    def bring(self, group: int, names: Sequence[str]) -> None:
+        """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is
+        read."""
+        if self.file.remote is None:
+            return
+        file_names = self.own(self.stored(names))
+        if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
+            prefetch(self.file, group, file_names)
+            self._brought = group, frozenset(file_names)
+
+    def has_brought(self, groups: Sequence[int], file_names: Sequence[str]) -> bool:
+        """Whether these columns of row groups, by the file's names, are at hand."""
+        return self._brought is not None and {*groups} == {self._brought[0]} and self._brought[1].issuperset(file_names)
 
     def count(self, group: int, file_names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""

@@ -112,6 +112,7 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
             return reader.all_rows(group)
         first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
         return rows_at(reader, [(group, first)], context.columns)
+    reader.bring(group, [*reader.tested, *context.columns])
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:
@@ -266,7 +267,8 @@ def _reads(reader: FileReader, places: list[Place], file_names: list[str]) -> It
     """What reads the bytes of a file; it may be called by several threads."""
     remote = reader.file.remote
     if remote is not None:
-        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
+        if not reader.has_brought([group for group, _ in places], file_names):
+            remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
         yield remote.read_at
         return
     path = reader.storage.open_file(reader.entry)
