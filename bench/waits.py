@@ -2,12 +2,13 @@
 
 Waits are counted by what begins after what has ended (`far.Waits`), so they are the same on any machine; the time of a
 request of 30 ms over that of one of none, by 30 ms, is beside them and says the same where the machine has room.
+SHOWN=1 shows each request, by the wait in which it was.
 """
 
 from __future__ import annotations
 
 import io
-import sys
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,8 @@ import skipstone as ss
 from .far import FarBucket, far_bucket
 
 LATENCY_S = 0.03
-FILES, ROWS_A_FILE, ROW_GROUP_ROWS = 20, 50_000, 12_500
-COMMITS = (0, 12)
+FILES, ROWS_A_FILE, ROW_GROUP_ROWS = 100, 50_000, 12_500
+COMMITS = (0, 12, 200)
 CREATED_FILES = 500
 _LAKE = "s3://far/lake"
 
@@ -61,7 +62,7 @@ def measured(bucket: FarBucket, prepare: Callable[[], Any], work: Callable[[Any]
         work(prepared)
         counted = waits.now
     requests = len(waits.log)
-    if "-v" in sys.argv or SHOWN:
+    if os.environ.get("SHOWN"):
         for wait, request, key in sorted(waits.log):
             print(f"    {wait:3} {request:20} {key}")
     took = []
@@ -72,10 +73,6 @@ def measured(bucket: FarBucket, prepare: Callable[[], Any], work: Callable[[Any]
             work(prepared)
             took.append(time.perf_counter() - started)
     return counted, requests, (took[1] - took[0]) / LATENCY_S
-
-
-import os
-SHOWN = bool(os.environ.get("SHOWN"))
 
 
 def main() -> None:

@@ -80,7 +80,6 @@ class FileReader:
     ):
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
-        self._brought: tuple[int, frozenset[str]] | None = None
         self.deleted = context.deletes.get(task.path)
         in_file = set(file.schema_arrow.names)
         self._names = {
@@ -144,9 +143,7 @@ class FileReader:
         if not stored:
             return {}
         file_names = self.own(stored)
-        if not self.has_brought([group], file_names):
-            prefetch(self.file, group, file_names)
-            self._brought = None
+        prefetch(self.file, group, file_names)
         self.count(group, file_names)
         return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
 
@@ -158,11 +155,6 @@ class FileReader:
         file_names = self.own(self.stored(names))
         if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
             prefetch(self.file, group, file_names)
-            self._brought = group, frozenset(file_names)
-
-    def has_brought(self, groups: Sequence[int], file_names: Sequence[str]) -> bool:
-        """Whether these columns of row groups, by the file's names, are at hand."""
-        return self._brought is not None and {*groups} == {self._brought[0]} and self._brought[1].issuperset(file_names)
 
     def count(self, group: int, file_names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""

@@ -267,8 +267,7 @@ def _reads(reader: FileReader, places: list[Place], file_names: list[str]) -> It
     """What reads the bytes of a file; it may be called by several threads."""
     remote = reader.file.remote
     if remote is not None:
-        if not reader.has_brought([group for group, _ in places], file_names):
-            remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
+        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
         yield remote.read_at
         return
     path = reader.storage.open_file(reader.entry)

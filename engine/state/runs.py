@@ -193,7 +193,10 @@ class _Opening(Ranged):
             self.tail_bytes = max(TAIL_BYTES, self.size)
             return entry
         end = [(self.size - TAIL_BYTES, TAIL_BYTES)]
-        asks: list[Callable[[], Any]] = [lambda: self.storage.stat(self.path), lambda: self.storage.read_ranges(self.path, end)[0]]
+        asks: list[Callable[[], Any]] = [
+            lambda: self.storage.stat(self.path),
+            lambda: self.storage.read_ranges(self.path, end)[0],
+        ]
         entry, self._tail = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-run")
         return entry
 

@@ -19,7 +19,7 @@ import contextlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +164,14 @@ class Timeline:
             standing = self.find(instant.version)
             return standing is not None and standing.transaction == instant.transaction
         return True
+
+    def read_again(self, instant: Instant) -> None:
+        """Reads the file of an instant that this process has made, or read elsewhere: `is_current` then compares what
+        is listed with that."""
+        seen, _ = _seen.get(self.storage.uri, (None, None))
+        if seen is None or seen.transaction != instant.transaction:
+            with contextlib.suppress(SkipstoneError):
+                self.find(instant.version)
 
     def made_of(self, table_id: str) -> int | None:
         """The newest version of a table that the hint knows to have been made; None where it says nothing of it."""

@@ -18,7 +18,7 @@ from ..parquet.footers import Footer, open_parquet
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead
+from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead, threads_for
 from .attach import COLUMNS_MAX, attach_files, column_filter
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
@@ -42,7 +42,9 @@ def attach_log(
     wanted = column_filter(columns)
     entries, unread = [], []
     for row, found in zip(
-        rows.values(), ahead(_stat(storage), list(rows), STAT_THREADS, "skipstone-stat"), strict=True
+        rows.values(),
+        ahead(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
+        strict=True,
     ):
         if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
             entries.append(found)
@@ -139,7 +141,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult
     found: dict[tuple[pa.Schema, tuple], int] = {}
     numbers: list[int | None] = []
     paths, given = files.column("path").to_pylist(), files.column("given").to_pylist()
-    schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
+    schemas = ahead(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
     for path, told, schema in zip(paths, given, schemas, strict=True):
         if schema is None:
             numbers.append(None)
