@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .engine.predicates import col
     from .engine.scan.lake_dataset import LakeDataset
     from .engine.scan.plan import Plan
+    from .engine.scan_log import ScanLog
     from .engine.state.cache import CacheInfo, cache_info, set_cache_budget
     from .engine.table import Table
     from .engine.tasks.writer import TaskWriter
@@ -59,6 +60,7 @@ _HOMES = {
     "Table": (".engine.table", "Table"),
     "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
     "Plan": (".engine.scan.plan", "Plan"),
+    "ScanLog": (".engine.scan_log", "ScanLog"),
     "Transaction": (".engine.commit.transaction", "Transaction"),
     "TaskWriter": (".engine.tasks.writer", "TaskWriter"),
     **{
@@ -91,6 +93,7 @@ __all__ = [
     "Plan",
     "PredicateError",
     "RebindResult",
+    "ScanLog",
     "SchemaError",
     "SkipstoneError",
     "SkipstoneWarning",

@@ -2,7 +2,7 @@
 
     create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
-    listing (ls, history, slices), verify, inspect, layout, perf, explain, scan, demo
+    listing (ls, history, slices), verify, inspect, layout, advise, perf, explain, scan, demo
     options    arguments that commands share, statuses, how a table is opened
     output     tables for people, JSON for machines, progress: the only place that prints tables
 
@@ -51,6 +51,7 @@ _VERBS = {
     "inspect": "inspect",
     "perf": "perf",
     "layout": "layout",
+    "advise": "advise",
     "explain": "explain",
     "scan": "scan",
     "demo": "demo",

@@ -6,6 +6,7 @@ that stand before it in this list:
     progress.py   what every room uses to report how far it is
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
     predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match
+    scan_log.py   a file of what scans asked and skipped, where somebody wants one
     partitions/   partition values as text in paths, and back
     state/        versions: the timeline of instants, the manifest of live files, the runs both are kept in
     parquet/      Parquet's own bytes: footers, statistics, pages

@@ -23,6 +23,7 @@ from .storage import Counted, Storage, StorageOptions, options_of, relative_path
 
 if TYPE_CHECKING:
     from .lakes.log import LogSource, LogState
+    from .scan_log import ScanLog
 
 
 WithLogTail = Callable[[Instant, RunReaders, Storage, "LogState"], Snapshot]
@@ -42,6 +43,7 @@ class Handle:
     snapshot                 what it holds, with what the log has gone on by since
     strict                   a damaged index run is an error, not a warning
     is_pinned                opened on a chosen version, for reading
+    scan_log                 where a line is written for each plan; None for nowhere
     log                      the log that owns the files; None for a table of its own
 
     `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
@@ -68,6 +70,7 @@ class Handle:
         self.storage, self.index_storage, self.timeline, self.readers = storage, index_storage, timeline, readers
         self.strict = strict
         self.is_pinned = is_pinned
+        self.scan_log: ScanLog | None = None
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self._as_it_stands = as_it_stands
         self._reopen, self._pickle_credentials = reopen, pickle_credentials

@@ -26,6 +26,8 @@ from .table import Table
 if TYPE_CHECKING:
     import polars as pl
 
+    from .scan_log import ScanLog
+
 
 def open_table(
     location: Any = None,
@@ -43,6 +45,7 @@ def open_table(
     cache: CacheLevel | None = None,
     pickle_credentials: bool = False,
     fallback: Fallback | None = None,
+    scan_log: str | os.PathLike | ScanLog | None = None,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 
@@ -71,18 +74,26 @@ def open_table(
 
         pickle_credentials: `storage_options` travel with pickles of the table and of its plans. Otherwise, and what
             came from the environment in any case, they do not: another process opens an object store by its own.
+        scan_log: a local file that gets a line of JSON for each plan of this handle: what was asked, and what was
+            skipped. A `ScanLog` says more about it, as that it keeps no values. Default: the file that the variable
+            SKIPSTONE_SCAN_LOG names, if any. It does not travel with pickles.
         fallback: "list": where there is no index, or its newest version cannot be read, the directory is listed and
             the files' footers are read, into a temporary index that goes with the handle; a warning says so. Such a
             table is for reading.
 
     Raises:
         NotATableError: no index there, no such version, or the log has `log_version` no more. InvalidArgumentError: no
-            such savepoint, or `log_version` of a table that follows no log.
+        such savepoint, or `log_version` of a table that follows no log. StorageError: `scan_log` cannot be written.
     """
     if fallback not in (None, "list"):
         raise InvalidArgumentError(f'fallback= is "list", or nothing, not {fallback!r}')
+    log = None
+    if scan_log is not None:
+        from .scan_log import scan_log_of
+
+        log = scan_log_of(scan_log)
     try:
-        return Table(
+        table = Table(
             open_handle(
                 location,
                 version=version,
@@ -103,7 +114,10 @@ def open_table(
         pins = (version, as_of, savepoint, log_version, catalog, name)
         if fallback is None or any(pin is not None for pin in pins):
             raise
-        return _listed(location, storage_options, error)
+        table = _listed(location, storage_options, error)
+    if log is not None:
+        table.handle.scan_log = log
+    return table
 
 
 def _listed(location: str | os.PathLike, storage_options: Mapping[str, str] | None, why: Exception) -> Table:

@@ -194,8 +194,8 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
 def new_handle(
     storage: Counted, index_storage: Counted, timeline: Timeline, readers: RunReaders, instant: Instant, **how: Any
 ) -> Handle:
-    """A `Handle` that can follow a log, and be pickled."""
-    return Handle(
+    """A `Handle` that can follow a log, and be pickled; its plans are logged where the environment says so."""
+    handle = Handle(
         storage,
         index_storage,
         timeline,
@@ -206,6 +206,11 @@ def new_handle(
         reopen=opened_again,
         **how,
     )
+    if os.environ.get("SKIPSTONE_SCAN_LOG"):
+        from .scan_log import scan_log_of_environment
+
+        handle.scan_log = scan_log_of_environment()
+    return handle
 
 
 def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:

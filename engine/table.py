@@ -9,7 +9,8 @@ What a verb alone needs is imported by that verb: a process that looks one value
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from .scan.request import ScanRequest
 if TYPE_CHECKING:
     import polars as pl
 
+    from .advice.advise import Advice
     from .column_layout import Layout
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
@@ -175,6 +177,35 @@ class Table:
         from .column_layout import layout_of
 
         return layout_of(self.handle.snapshot, column, self.handle.strict)
+
+    def advise(
+        self,
+        queries: Iterable[object] | None = None,
+        *,
+        log: str | os.PathLike | None = None,
+        sample_files: int = 32,
+        progress: Progress | bool | None = None,
+    ) -> Advice:
+        """Which index on which column, or which order of rows, would have let queries skip how much, at what cost.
+
+        Candidates are built over a sample of the files that the queries read, in a temporary folder, and the queries
+        are planned with each: what they keep is scaled to all files. Data of the sample is read; nothing of the table
+        or of its index is changed.
+
+        Args:
+            queries: WHERE clauses or SELECTs of this table as texts, or predicates as `scan` takes them.
+            log: instead of `queries`, a log of scans (`open(scan_log=)`): those of this table, as often as each was
+                asked.
+            sample_files: on so many files it is tried, at most. More are slower and forecast better.
+            progress: called as f(step, done, total), or True for a bar on stderr.
+
+        Raises:
+            InvalidArgumentError: neither queries nor a log, or both; the table's partitions are in its log alone.
+            StorageError: the log of scans cannot be read. What of the queries cannot be read is named in the result.
+        """
+        from .advice.advise import advise
+
+        return advise(self.handle, queries, log, sample_files, progress_function(progress))
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

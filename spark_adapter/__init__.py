@@ -10,24 +10,27 @@
 
 The verbs run on the driver, in the caller's process:
 
-    session           scan, refresh, register: checks arguments, where errors are ours, and pins a version
+    scanning          scan, refresh, register: checks arguments, where errors are ours, and pins a version
     views             view: a temporary view that each query plans anew
     parquet_reader    read_parquet: Spark's own Parquet reader over the files that are left
     semi_join         lookup: many keys, joined against a secondary index
     explaining        explain: what was skipped for a DataFrame
     saving            save: from any thread, with a check of the version that was read
     build             create, create_index, refresh_index, optimize: by executors
+    deleting, merging    delete, merge: rows deleted, updated and inserted, by writing files anew
     clustering        cluster: files rewritten so that similar rows lie together
     pruning           coarse, predicate, prune_partition: pruning in jobs of your own
 
-They stand on these, each of which imports from those above it; verbs import `session` too, and no other verb
+They stand on these, each of which imports from those above it; verbs import `scanning` too, and no other verb
 (`tests/house/test_floors.py` holds that):
 
     options           what a load or a save asks for, as options of a data source: texts
     wire_types        Arrow types and rows as Spark takes and hands them
     jobs              a function over many parts, run by executors: progress, errors, large parts through storage
     shares            files dealt out to tasks; in an executor, the rows of a task's files
-    clustering_tasks, semi_join_tasks    what executors do for clustering and lookup
+    clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
+    key_files         where keys may lie: their range, files that an index does not cover
+    rewriting         what verbs that rewrite files have in common on the driver
     column_tree       a PySpark Column, classic or of Connect, as one tree
     spark_semantics   where a comparison means the same to Spark and to us
     from_columns      Columns as predicates;  to_columns: predicates as Columns
@@ -53,23 +56,29 @@ if TYPE_CHECKING:
     from ..engine.scan.coarse_snapshot import Coarse
     from .build import create, create_index, optimize, refresh_index
     from .clustering import Clustering, cluster
+    from .deleting import delete
     from .explaining import explain
+    from .merging import merge
     from .parquet_reader import read_parquet
     from .pruning import coarse, predicate, prune_partition
+    from .rewriting import RowChanges
     from .saving import save
+    from .scanning import refresh, register, scan
     from .semi_join import lookup
-    from .session import refresh, register, scan
     from .views import view
 
 __all__ = [
     "Clustering",
     "Coarse",
+    "RowChanges",
     "cluster",
     "coarse",
     "create",
     "create_index",
+    "delete",
     "explain",
     "lookup",
+    "merge",
     "optimize",
     "predicate",
     "prune_partition",
@@ -84,21 +93,24 @@ __all__ = [
 _HOMES = {
     "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse_snapshot",
+    "RowChanges": ".rewriting",
     "cluster": ".clustering",
     "coarse": ".pruning",
     "create": ".build",
     "create_index": ".build",
+    "delete": ".deleting",
     "explain": ".explaining",
     "lookup": ".semi_join",
+    "merge": ".merging",
     "optimize": ".build",
     "predicate": ".pruning",
     "prune_partition": ".pruning",
     "read_parquet": ".parquet_reader",
-    "refresh": ".session",
+    "refresh": ".scanning",
     "refresh_index": ".build",
-    "register": ".session",
+    "register": ".scanning",
     "save": ".saving",
-    "scan": ".session",
+    "scan": ".scanning",
     "view": ".views",
 }
 

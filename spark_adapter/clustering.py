@@ -27,16 +27,15 @@ from pyspark.sql import Column, DataFrame
 from ..engine.choices import Curve
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
-from ..engine.parquet.footers import open_parquet
 from ..engine.progress import Progress, progress_function
-from ..engine.scan.file_reader import as_planned
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.plan import Plan
-from ..errors import CorruptionError, InvalidArgumentError, NotReadableError, SchemaError
+from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
-from .session import read_where
+from .rewriting import check_alone, with_codec_of
+from .scanning import read_where
 from .shares import pack
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ _SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE, _SAMPLE_ROWS_MAX = 100_000, 200, 1_000_000
 _BUCKET_ROWS_MIN, _BUCKET_ROWS_MAX = 1 << 10, 1 << 16
 _BUCKET_BYTES = 16 << 20  # as stored: some times as much in memory
 _PIECES_MAX = 1 << 12  # that a task deals its rows out to: more would each be small
-_CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,10 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        _check_alone(plan)
+        check_alone(plan, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
-            spec = _with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)
+            spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)
             work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, report)
             order, keys = work.sample()
             try:
@@ -176,17 +174,6 @@ def _checked(by: str | Sequence[str], table: Table) -> tuple[str, ...]:
             raise InvalidArgumentError(f"{name} is a partition column: rows are never moved to another partition")
     check_columns(pa.schema([table.schema.field(name) for name in columns]))
     return columns
-
-
-def _check_alone(plan: Plan) -> None:
-    """Raises NotReadableError for files of file groups: without its latest base, an older one would count again."""
-    files = plan.files()
-    grouped = files.filter(files.column("file_group").is_valid()).column("path").to_pylist()
-    if grouped:
-        raise NotReadableError(
-            f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
-            paths=grouped,
-        )
 
 
 class _Rewrite:
@@ -293,22 +280,3 @@ def _with_sizes(spec: TaskSpec, tasks: Sequence[FileTask], sizes: Mapping[str, i
     row_bytes = sum(task.size_bytes for task in tasks) / max(1, sum(task.row_count for task in tasks))
     by_bytes = max(1, int(spec.file_bytes / max(row_bytes, 1e-9)))
     return replace(spec, file_rows=by_bytes if sizes.get("file_rows") is None else min(spec.file_rows, by_bytes))
-
-
-def _with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[FileTask]) -> TaskSpec:
-    """The spec with the codec of most bytes of the largest file; unchanged where Arrow cannot write that codec.
-
-    Raises NotReadableError where that file is gone or overwritten.
-    """
-    task = max(tasks, key=lambda task: task.size_bytes)
-    sizes: dict[str, int] = {}
-    with (
-        as_planned(task, table.handle.storage) as entry,
-        open_parquet(table.handle.storage, entry, is_checked=False, **plan.planning.context.parquet_options) as file,
-    ):
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            for chunk in map(group.column, range(group.num_columns)):
-                sizes[chunk.compression] = sizes.get(chunk.compression, 0) + chunk.total_compressed_size
-    codec = _CODECS.get(max(sizes, key=sizes.__getitem__, default=""))
-    return spec if codec is None else replace(spec, parquet_options={**spec.parquet_options, "compression": codec})

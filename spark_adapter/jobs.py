@@ -216,6 +216,33 @@ def run_job(
     return sorted(collected, key=lambda pair: pair[0])
 
 
+def run_frame(
+    spark: SparkSession, frame: DataFrame, tasks: int, *, step: str, progress: Progress | None = None
+) -> list[bytes]:
+    """The results of one job that a DataFrame of (number long, result binary) is; errors as of `run_job`.
+
+    Args:
+        tasks: how many tasks its last stage has, about: what progress counts.
+    """
+    if progress:
+        progress(step, 0, tasks)
+    collected = _WatchedAction(spark, tasks).collect(frame, step, progress)
+    if progress:
+        progress(step, tasks, tasks)
+    return [result for _, result in collected]
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """All rows of a small DataFrame. Raises SkipstoneError where an executor raised one, else Spark's own error."""
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        ours = error_in(error)
+        if ours is None:
+            raise
+        raise ours from None
+
+
 def _part_rows(parts: Iterable[Any], spill: Spill | None, stack: contextlib.ExitStack) -> pa.Table:
     """The parts as rows of `_ARROW_PARTS`: encoded, or, where they are too many bytes, their places in a file that is
     removed when the stack closes. They are encoded one by one: all of them never lie in memory."""

@@ -85,7 +85,7 @@ def predicate(where: object, coarse: Coarse | None = None) -> Node:
         raise InvalidArgumentError("what a Column means depends on the table: pass its coarse() as well")
     from pyspark.sql import SparkSession
 
-    from .session import read_column
+    from .scanning import read_column
 
     column: Any = where
     return read_column(SparkSession.active(), column, coarse.schema)

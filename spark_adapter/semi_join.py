@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import to_numpy
-from ..engine.indexes.secondary.choice import best_index, covered_by, leading_names
+from ..engine.indexes.secondary.choice import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
-from ..engine.predicates import Constant, Node, col
+from ..engine.predicates import col
 from ..engine.scan.keys import key_set
-from ..engine.scan.lookup import FEW_KEYS, span_of
+from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import slots
+from .key_files import key_range, uncovered_units
+from .scanning import scan
 from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
-from .session import scan
 from .shares import pack
 from .wire_types import arrow_schema_of, spark_schema, wire_schema
 
@@ -184,10 +184,10 @@ def _uncovered_rows(
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
     everything = Planning(ScanRequest.of(table.handle, lookup.columns))
-    if index is not None and not _uncovered_units(everything, table, index).any():
+    if index is not None and not uncovered_units(everything, table, index).any():
         return None
-    plan = Planning(ScanRequest.of(table.handle, lookup.columns), _key_range(given, lookup.names))
-    units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else _uncovered_units(plan, table, index)
+    plan = Planning(ScanRequest.of(table.handle, lookup.columns), key_range(given, lookup.names))
+    units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:
         return None
@@ -197,28 +197,6 @@ def _uncovered_rows(
     if len(packs) > 1:
         parts = parts.repartition(len(packs))
     return parts.mapInArrow(_read_uncovered(lookup), spark_schema(lookup.wire))
-
-
-def _uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
-    """bool [units]: those of which the index does not hold all rows."""
-    units = plan.pruned.units
-    ids = to_numpy(units.files.column("file_id"))
-    covered = units.is_alone & covered_by(table.handle.snapshot, index, ids)
-    uncovered = np.zeros(units.count, dtype=bool)
-    uncovered[units.unit_of[~covered]] = True
-    return uncovered
-
-
-def _key_range(given: DataFrame, names: Sequence[str]) -> Node:
-    """The ranges in which the keys lie. Runs a job."""
-    ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
-    row = given.selectExpr(*ends).toArrow()
-    columns = [
-        pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
-    ]
-    if columns[0].null_count:
-        return Constant(False)
-    return span_of(pa.table(columns, names=list(names)))
 
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:

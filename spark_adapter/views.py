@@ -17,7 +17,7 @@ from ..errors import InvalidArgumentError
 from .column_tree import quoted
 from .jobs import known_slots
 from .options import Request, encode_predicate
-from .session import active, read_where, register
+from .scanning import active, read_where, register
 from .source import SkipstoneSource
 from .wire_types import wire_schema
 

@@ -269,7 +269,8 @@ def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name
 def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: LogState) -> Snapshot:
     """A version together with another state of its log."""
     changes = followed(instant, readers, state)
-    results = opened(storage, changes.added, changes.naming)
+    has_changed = changes.instant.schema != instant.schema
+    results = opened(storage, changes.added, changes.naming, has_changed)
     snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
     removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
     snapshot.tail = Tail(state.position, state.version, changes.added.num_rows, removed)

@@ -161,6 +161,16 @@ class Transaction:
         if read is not None:
             self._reads.append((read, texts))
 
+    def depend_on(self, partitions: Sequence[pa.Array | pa.ChunkedArray] | None = None) -> None:
+        """Makes any change by others, from the version where this transaction began, in some partitions a conflict: for
+        rows that are added because others are not there. The transaction then ends with CommitConflictError.
+
+        Args:
+            partitions: the partitions' texts; None for all of them.
+        """
+        self._check_open()
+        self._reads.append((self._base, None if partitions is None else list(partitions)))
+
     def set_commit_state(self, states: Mapping[str, str]) -> None:
         """Sets the states of commits that wrote bases and logs, by the names that `add_files` gave in `commit`.
 

@@ -320,3 +320,29 @@ def _null(kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, pa.nulls(1, kind.storage_type))
     return pa.nulls(1, kind)
+
+
+def where_of_select(text: str) -> str:
+    """The WHERE clause of a SELECT from one table, without the names that qualify its columns. Raises PredicateError
+    for any other statement, and for one that has none."""
+    exp, errors, dialect = _sqlglot("duckdb")
+    try:
+        parsed = [tree for tree in dialect.parse(text) if tree is not None]
+    except errors.SqlglotError as error:
+        raise _syntax_error(text, error) from None
+    except RecursionError:
+        raise too_deep(text, 0) from None
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Select):
+        raise PredicateError("no SELECT of one table")
+    (select,) = parsed
+    tables = list(select.find_all(exp.Table))
+    if len(tables) != 1 or len(list(select.find_all(exp.Select))) != 1 or select.args.get("joins"):
+        raise PredicateError("a join or a query within a query: give the WHERE clause of this table alone")
+    where = select.args.get("where")
+    if where is None:
+        raise PredicateError("it has no WHERE: every row is read")
+    for column in where.find_all(exp.Column):
+        if column.table and column.table.lower() == tables[0].alias_or_name.lower():
+            for part in ("table", "db", "catalog"):
+                column.set(part, None)
+    return where.this.sql(dialect=dialect)

@@ -93,6 +93,21 @@ def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     Raises SchemaError for keys of types that are not compared with the columns', and for a float that is several values
     of a column of decimals.
     """
+    return key_set_of(pa.table(_key_columns(keys, kinds), names=keys.column_names), kinds)
+
+
+def encoded_keys(keys: pa.Table, kinds: Sequence[pa.DataType]) -> pa.Array:
+    """binary [n]: the encoded key of each row of a table of keys, equal where `=` says so of every column; null where a
+    row holds a null, or what no value of the columns equals. Arguments and errors as of `key_set`."""
+    columns = _key_columns(keys, kinds)
+    is_complete = np.logical_and.reduce([to_numpy(column.is_valid()) for column in columns])
+    encoded = OrderedCode(list(kinds)).encode([column.filter(from_numpy(is_complete)) for column in columns])
+    places = np.where(is_complete, np.cumsum(is_complete) - 1, 0)
+    return encoded.take(from_numpy(places, is_complete))
+
+
+def _key_columns(keys: pa.Table, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
+    """The columns of keys as values of the table's."""
     columns = []
     for name, kind in zip(keys.column_names, kinds, strict=True):
         ref = ColumnRef(name, (name,), canon.compared_type(kind), canon.is_uuid(kind))
@@ -100,7 +115,7 @@ def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
         if is_rounded(kind, column.type):
             raise SchemaError(f"keys of {name!r} are floats, of which one is several values of {kind}: cast them to it")
         columns.append(column)
-    return key_set_of(pa.table(columns, names=keys.column_names), kinds)
+    return columns
 
 
 def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:

@@ -71,6 +71,10 @@ class Lookup(Planning):
     def predicate_text(self) -> str:
         return f"({', '.join(self._kinds)}) IN ({len(self._keys):,} keys)"
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(self._kinds)
+
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)

@@ -51,6 +51,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_COLUMNS_LOGGED_MAX = 100
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
@@ -93,6 +94,11 @@ class Planning:
     def predicate_text(self) -> str:
         """What the rows are chosen by."""
         return brief(self.bound)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the keys that choose the rows, where a predicate does not."""
+        return ()
 
     @property
     def instant(self) -> Instant:
@@ -170,6 +176,8 @@ class Planning:
         survivors = self._prune(steps)
         if is_logging():
             self._log_pruning(survivors, steps.steps)
+        if self.request.scan_log is not None:
+            self.request.scan_log.note(self.bound, self.key_columns, lambda: self._facts(survivors, steps.steps))
         return survivors, steps.steps
 
     def _log_pruning(self, survivors: Survivors, steps: Sequence[Step]) -> None:
@@ -180,6 +188,24 @@ class Planning:
             f"scan of {self.location} version {self.instant.version} where {self.predicate_text}: "
             f"{files_in:,} files -> {files_out:,}, {elapsed_ms:,.1f} ms, {requests:,} requests, {bytes_read:,} bytes"
         )
+
+    def _facts(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, Any]:
+        """What a line of the scan log says beside the predicate."""
+        totals, files = self.instant.totals, survivors.units.files
+        return {
+            "table": self.location,
+            "version": self.instant.version,
+            "columns": None if self.request.columns is None else self.columns[:_COLUMNS_LOGGED_MAX],
+            "order_by": [key.column for key in self.order_by],
+            "limit": self.limit,
+            "files_in": totals["files"],
+            "files_kept": files.num_rows,
+            "bytes_in": totals["bytes"],
+            "bytes_kept": pc.sum(files.column("size_bytes")).as_py() or 0,
+            "requests": sum(step.requests for step in steps),
+            "index_bytes": sum(step.bytes_read for step in steps),
+            "ms": round(sum(step.elapsed_ms for step in steps), 3),
+        }
 
     def _prune(self, steps: Steps) -> Survivors:
         return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)

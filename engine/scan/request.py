@@ -19,6 +19,7 @@ from ..storage import Counted
 
 if TYPE_CHECKING:
     from ..handle import Handle, Reopening
+    from ..scan_log import ScanLog
 
 # The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
 DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
@@ -44,6 +45,7 @@ class ScanRequest:
     mode       "snapshot" or "read_optimized"
     reader     what reads few rows of many: "pyarrow" or "duckdb"
     origin     opens the handle again in another process, on the same versions
+    scan_log   where the plan is noted once its files are known; None for nowhere
 
     Raises InvalidArgumentError for a mode, limit or reader that is none.
     """
@@ -60,6 +62,7 @@ class ScanRequest:
     mode: str = SNAPSHOT
     reader: str = "pyarrow"
     origin: Reopening | None = None
+    scan_log: ScanLog | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -85,6 +88,7 @@ class ScanRequest:
             partial(log.slice_rows, handle.log_position) if isinstance(log, MergesSlices) else None,
             columns,
             origin=handle.origin,
+            scan_log=handle.scan_log,
             **how,
         )
 

@@ -57,8 +57,12 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
         plain = parse_json(document, INSTANT_BYTES_MAX)
         if type(plain) is not dict:
             raise FieldError("no object")
-        if plain.pop("format", None) != INSTANT_FORMAT:
-            raise FormatVersionError(f"{path}: written in a format that this version of Skipstone does not read")
+        written_as = plain.pop("format", None)
+        if written_as != INSTANT_FORMAT:
+            raise FormatVersionError(
+                f"{path}: an index of format {written_as!r:.20}, and this version of Skipstone reads format "
+                f"{INSTANT_FORMAT}; remove the index's folder, and create the index again"
+            )
         instant: Instant = _INSTANT(plain)
         if not is_part:
             _check_references(instant)

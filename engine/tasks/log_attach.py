@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, string_array, text, to_numpy
+from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..lakes.log import PARQUET_OPTIONS, Naming
@@ -36,8 +36,8 @@ def attach_log(
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
     or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
     last result names them. Files of slices that are no bases are not opened."""
-    is_base = to_numpy(pc.fill_null(pc.equal(files.column("kind"), text(BASE)), True))
-    logs, files = files.filter(from_numpy(~is_base)), files.filter(from_numpy(is_base))
+    is_base = _is_base(files)
+    logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
     wanted = column_filter(columns)
     entries, unread = [], []
@@ -97,6 +97,10 @@ def attach_log(
     return results
 
 
+def _is_base(files: pa.Table) -> pa.ChunkedArray:
+    return pc.fill_null(pc.equal(files.column("kind"), text(BASE)), True)
+
+
 def _marked(files: pa.Table, reasons: dict[str, str]) -> pa.Table:
     """Some files (path -> why their rows are not ours to read), marked so."""
     files = files.filter(pc.is_in(files.column("path"), value_set=string_array(list(reasons))))
@@ -134,8 +138,17 @@ def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=own)
 
 
-def opened(storage: Storage, files: pa.Table, naming: Naming) -> list[TaskResult]:
-    """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown."""
+def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool = False) -> list[TaskResult]:
+    """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown. Where
+    the columns `has_changed`, a look at their types, too, if files may hold others."""
+    if naming.types is not None and has_changed:
+        paths = files.filter(_is_base(files)).column("path").to_pylist()
+        schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
+        misfits = ((path, naming.misfit_of(loose_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
+        reasons = {path: misfit for path, misfit in misfits if misfit is not None}
+        marked = _marked(files, reasons)
+        others = files.filter(pc.invert(pc.is_in(files.column("path"), value_set=marked.column("path").unique())))
+        files = pa.concat_tables([others, marked])
     if naming.physical is not None:
         return [declared_result(files, naming)] if files.num_rows else []
     found: dict[tuple[pa.Schema, tuple], int] = {}

@@ -44,6 +44,7 @@ ENGINE_ROOMS = (
     "progress",
     "storage",
     "predicates",
+    "scan_log",
     "partitions",
     "state",
     "parquet",
@@ -76,6 +77,9 @@ SPARK_MODULES = (
     "shares",
     "clustering_tasks",
     "semi_join_tasks",
+    "rewriting_tasks",
+    "key_files",
+    "rewriting",
     "column_tree",
     "spark_semantics",
     "from_columns",
@@ -83,7 +87,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "source",
     "loads",
-    "session",
+    "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")

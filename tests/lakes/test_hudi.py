@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import posixpath
@@ -366,3 +367,203 @@ def test_merges_of_a_table_of_its_own_are_refused_by_name(tmp_path):
     assert plan.files().num_rows == 2
     with pytest.raises(ss.NotReadableError, match="log"):
         plan.to_table()
+
+
+@pytest.mark.parametrize("name", ["v6_timebasedkeygen_nonhivestyle", "v9_txns_nonpart_nometa"])
+def test_rows_between_two_instants_are_those_of_an_incremental_read(name, tmp_path):
+    path = _unzipped(name, tmp_path)
+    _created(path)
+    completed = {}
+    for file in os.listdir(_timeline(path)):
+        match = re.match(r"(\d{14,})(?:_(\d+))?\.\w*commit$", file)
+        if match:
+            completed[match[1]] = match[2] or match[1]  # layout 2 counts by completion
+    times = ["0", *sorted(completed)]
+    for first, last in list(itertools.combinations(times, 2))[::3]:
+        options = hudi.HudiReadOptions().with_query_type(hudi.HudiQueryType.Incremental)
+        options = options.with_start_timestamp(completed.get(first, first)).with_end_timestamp(completed[last])
+        then = ss.open(path, index_path=tmp_path / "index", log_version=last)
+        where = f"_hoodie_commit_time > '{first}' AND _hoodie_commit_time <= '{last}'"
+        batches = [batch for batch in hudi.HudiTable(str(path)).read(options) if batch.num_rows]
+        _check_rows(then.scan(where).to_table(), batches)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"partitionToWriteStats": [1]},
+        {"partitionToWriteStats": {"p=x": [{"fileId": "a", "path": "../../other/a_0-0-0_1.parquet"}]}},
+        {"partitionToWriteStats": {"/etc": []}},
+        {"partitionToReplaceFileIds": {"p=x": [7]}},
+        {"extraMetadata": {"schema": 7}},
+        {"extraMetadata": {"schema": '{"type": "record", "name": "t"}'}},
+        {"extraMetadata": {"schema": '{"type": ["int", "string"]}'}},
+        {"extraMetadata": {"latest_schema": "{}"}},
+    ],
+)
+def test_metadata_of_a_commit_that_is_not_well_formed_is_refused_by_name(broken, tmp_path):
+    made, _ = _one_row(tmp_path)
+    table = _created(made.folder)
+    made.put(made.tick(), "deltacommit", "completed", json.dumps(broken).encode())
+    with pytest.raises(ss.NotReadableError, match=r"\.deltacommit"):
+        table.sync()
+
+
+def _kinds(table):
+    files = table.handle.snapshot.files()
+    kinds = dict(zip(files.column("path").to_pylist(), files.column("kind").to_pylist(), strict=True))
+    return {path: kind for path, kind in kinds.items() if kind != "rollback"}
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_logs_stay_over_a_pending_compaction_and_go_with_it(version, tmp_path):
+    made, group = _one_row(tmp_path, version)
+    table = _created(made.folder)
+
+    def update(value):
+        write = made.begin()
+        made.update(write, group, {"a": value})
+        return write
+
+    made.complete(update(2))
+    slow = update(3) if version == 9 else None  # of version 6, no writer is at work when a compaction is scheduled
+    compaction = made.schedule_compaction([group])
+    made.complete(update(4))
+    table.sync()
+    assert _kinds(table) == made.expected() and len(group.logs) == 2
+    assert table.scan("v = 4").count() == 1
+    if slow is not None:
+        made.complete(slow)
+    made.complete(compaction)
+    assert len(group.logs) == (1 if slow is None else 2)  # those that are not in the new base
+    assert _kinds(ss.open(made.folder, index_path=tmp_path / "index")) == made.expected()
+    table.sync()
+    assert _kinds(table) == made.expected() == _kinds(ss.create(made.folder, index_path=tmp_path / "anew"))
+    made.complete(update(5))
+    made.archive(1)
+    assert _kinds(ss.create(made.folder, index_path=tmp_path / "archived")) == made.expected()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_commits_that_complete_out_of_order_are_not_missed(version, tmp_path):
+    made, group = _one_row(tmp_path, version, "COPY_ON_WRITE")
+    slow, fast = made.begin(), made.begin()
+    made.insert(slow, "p=x", {"slow": 5})
+    made.update(fast, group, {"a": 2})
+    made.complete(fast)
+    table = _created(made.folder)
+    then = table.handle.log_position
+    assert then.endswith(f"~{slow.time}")
+    made.complete(slow)
+    assert table.sync() == 2
+    assert sorted(table.scan().to_table().column("v").to_pylist()) == [2, 5]
+    table.handle.pin_log(then)  # as the handle of another process is pinned that was pickled before
+    assert table.scan().to_table().column("v").to_pylist() == [2]
+
+
+def test_a_commit_that_was_requested_late_and_completed_early_is_not_missed(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    early = made.tick()  # the clock of another writer is behind
+    late = made.begin()
+    made.insert(late, "p=x", {"b": 2})
+    made.complete(late)
+    table = _created(made.folder)
+    write = made.begin()
+    for path in made.timeline.glob(f"{write.time}.*"):
+        path.rename(path.with_name(path.name.replace(write.time, early)))
+    write.time = early
+    made.insert(write, "p=x", {"c": 3})
+    made.complete(write)
+    assert sorted(ss.open(made.folder, index_path=tmp_path / "index").scan().to_table().column("v").to_pylist()) == [
+        1,
+        2,
+        3,
+    ]
+    table.sync()
+    assert table.scan("v = 3").count() == 1
+
+
+def test_what_was_archived_since_the_last_sync_is_not_missed(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    table = _created(made.folder)
+    for number in range(4):
+        write = made.begin()
+        made.insert(write, "p=x", {str(number): number + 5})
+        made.complete(write)
+    made.archive(1)
+    table.sync()
+    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7, 8]
+
+
+def test_instants_that_a_savepoint_keeps_do_not_begin_the_timeline(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    first = max(made.completed_at)
+    for number in range(3):
+        write = made.begin()
+        made.insert(write, "p=x", {str(number): number + 5})
+        made.complete(write)
+    kept = (made.timeline / f"{first}.commit").read_bytes()
+    made.archive(1)
+    (made.timeline / f"{first}.commit").write_bytes(kept)
+    (made.timeline / f"{first}.savepoint").write_bytes(b"")
+    table = _created(made.folder)
+    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]
+    then = ss.open(made.folder, index_path=tmp_path / "index", log_version=first)
+    assert then.scan().to_table().column("v").to_pylist() == [1]
+
+
+def test_a_log_of_a_writer_in_flight_beside_a_live_one_is_not_handed_over(tmp_path):
+    made, group = _one_row(tmp_path)
+    dead, write = made.begin(), made.begin()
+    made.update(dead, group, {"a": 9})
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    table = _created(made.folder)
+    assert table.scan().to_table().column("v").to_pylist() == [2]
+    made.crash(dead)
+    made.roll_back(dead)
+    table.sync()
+    assert table.scan().to_table().column("v").to_pylist() == [2]
+
+
+def _bare(tmp_path, metadata, **properties):
+    """A table of commits that say little; as it was after the first, and after two."""
+    names = {"hoodie.table.create.schema": "", **properties}
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE", **names)
+    for path in made.timeline.glob("*.commit"):
+        path.write_bytes(metadata)
+    table = _created(made.folder)
+    write = made.begin()
+    made.insert(write, "p=y", {"b": 2})
+    made.put(write.time, write.action, "completed", metadata)
+    return made, table
+
+
+@pytest.mark.parametrize("metadata", [b"", b"{}", b'{"partitionToWriteStats": {}, "extraMetadata": {}}'])
+def test_commits_that_do_not_say_what_they_wrote_are_found_by_listing(metadata, tmp_path):
+    made, table = _bare(tmp_path, metadata)
+    assert table.schema.names[-3:] == ["k", "v", "p"]  # of a base file
+    for reader in (ss.open(made.folder, index_path=tmp_path / "index"), table):
+        if reader is table:
+            table.sync()
+        assert sorted(reader.scan().to_table().column("v").to_pylist()) == [1, 2]
+
+
+def test_a_partition_without_its_mark_is_known_by_the_commits(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    (made.folder / "p=x" / ".hoodie_partition_metadata").unlink()
+    assert _created(made.folder).scan().to_table().column("v").to_pylist() == [1]
+
+
+def test_stats_without_sizes_or_ids_are_enough(tmp_path):
+    made, group = _one_row(tmp_path)
+    table = _created(made.folder)
+    for value, left in enumerate([{"path"}, {"path", "fileId"}, {"fileId"}], start=2):
+        write = made.begin()
+        made.update(write, group, {"a": value})
+        for stat in write.stats["p=x"]:
+            for name in set(stat) - left:
+                del stat[name]
+        made.complete(write)
+        table.sync()
+        assert table.scan().to_table().column("v").to_pylist() == [value]

@@ -47,11 +47,11 @@ _LOGICAL = {
 
 
 class HudiColumns:
-    """The columns of a table by its properties and a schema (Avro, as JSON). Raises NotReadableError for a schema that
-    is not understood, or partition columns whose values nothing says."""
+    """The columns of a table by its properties and a schema: Avro as JSON, or that of a base file. Raises
+    NotReadableError for a schema that is not understood, or partition columns whose values nothing says."""
 
-    def __init__(self, properties: Mapping[str, str], schema: str, where: str):
-        fields = _fields(schema, where)
+    def __init__(self, properties: Mapping[str, str], schema: str | pa.Schema, where: str):
+        fields = list(schema) if isinstance(schema, pa.Schema) else _fields(schema, where)
         partitioned_by = properties.get("hoodie.table.partition.fields", "")
         self._fields = [name.split(":")[0] for name in partitioned_by.split(",") if name]
         self._properties = properties

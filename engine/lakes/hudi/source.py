@@ -20,13 +20,16 @@ import pyarrow as pa
 
 from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
+from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
-from ..log import HUDI, Changes, Columns, Known
-from ..log_files import log_files
+from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, Known
+from ..log_files import log_files, loose_schema
 from .columns import HudiColumns
 from .rows import SliceReader
 from .timeline import (
     CLEAN,
+    COMMIT,
+    DELTA_COMMIT,
     EMPTY,
     FOLDER,
     REPLACE_COMMIT,
@@ -182,12 +185,20 @@ class _Look:
             if extra.get("schema"):
                 return HudiColumns(self.properties, extra["schema"], where)
         where = f"{self.storage.uri}/{FOLDER}/hoodie.properties"
-        schema = self.properties.get("hoodie.table.create.schema")
+        schema = self.properties.get("hoodie.table.create.schema") or self._schema_of_base()
         if schema is None:
-            raise NotReadableError(
-                f"{where}: neither it nor a commit says what the table's columns are; write it first"
-            )
+            raise NotReadableError(f"{where}: nothing says what the table's columns are; write a commit first")
         return HudiColumns(self.properties, schema, where)
+
+    def _schema_of_base(self) -> pa.Schema | None:
+        """That of a base file of the latest commit that wrote one."""
+        files = list_table(self.storage, self.timeline, self._is_partition)
+        bases = [f for f in files if f.ending == "parquet" and self.timeline.is_committed(f.instant)]
+        if not bases:
+            return None
+        entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
+        with open_parquet(self.storage, entry, is_checked=False, **PARQUET_OPTIONS) as file:
+            return loose_schema(file.schema_arrow)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -195,8 +206,11 @@ class _Look:
         """All that is live."""
         replaced = self._replaced(self.timeline.writes)
         self._has_listed = True
-        files = list_table(self.storage, self.timeline)
+        files = list_table(self.storage, self.timeline, self._is_partition)
         return Changes(self._table(self._view(replaced).live(files)), None)
+
+    def _is_partition(self, folder: str) -> bool:
+        return any(folder in (self.metadata(i).get("partitionToWriteStats") or {}) for i in self.timeline.writes)
 
     def changes_by(self, instants: list[HudiInstant], known: Known) -> Changes | None:
         """What some instants, completed since the state that is known, changed; None where they do not tell all."""
@@ -215,9 +229,14 @@ class _Look:
                     return None
                 touched |= rolled
                 listed |= {partition for partition, _ in rolled}
-            for partition, stat in self._stats(instant) if instant.action != ROLLBACK else ():
+            stats = list(self._stats(instant)) if instant.action != ROLLBACK else []
+            if not stats and instant.action in (COMMIT, DELTA_COMMIT):
+                return None  # what it wrote, if anything, it does not say
+            for partition, stat in stats:
                 file = self._file(stat)
                 if file is None:
+                    if not stat.get("fileId"):
+                        return None
                     touched.add((partition, stat["fileId"]))
                     listed.add(partition)
                     continue
@@ -239,7 +258,7 @@ class _Look:
     def _stats(self, instant: HudiInstant) -> Iterator[tuple[str, dict[str, Any]]]:
         for partition, stats in (self.metadata(instant).get("partitionToWriteStats") or {}).items():
             for stat in stats:
-                if stat.get("fileId"):
+                if stat.get("fileId") or stat.get("path"):
                     yield partition, stat
 
     def _file(self, stat: Mapping[str, Any]) -> HudiFile | None:
@@ -248,7 +267,7 @@ class _Look:
         if not path or not isinstance(size, int) or size <= 0:
             return None
         file = file_of(Entry(path, size, 0))
-        return file if file is not None and file.group_id == stat["fileId"] else None
+        return file if file is not None and stat.get("fileId") in (None, "", file.group_id) else None
 
     def _of_rollback(self, instant: HudiInstant, known: Known) -> set[Group] | None:
         """The groups of the logs that a rollback wrote to; None where it undid what was completed before."""

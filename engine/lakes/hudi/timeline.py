@@ -12,11 +12,15 @@ from __future__ import annotations
 import base64
 import io
 import json
+import posixpath
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from ....errors import NotATableError, NotReadableError
 from ...storage import FileMissingError, Storage
@@ -147,11 +151,11 @@ class TimelineReader:
 
     def _check(self, properties: dict[str, str]) -> None:
         version, path = properties.get("hoodie.table.version", ""), f"{self._storage.uri}/{FOLDER}/hoodie.properties"
-        if version not in _VERSIONS or properties.get("hoodie.timeline.layout.version", "1") != _VERSIONS[version]:
+        layout = properties.get("hoodie.timeline.layout.version", _VERSIONS.get(version))
+        if version not in _VERSIONS or layout != _VERSIONS[version]:
             raise NotReadableError(
-                f"{path}: table version {version or 'unknown'} with timeline layout "
-                f"{properties.get('hoodie.timeline.layout.version', '1')} is not known here ({', '.join(_VERSIONS)} "
-                "are); read it with Hudi, or upgrade the table",
+                f"{path}: table version {version or 'unknown'} with timeline layout {layout or 'unknown'} is not known "
+                f"here ({', '.join(_VERSIONS)} are); read it with Hudi, or upgrade the table",
                 paths=[f"{FOLDER}/hoodie.properties"],
             )
         odd = {
@@ -225,10 +229,10 @@ class TimelineReader:
         data = self._storage.read(instant.path)
         read = _avro_reader() if data.startswith(_AVRO) else None
         try:
-            found = json.loads(data or b"null") if read is None else next(read(io.BytesIO(data)))
+            found = json.loads(data or b"{}") if read is None else next(read(io.BytesIO(data)))
         except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not _is_well_formed(found):
             raise NotReadableError(
                 f"{self._storage.uri}/{instant.path}: not the metadata of a completed {instant.action}; which files it "
                 "wrote cannot be told: repair the timeline with Hudi's command line",
@@ -242,21 +246,20 @@ class TimelineReader:
 
         timeline = f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
         folder = f"{timeline}/{properties.get('hoodie.timeline.history.path', 'history')}"
-        try:
-            version = self._storage.read(f"{folder}/_version_").decode().strip()
-            manifest = json.loads(self._storage.read(f"{folder}/manifest_{version}"))
-        except FileMissingError:
-            return {}
         found: dict[str, str] = {}
-        for file in manifest["files"]:
-            data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))
-            rows = pq.read_table(data, columns=["instantTime", "completionTime"])
-            found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        with suppress(
+            FileMissingError, ValueError, LookupError, TypeError, pa.ArrowException
+        ):  # what it lacks may be live
+            version = self._storage.read(f"{folder}/_version_").decode().strip()
+            for file in json.loads(self._storage.read(f"{folder}/manifest_{version}"))["files"]:
+                data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))
+                rows = pq.read_table(data, columns=["instantTime", "completionTime"])
+                found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         return found
 
 
 def _layout(properties: dict[str, str]) -> int:
-    return int(properties.get("hoodie.timeline.layout.version", "1"))
+    return int(_VERSIONS[properties["hoodie.table.version"]])
 
 
 def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
@@ -265,6 +268,31 @@ def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
     except ImportError as error:
         raise missing_package("fastavro", "hudi") from error
     return fastavro.reader
+
+
+def _is_well_formed(metadata: dict[str, Any]) -> bool:
+    """Whether what is read of the metadata of a commit has the types and the paths that Hudi gives it."""
+    stats, replaced = metadata.get("partitionToWriteStats") or {}, metadata.get("partitionToReplaceFileIds") or {}
+    extra, rolled_back = metadata.get("extraMetadata") or {}, metadata.get("partitionMetadata") or {}
+    if not all(isinstance(part, dict) for part in (stats, replaced, extra, rolled_back)):
+        return False
+    if not all(_is_inside(partition) for partition in (*stats, *replaced, *rolled_back)):
+        return False
+    for written in stats.values():
+        if not isinstance(written, list) or not all(isinstance(stat, dict) for stat in written):
+            return False
+        for stat in written:
+            if not isinstance(stat.get("fileId"), str | None) or not _is_inside(stat.get("path") or ""):
+                return False
+    ids = [group_id for given in replaced.values() for group_id in given]
+    return all(isinstance(text, str) for text in (*ids, extra.get("schema") or ""))
+
+
+def _is_inside(path: object) -> bool:
+    """Whether a path names a place below the table, in the one way."""
+    if not isinstance(path, str) or path.startswith(("/", "../")):
+        return False
+    return path == "" or (posixpath.normpath(path) == path and path != "..")
 
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -98,9 +98,9 @@ def list_partition(storage: Storage, partition: str) -> list[HudiFile]:
     return _files(storage.list_folder(partition)[0])
 
 
-def list_table(storage: Storage, timeline: Timeline) -> list[HudiFile]:
+def list_table(storage: Storage, timeline: Timeline, is_known: Callable[[str], bool]) -> list[HudiFile]:
     """The bases and logs of all partitions. Raises NotReadableError for a folder with files of completed commits that
-    is not marked as a partition."""
+    is neither marked as a partition nor known as one."""
     found: list[HudiFile] = []
     folders = [""]
     while folders:
@@ -112,7 +112,9 @@ def list_table(storage: Storage, timeline: Timeline) -> list[HudiFile]:
                 found += _files(entries)
                 continue  # Hudi looks no further below a partition
             odd = [file for entry in entries if (file := _named(entry)) and timeline.is_committed(file.instant)]
-            if odd:
+            if odd and is_known(folder):
+                found += _files(entries)
+            elif odd:
                 raise NotReadableError(
                     f"{odd[0].path}: a file of a Hudi commit in a folder without {_PARTITION_MARK}: move it away where "
                     "it is a copy; else repair the partition ('repair addpartitionmeta' of Hudi's command line)",

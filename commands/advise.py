@@ -1,0 +1,60 @@
+"""`skipstone advise`: which index, or which order of rows, would help given queries."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ..engine.advice.advise import HEADINGS, Advice, cells
+from ..engine.advice.queries import statements
+from ..errors import StorageError
+from .options import AsJson, IndexPath, Path, UsageError, opened
+from .output import print_json, progress, stdout, text_table
+
+
+def advise(
+    path: Path,
+    queries: Annotated[
+        str | None, typer.Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
+    ] = None,
+    from_log: Annotated[str | None, typer.Option(metavar="FILE", help="A log of scans: SKIPSTONE_SCAN_LOG.")] = None,
+    sample_files: Annotated[int, typer.Option(min=1, help="Try on so many files, at most.")] = 32,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try indexes and orders of rows on a sample: what each would let queries skip, and what it costs."""
+    if (queries is None) == (from_log is None):
+        raise UsageError("advice is for the queries of --queries or of --from-log: give one of them")
+    texts = None if queries is None else statements(_read(queries))
+    with opened(path, index_path) as table, progress() as report:
+        advice = table.advise(texts, log=from_log, sample_files=sample_files, progress=report)
+    if as_json:
+        suggested = [{**asdict(one), "saved_share": one.saved_share} for one in advice.suggestions]
+        unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
+        print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
+    else:
+        print_advice(advice)
+
+
+def print_advice(advice: Advice) -> None:
+    """The suggestions as a table."""
+    screen = stdout()
+    for line in advice.head():
+        screen.print(line, soft_wrap=True)
+    if advice.suggestions:
+        screen.print()
+        screen.print(text_table(HEADINGS, [list(cells(one)) for one in advice.suggestions], right=HEADINGS[1:]))
+        screen.print()
+        screen.print(f"to begin with: {advice.suggestions[0].code}", style="bold", soft_wrap=True)
+    for line in advice.tail():
+        screen.print(line, style="yellow", soft_wrap=True)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: the queries cannot be read ({error})") from error

@@ -1,0 +1,270 @@
+"""Attaching to a lake, or beginning an empty table: a handle on what was made."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
+from .choices import TableSource
+from .commit.publish import Change, publish
+from .commit.schemas import (
+    check_table_schema,
+    identified,
+    minority,
+    misfits,
+    pending_of,
+    unified,
+    with_partition_columns,
+    without,
+)
+from .handle import Handle
+from .indexes.task_result import TaskResult
+from .lakes.detection import source_of
+from .lakes.directory import LISTED, list_parquet, listed_of
+from .lakes.locations import located
+from .lakes.log import DIRECTORY, ICEBERG, KINDS
+from .lakes.sources import open_source
+from .opening import new_handle
+from .parquet.leaves import leaf_types, plain_type
+from .partitions import hive
+from .progress import Progress, progress_function
+from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
+from .state.leftovers import Leftovers
+from .state.runs import RunReaders
+from .storage import FileMissingError, Storage, open_storages, relative_path
+from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
+from .tasks.declared import declared_files, told_partitions
+
+_EMPTY = "to begin an empty table there, give {schema}"
+
+
+def create_handle(
+    location: Any = None,
+    *,
+    schema: pa.Schema | None = None,
+    partitioning: Literal["hive"] | str | Sequence[str] | pa.Schema | None = "hive",
+    source: TableSource | None = None,
+    files: Sequence[str] | pa.Table | None = None,
+    columns: Sequence[str] | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    name: str | None = None,
+    catalog: Any = None,
+    progress: Progress | bool | None = None,
+    attach: Attacher = attach_all,
+) -> Handle:
+    """See `create.create`."""
+    if source is not None and source not in KINDS:
+        raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
+    if isinstance(columns, str):
+        columns = [columns]
+    _check_arguments(schema, partitioning, columns)
+    tell = progress_function(progress)
+    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    storage, index_storage = open_storages(table.path, index_path, table.storage_options)
+    timeline = Timeline(index_storage)
+    if storage.kind() == "file":
+        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
+    if timeline.latest() is not None:
+        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
+    named = table.kind or (ICEBERG if table.metadata is not None else None)
+    kind = source or named or (DIRECTORY if files is not None else source_of(storage))
+    if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
+        raise InvalidArgumentError(
+            f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
+        )
+    if kind != DIRECTORY:
+        from .commit.sync_log import first_version
+
+        readers = RunReaders(index_storage)
+        log = open_source(kind, storage, table.log_options, table.metadata)
+        instant = first_version(log, storage, timeline, readers, columns, tell)
+        return new_handle(storage, index_storage, timeline, readers, instant, log=log)
+    transaction = new_transaction_id()
+    is_hive = partitioning is not None
+    told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
+    is_declared = isinstance(told, pa.Table)
+    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, tell)
+    with Leftovers() as leftovers:
+        results, pending = attach(
+            storage,
+            index_storage,
+            transaction,
+            listed,
+            leftovers,
+            hive_partitioned=is_hive,
+            columns=columns,
+            keep_pending=files is None,
+            progress=tell,
+        )
+        if schema is None and not results and not is_declared:
+            raise CorruptionError(
+                f"none of its {len(pending)} Parquet files can be read; the first: {pending[0]['reason']}",
+                path=pending[0]["path"],
+                check="parquet",
+            )
+        is_listing = files is None
+        alike = results
+        if is_listing and schema is None:  # most files say what the columns and keys are
+            infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
+            alike = without(results, minority(results, infers_keys=infers_keys))
+        texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
+        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns, storage.uri)
+        if is_declared:
+            results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
+        if is_listing:
+            odd = _odd_files(base, results)
+            results, pending = without(results, odd, index_storage), pending_of(pending, odd)
+        readers = RunReaders(index_storage)
+        change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
+        instant = publish(timeline, readers, base, change)
+    return new_handle(storage, index_storage, timeline, readers, instant)
+
+
+def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
+    """path -> why it does not fit. Warns of such files; raises SchemaError where no more files fit than do not."""
+    odd = misfits(base, results, ())
+    if odd:
+        path, reason = next(iter(odd.items()))
+        count = sum(result.files.num_rows for result in results)
+        if 2 * len(odd) >= count:
+            raise SchemaError(f"{len(odd)} of its {count} files do not fit the table; {path}: {reason}")
+        message = f"{len(odd)} of {count} files are set aside, since they do not fit the table ({path}: {reason})"
+        warnings.warn(SkipstoneWarning(message, hint="{sync} tries them again, {verify} lists them"), stacklevel=4)
+    return odd
+
+
+def _check_arguments(schema: object, partitioning: object, columns: object) -> None:
+    """Raises InvalidArgumentError for arguments of types that mean nothing here."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidArgumentError(f"schema= is a pyarrow Schema, not {type(schema).__name__}")
+    for name, names in (("partitioning", partitioning), ("columns", columns)):
+        if names is None or isinstance(names, (str, pa.Schema)):
+            continue
+        if not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise InvalidArgumentError(f"{name}= is a list of column names, not {names!r}")
+
+
+def _listed(
+    storage: Storage,
+    index_storage: Storage,
+    files: Sequence[str] | None,
+    schema: pa.Schema | None,
+    progress: Progress | None,
+) -> pa.Table:
+    """The files to attach, as `lakes.directory` lists them."""
+    if files is not None:
+        is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes))
+        if not is_list or not all(isinstance(f, (str, os.PathLike)) for f in files):
+            raise InvalidArgumentError("files= is a list of paths")
+        paths = list(dict.fromkeys(relative_path(storage, f) for f in files))
+        if not paths and schema is None:
+            raise NotATableError("files= names no file", hint=_EMPTY)
+        try:
+            return listed_of(storage.stat(path) for path in paths)
+        except FileMissingError as error:
+            raise NotATableError(str(error)) from error
+    if storage.kind() is None and schema is None:
+        raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
+    found = list_parquet(storage, index_storage, progress)
+    if not found.num_rows and schema is None:
+        raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)
+    return found
+
+
+def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None) -> list[str]:
+    """The partitions of a table of files, as their paths tell them."""
+    if schema is None:
+        raise InvalidArgumentError(
+            "files= is a table of files, which are not looked at: say with schema= what they hold"
+        )
+    if not files.num_rows:
+        raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
+    return told_partitions(files, storage).unique().to_pylist()
+
+
+def _partitions_of(results: Sequence[TaskResult]) -> list[str]:
+    return list(dict.fromkeys(t for r in results for t in r.files.column("partition").unique().to_pylist()))
+
+
+def _first_instant(
+    transaction: str,
+    schema: pa.Schema | None,
+    partitioning: str | Sequence[str] | pa.Schema | None,
+    results: Sequence[TaskResult],
+    texts: Sequence[str],
+    is_hive: bool,
+    columns: Sequence[str] | None,
+    location: str,
+) -> Instant:
+    """Version 0: what the first commit is bound to."""
+    is_inferred = schema is None
+    if schema is None:
+        examples = _examples(results)
+        schema = unified(list(examples), list(examples.values()))
+    fields = _partition_fields(schema, partitioning, texts, is_inferred)
+    if not is_inferred:  # what was declared "not null" stays so: writers are held to it
+        schema = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in schema])
+    schema = with_partition_columns(schema, [pa.field(f.name, plain_type(f.type), f.nullable) for f in fields])
+    _check_columns(columns, schema)
+    check_table_schema(schema, [f.name for f in fields])
+    empty = Instant.before_first(transaction, now_us(), uuid.uuid4().hex)
+    numbers, leaves, following = identified(schema, {}, {}, empty.next)
+    stats = [p for p in leaf_types(schema) if p not in {f.name for f in fields} and column_filter(columns)(p)]
+    stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
+    return replace(
+        empty,
+        source={"kind": "directory", "version": None, "hive": is_hive, "location": location},
+        schema=schema,
+        partitioning=tuple(f.name for f in fields),
+        fields=numbers,
+        columns=leaves,
+        next={**empty.next, **following, "index": 2},
+        indexes=(IndexState(id=1, kind="stats", columns=stats_ids, options={}, maintain="commit"),),
+    )
+
+
+def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:
+    """Each physical schema, in the order of files, with the path of the first file that has it."""
+    found: dict[pa.Schema, str] = {}
+    for result in results:
+        ids, paths = result.files.column("schema_id"), result.files.column("path")
+        for number, schema in enumerate(result.schemas):
+            if schema not in found:
+                found[schema] = paths[pc.index(ids, number).as_py()].as_py()
+    return found
+
+
+def _partition_fields(
+    schema: pa.Schema, partitioning: str | Sequence[str] | pa.Schema | None, texts: Sequence[str], is_inferred: bool
+) -> list[pa.Field]:
+    if partitioning is None:
+        return []
+    if isinstance(partitioning, pa.Schema):
+        return list(partitioning)
+    if partitioning == "hive":
+        inferred = hive.infer_types(texts) if texts else []
+        # A schema that was given, and has the key, says its type.
+        return [f if is_inferred or schema.get_field_index(f.name) < 0 else schema.field(f.name) for f in inferred]
+    if isinstance(partitioning, str):
+        partitioning = [partitioning]
+    if is_inferred:  # an attached lake: the named keys, in the types that the paths show
+        schema = pa.schema([*schema, *(f for f in hive.infer_types(texts) if schema.get_field_index(f.name) < 0)])
+    missing = [name for name in partitioning if schema.get_field_index(name) < 0]
+    if missing:
+        raise SchemaError(f"partition column {missing[0]!r} is not in the schema ({', '.join(schema.names)})")
+    return [schema.field(name) for name in partitioning]
+
+
+def _check_columns(columns: Sequence[str] | None, schema: pa.Schema) -> None:
+    for name in columns or ():
+        if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
+            raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")

@@ -1,0 +1,276 @@
+"""`merge`: rows of a DataFrame into a table by a key. Rows that are there are updated or deleted, others inserted.
+
+    source, each row with its encoded key      computed once, and kept by Spark until the end
+    candidate files                            few keys by a predicate, many by the secondary index and their range
+    (file, key) that are in both               the key's columns of those files are read, and joined with the source
+    matched rows of the source, by file        each file is written anew by the task that its rows are dealt to
+    other rows of the source                   written as they come
+
+Keys are compared as `lookup` compares them: in one encoded form, in which rows of both sides are equal where `=` is.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from ..arrays import to_numpy
+from ..engine.indexes.secondary.choice import best_index, leading_names
+from ..engine.open import open_table
+from ..engine.parquet.leaves import leaf_types
+from ..engine.predicates import Node, col
+from ..engine.progress import Progress, progress_function
+from ..engine.scan.keys import encoded_keys
+from ..engine.scan.lookup import FEW_KEYS
+from ..engine.scan.plan import Plan
+from ..engine.scan.planning import Planning
+from ..engine.scan.request import ScanRequest
+from ..errors import InvalidArgumentError, SchemaError
+from .jobs import arrow_of, run_frame, slots
+from .key_files import key_range, uncovered_units
+from .rewriting import RowChanges, check_alone, old_files, with_codec_of
+from .rewriting_tasks import WRITTEN_SCHEMA, InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
+from .semi_join_tasks import Lookup, find_rows
+from .shares import pack
+from .wire_types import arrow_schema, check_incoming, names_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..engine.scan.file_tasks import FileTask
+    from ..engine.table import Table
+    from ..engine.tasks.spec import TaskSpec
+
+Batches = Iterable[pa.RecordBatch]
+WhenMatched = Literal["update", "delete"]
+WhenNotMatched = Literal["insert"]
+
+_PARTS_A_CORE = 3
+
+
+def merge(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    source: DataFrame,
+    on: str | Sequence[str],
+    when_matched: WhenMatched | None = "update",
+    when_not_matched: WhenNotMatched | None = "insert",
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> RowChanges:
+    """Merges the rows of a DataFrame into a table, in one commit, or none where nothing is to be done.
+
+        sks.merge(spark, "lake/flights", updates, on=["flight", "day"])
+
+    A row of the table whose values in `on` equal those of a row of the source is matched by it. A null equals nothing:
+    such rows of the source are not matched, and inserted. The source is computed once.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        source: columns of the table, by name: those of `on`, and some others.
+        on: top-level columns, the key. Partition columns may be among them.
+        when_matched: "update": the row takes the values of the source's columns other than `on`, and keeps its others;
+            it goes to another partition where its partition columns change. "delete": the row goes. None: it stays.
+        when_not_matched: "insert": a row of the source that matches none is added; columns that the source lacks are
+            null. None: it is left out.
+        index_path, storage_options: as for `scan`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+
+    Raises:
+        InvalidArgumentError: several rows of the source match one that is to be updated; nothing to do is asked for;
+        the table follows the log of another format.
+        CommitConflictError: another writer took one of the files out meanwhile; or rows were inserted, and another
+        changed a partition where their keys may be: the partitions that get them, where `on` names every partition
+        column, else any. The table is as it was.
+        SchemaError: columns that the table does not have, or whose values do not fit; keys that are not compared.
+        NotReadableError: a file that may match belongs to a file group, has logs, or deletes that we cannot apply; or
+        was overwritten since it was indexed.
+    """
+    if when_matched not in ("update", "delete", None) or when_not_matched not in ("insert", None):
+        raise InvalidArgumentError(
+            'when_matched= is "update", "delete" or None, and when_not_matched= "insert" or None, not '
+            f"{when_matched!r} and {when_not_matched!r}"
+        )
+    if when_matched is None and when_not_matched is None:
+        raise InvalidArgumentError("give when_matched= or when_not_matched=: without both a merge does nothing")
+    report = progress_function(progress)
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        table.handle.check_latest()
+        table.handle.check_owns_files()
+        keys = _checked(source, on, table.schema)
+        if when_matched == "update" and len(keys.given) == len(keys.on):
+            raise InvalidArgumentError("the source has no column besides on=, so there is nothing to update")
+        work = _Merge(spark, table, keys, source, report)
+        plan, tasks = work.candidates()
+        check_alone(plan, tasks)
+        with table.transaction() as tx:
+            spec = tx.task_spec()
+            if tasks:
+                spec = with_codec_of(spec, table, plan, tasks)
+            try:
+                written = work.write(plan, tasks, spec, when_matched, when_not_matched == "insert")
+            except BaseException:
+                tx.tasks_failed()
+                raise
+            changed: dict[str, int] = {}
+            for part in written:
+                tx.add_task(part.results)
+                changed |= part.changed
+            tx.remove(list(changed))
+            inserted = sum(part.inserted for part in written)
+            if inserted:
+                partitioning = table.handle.instant.partitioning
+                texts = [r.files.column("partition").unique() for p in written if p.inserted for r in p.results]
+                tx.depend_on(texts if partitioning and set(partitioning) <= set(keys.on) else None)
+        count = sum(changed.values())
+        return RowChanges(
+            table.version,
+            deleted=count if when_matched == "delete" else 0,
+            updated=count if when_matched == "update" else 0,
+            inserted=inserted,
+            files_rewritten=len(changed),
+            files_added=sum(result.files.num_rows for part in written for result in part.results),
+        )
+
+
+def _checked(source: DataFrame, on: str | Sequence[str], schema: pa.Schema) -> Keys:
+    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
+    rows = arrow_schema(source.schema)
+    given = names_in(schema, rows.names)
+    check_incoming(rows, given, schema)
+    kinds = leaf_types(schema)
+    for name in names:
+        if name not in schema.names:
+            raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
+        if name not in kinds:
+            raise SchemaError(f"column {name!r} is {schema.field(name).type}, which is no type of a key")
+        if name not in given:
+            raise SchemaError(f"the source has no column {name!r}, which on= names; it has {', '.join(given)}")
+    sample = pa.table([pa.nulls(1, rows.field(given.index(name)).type) for name in names], names=list(names))
+    encoded_keys(sample, [kinds[name] for name in names])  # raises for types that are not compared
+    return Keys(tuple(given), names, schema)
+
+
+class _Merge:
+    """The jobs of one merge."""
+
+    def __init__(self, spark: SparkSession, table: Table, keys: Keys, source: DataFrame, progress: Progress | None):
+        self._spark, self._table, self._keys, self._progress = spark, table, keys, progress
+        fields = [StructField(f"s{i}", field.dataType) for i, field in enumerate(source.schema)]
+        named = source.toDF(*(field.name for field in fields))
+        keyed = named.mapInArrow(_batches(keys.add_to_source), StructType([*fields, StructField("key", BinaryType())]))
+        # Kept, not computed again: what changes between two computations would be in some files and not in others.
+        self._source = keyed.localCheckpoint()
+
+    def candidates(self) -> tuple[Plan, list[FileTask]]:
+        """The files that may hold a key, and the plan that found them."""
+        instant = self._table.handle.snapshot.instant
+        names = list(self._keys.on)
+        index = best_index(instant, names)
+        leading = [] if index is None else leading_names(instant, index, names)
+        names = [*leading, *(name for name in names if name not in leading)]
+        columns = [self._source[f"s{self._keys.given.index(name)}"] for name in names]
+        complete = self._source.where(self._source["key"].isNotNull())
+        keys = complete.select(*(column.alias(f"k{i}") for i, column in enumerate(columns)))
+        where = self._few(keys, names)
+        if where is not None:
+            planning = Planning(ScanRequest.of(self._table.handle), where)
+            return Plan(planning), planning.readable_tasks()
+        planning = Planning(ScanRequest.of(self._table.handle), key_range(keys, names))
+        if index is None:
+            return Plan(planning), planning.readable_tasks()
+        lookup = Lookup(
+            location=self._table.location,
+            version=self._table.version,
+            log_position=self._table.handle.log_position,
+            index_location=self._table.handle.index_storage.uri,
+            storage_options=self._table.handle.storage_options,
+            names=tuple(names),
+            leading=len(leading),
+            index=index.id,
+            columns=(),
+            key=None,
+            wire=pa.schema([]),
+        )
+        sought = keys.select(*keys.columns[: len(leading)]).distinct()
+        sought = sought.repartitionByRange(*sought.columns).sortWithinPartitions(*sought.columns)
+        rows = sought.mapInArrow(_batches(partial(find_rows, lookup)), "file long, row long")
+        hits = arrow_of(rows.select("file").distinct())
+        units = planning.pruned.units
+        ids = to_numpy(units.files.column("file_id"))
+        chosen = uncovered_units(planning, self._table, index)
+        chosen[units.unit_of[np.isin(ids, to_numpy(hits.column("file")).view(np.uint64))]] = True
+        return Plan(planning), planning.readable_tasks(chosen)
+
+    def _few(self, keys: DataFrame, names: list[str]) -> Node | None:
+        """The keys as a predicate; None where they are many, or of several columns."""
+        if len(names) > 1:
+            return None
+        few = arrow_of(keys.distinct().limit(FEW_KEYS + 1))
+        return None if few.num_rows > FEW_KEYS else col(names[0]).is_in(few.column(0).combine_chunks())
+
+    def write(
+        self, plan: Plan, tasks: Sequence[FileTask], spec: TaskSpec, when_matched: str | None, inserts: bool
+    ) -> list[Written]:
+        """What the writing tasks did."""
+        frames: list[DataFrame] = []
+        matched = self._matched(plan, tasks) if tasks else None
+        if matched is not None and when_matched is not None:
+            if inserts:
+                matched = matched.localCheckpoint()
+            rows = matched.join(self._source, ["key"]) if when_matched == "update" else matched
+            write = MergeRows(
+                self._keys, when_matched == "update", plan.planning.context, _whole(old_files(plan, tasks)), spec
+            )
+            count = min(len(tasks), _PARTS_A_CORE * slots(self._spark))
+            dealt = rows.repartition(count, rows["file"]).sortWithinPartitions("file")
+            frames.append(dealt.mapInArrow(_batches(write), WRITTEN_SCHEMA))
+        if inserts:
+            rest = self._source
+            if matched is not None:
+                rest = rest.join(matched.select("key").distinct(), ["key"], "left_anti")
+            rest = rest.select(*(f"s{i}" for i in range(len(self._keys.given))))
+            frames.append(rest.mapInArrow(_batches(InsertRows(self._keys, spec)), WRITTEN_SCHEMA))
+        results: list[Written] = []
+        for frame, step in zip(frames, ("merge, parts", "insert, parts"), strict=False):
+            parts = run_frame(self._spark, frame, slots(self._spark), step=step, progress=self._progress)
+            results += [pickle.loads(part) for part in parts]
+        return results
+
+    def _matched(self, plan: Plan, tasks: Sequence[FileTask]) -> DataFrame:
+        """(key, file) of the keys of the source that files hold, each once; a file by its place among the tasks."""
+        context = plan.planning.context_for(self._keys.on, *self._keys.on)
+        numbers = {task.path: number for number, task in enumerate(tasks)}
+        work = KeysOfFiles(self._keys, context, numbers)
+        encoded = pa.array([work.encode(shares) for shares in pack(tasks, slots(self._spark))], pa.binary())
+        parts = self._spark.createDataFrame(pa.table({"part": encoded}), "part binary").coalesce(1)
+        if len(encoded) > 1:
+            parts = parts.repartition(len(encoded))
+        of_files = parts.mapInArrow(_batches(work), "file long, key binary")
+        of_source = self._source.select("key").where("key is not null").distinct()
+        return of_files.join(of_source, ["key"], "left_semi").distinct()
+
+
+def _whole(files: list[OldFile]) -> list[OldFile]:
+    """The files without what only pruning needs: all of them go to every task."""
+    return [
+        replace(file, task=replace(file.task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}))
+        for file in files
+    ]
+
+
+def _batches(work: Callable[[Batches], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A function of batches alone, as Spark takes it."""
+    return lambda batches: work(batches)

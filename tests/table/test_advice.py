@@ -1,0 +1,177 @@
+"""Advice: what is forecast on a sample comes true once the index is built; what cannot be read is named."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+from skipstone.commands.demo_lake import uuids, write_lake
+
+ROWS = 12_000
+
+
+def _flights() -> pa.Table:
+    """Rows in the shape of the demo's lake, which come without its package: twelve months, random uuids."""
+    chance = random.Random(7)
+    months = [1 + 12 * i // ROWS for i in range(ROWS)]
+    return pa.table(
+        {
+            "flight_id": uuids(ROWS),
+            "year": [2013] * ROWS,
+            "month": months,
+            "tailnum": [f"N{chance.randrange(2_000):05}" for _ in range(ROWS)],
+            "distance": [chance.randrange(3_000) for _ in range(ROWS)],
+            "hour": [i % 24 for i in range(ROWS)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    return _flights()
+
+
+@pytest.fixture
+def lake(tmp_path: Path, rows: pa.Table) -> str:
+    path = str(tmp_path / "lake")
+    write_lake(rows, path, None)
+    ss.create(path).close()
+    return path
+
+
+def _read(table: ss.Table, queries: list[str]) -> tuple[int, float]:
+    """(files, bytes by row groups) that queries read, counted over the plans themselves."""
+    sizes = dict(zip(*(table.files().column(name).to_pylist() for name in ("path", "size_bytes")), strict=True))
+    files, size = 0, 0.0
+    for query in queries:
+        groups = table.scan(query).row_groups().column("path").to_pylist()
+        files += len(set(groups))
+        size += sum(sizes[path] / 4 for path in groups)  # of each file's four
+    return files, size
+
+
+def _kinds(advice) -> list[tuple[str, tuple[str, ...]]]:
+    return [(one.kind, one.columns) for one in advice.suggestions]
+
+
+def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
+    """Tried on a third of the 48 files; the index is then built, and the same queries are planned."""
+    table = ss.open(lake)
+    wanted = rows.column("flight_id").to_pylist()[:: ROWS // 6]
+    queries = [f"flight_id = '{one}'" for one in wanted]
+    advice = table.advise(queries, sample_files=16)
+    assert (advice.files_sampled, advice.files_total, advice.unread) == (16, 48, ())
+    best = advice.suggestions[0]
+    assert (best.kind, best.columns, best.queries) == ("bloom", ("flight_id",), len(queries))
+    assert ("secondary", ("flight_id",)) in _kinds(advice)
+    files_now, bytes_now = _read(table, queries)
+    assert (best.files_now, best.bytes_now) == (files_now, pytest.approx(bytes_now, rel=0.1))
+    before = sum(file.stat().st_size for file in Path(lake, ".skipstone").rglob("*") if file.is_file())
+    exec(best.code, {"table": table})
+    after = sum(file.stat().st_size for file in Path(lake, ".skipstone").rglob("*") if file.is_file())
+    files, size = _read(table, queries)
+    saved = bytes_now - size
+    assert saved / 2 <= best.bytes_now - best.bytes_then <= 2 * saved
+    assert (files_now - files) / 2 <= best.files_now - best.files_then <= 2 * (files_now - files)
+    assert (after - before) / 2 <= best.index_bytes <= 2 * (after - before)
+    assert ("bloom", ("flight_id",)) not in _kinds(table.advise(queries, sample_files=4))
+
+
+def test_the_forecast_of_an_order_of_rows_comes_true(tmp_path: Path, lake: str, rows: pa.Table) -> None:
+    table = ss.open(lake)
+    queries = [f"distance BETWEEN {low} AND {low + 40}" for low in range(0, 3_000, 600)]
+    advice = table.advise(queries, sample_files=16)
+    assert advice.suggestions[0].columns == ("distance",)
+    assert advice.suggestions[0].kind == "cluster"
+    best = advice.suggestions[0]
+    write_lake(rows.sort_by([("month", "ascending"), ("distance", "ascending")]), str(tmp_path / "sorted"), None)
+    files, size = _read(ss.create(tmp_path / "sorted"), queries)
+    assert size / 2 <= best.bytes_then <= 2 * size
+    assert files / 2 <= best.files_then <= 2 * files
+    assert best.rewritten_bytes == sum(table.files().column("size_bytes").to_pylist())
+
+
+def test_the_table_and_its_index_stay_as_they_were(lake: str) -> None:
+    before = {file: file.stat().st_mtime_ns for file in Path(lake).rglob("*")}
+    ss.open(lake).advise(["tailnum = 'N00001'"], sample_files=2)
+    assert {file: file.stat().st_mtime_ns for file in Path(lake).rglob("*")} == before
+
+
+def test_what_cannot_be_read_is_named(lake: str) -> None:
+    texts = [
+        "SELECT f.hour FROM flights f WHERE f.tailnum = 'N00001' AND hour < 12 ORDER BY hour",
+        "WHERE tailnum = 'N00001' AND hour < 12",
+        "SELECT * FROM flights",
+        "SELECT * FROM a JOIN b USING (x) WHERE a.x = 1",
+        "SELECT * FROM flights WHERE hour IN (SELECT 1)",
+        "DELETE FROM flights WHERE hour = 1",
+        "nothing = 1",
+        "hour = = 1",
+    ]
+    advice = ss.open(lake).advise(texts, sample_files=2)
+    assert [text for text, _ in advice.unread] == texts[2:]
+    assert (advice.queries, advice.distinct) == (2, 1)
+    assert all(reason for _, reason in advice.unread)
+    for text in texts[2:]:
+        assert text in str(advice)
+
+
+def test_from_a_log_of_scans(lake: str, tmp_path: Path, rows: pa.Table, capsys: pytest.CaptureFixture) -> None:
+    log, other = tmp_path / "queries.jsonl", tmp_path / "other"
+    other.mkdir()
+    pq.write_table(rows.slice(0, 5), other / "a.parquet")
+    ss.create(other).close()
+    table = ss.open(lake, scan_log=log)
+    for _ in range(3):
+        table.scan(ss.col("flight_id") == rows.column("flight_id")[7].as_py()).files()
+    ss.open(other, scan_log=log).scan("hour = 3").files()  # of another table
+    ss.open(lake, scan_log=ss.ScanLog(log, values=False)).scan("hour = 3").files()
+    with open(log, "a") as file:
+        file.write("torn {\n")
+    before = log.read_bytes()
+    advice = table.advise(log=log, sample_files=4)
+    assert log.read_bytes() == before  # trying is no asking
+    assert (advice.queries, advice.distinct, len(advice.unread)) == (3, 1, 2)
+    with pytest.raises(SystemExit) as end:
+        main(["advise", lake, "--from-log", str(log), "--sample-files", "4", "--json"])
+    assert not end.value.code
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in answer["suggestions"]] == [one.kind for one in advice.suggestions]
+    assert answer["suggestions"][0]["code"] == advice.suggestions[0].code
+
+
+def test_the_command_reads_a_file_of_statements(lake: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "q.sql"
+    file.write_text("-- ours; really\nSELECT *\nFROM f\nWHERE tailnum = 'a;b';\nhour = 3 ;\n\n;bad = 1;")
+    with pytest.raises(SystemExit) as end:
+        main(["advise", lake, "--queries", str(file), "--sample-files", "2"])
+    assert not end.value.code
+    out = capsys.readouterr().out
+    assert "2 queries" in out
+    assert "not read: bad = 1" in out
+    file.write_text("tailnum = 'x'\nhour = 3\n")
+    with pytest.raises(SystemExit):
+        main(["advise", lake, "--queries", str(file), "--sample-files", "2", "--json"])
+    assert json.loads(capsys.readouterr().out)["distinct"] == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--queries", "a", "--from-log", "b"]])
+def test_one_of_both_is_to_be_given(lake: str, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["advise", lake, *arguments])
+    assert end.value.code == 2
+    with pytest.raises(ss.InvalidArgumentError):
+        ss.open(lake).advise()
+
+
+def test_a_table_without_files_and_queries_that_read_nothing(tmp_path: Path, lake: str) -> None:
+    empty = ss.create(tmp_path / "empty", schema=pa.schema([("id", pa.int64())]))
+    assert empty.advise(["id = 1"]).suggestions == ()
+    assert ss.open(lake).advise(["month = 13"]).suggestions == ()
+    assert "nothing that was tried" in str(ss.open(lake).advise([]))
