@@ -85,6 +85,7 @@ class FileReader:
         self._names = {
             name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
         }
+        self._nested = context.nested[task.schema_id] if context.nested else {}
         self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -136,7 +137,21 @@ class FileReader:
     def renamed(self, rows: pa.Table | dict[str, pa.ChunkedArray], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         """Stored columns under the table's names."""
         # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
-        return {name: rows[self._names[name]] for name in names}
+        columns = {name: rows[self._names[name]] for name in names}
+        if not self._nested:
+            return columns
+        from ..parquet.nested_names import column_in_table_names
+
+        for name in names:
+            reason = self._nested.get((self._names[name],))
+            if reason is not None:
+                path = self.task.path
+                raise NotReadableError(
+                    f"{path}: column {name!r} cannot be read: {reason}; rewrite the file, or leave the column out by "
+                    "columns=",
+                    paths=[path],
+                )
+        return {name: column_in_table_names(columns[name], self._names[name], self._nested) for name in names}
 
     def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         stored = self.stored(names)
