@@ -132,7 +132,7 @@ class Attacher(Protocol):
         leftovers: Leftovers,
         *,
         hive_partitioned: bool,
-        columns: Sequence[str] | None,
+        columns: Leaves,
         keep_pending: bool,
         progress: Progress | None = None,
     ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...
