@@ -17,6 +17,7 @@ NAME ?=
 DEMO := $(VENV)/.installed-demo
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
+DOCS := $(VENV)/.installed-docs
 
 PYTEST := $(PY) -m pytest -c tests/pytest.ini --rootdir tests
 # The files of tests side by side, those of one Spark together and first (tests/conftest.py).
@@ -25,7 +26,7 @@ KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help demo test test-all check format bench clean distclean
+.PHONY: help demo test test-all check format bench docs wheel clean distclean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -57,9 +58,17 @@ format: $(DEV)  ## Rewrite the sources as `make check` wants them
 bench: $(BENCH)  ## One benchmark (NAME=needle), or the list of them
 	$(FIND_JAVA) && $(PY) -m bench $(NAME)
 
+docs: $(DOCS)  ## The documentation site, in site/
+	$(PY) scripts/pages.py stage
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+	$(PY) scripts/pages.py check
+
+wheel: $(VENV)/.installed-wheel  ## Wheel and source archive, in dist/, tried in empty environments (PYTHONS="python3.12 ...")
+	$(PY) scripts/wheel.py $(PYTHONS)
+
 clean:  ## Remove caches and what builds made
-	rm -rf build dist *.egg-info .pytest_cache tests/.pytest_cache .hypothesis tests/.hypothesis .ruff_cache .mypy_cache
-	rm -rf .cache/typecheck .cache/numba-boundscheck spark-warehouse metastore_db derby.log
+	rm -rf build dist site *.egg-info .pytest_cache tests/.pytest_cache .hypothesis tests/.hypothesis .ruff_cache .mypy_cache
+	rm -rf .cache/typecheck .cache/site .cache/numba-boundscheck spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## ... and the virtual environment and the benchmarks' data

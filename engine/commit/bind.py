@@ -219,7 +219,8 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     bound = []
     for position, schema in enumerate(result.schemas):
-        bound.append(file_schema(after, named_at, schema, names=result.names[position] if result.names else None))
+        names, nested = result.names_of(position)
+        bound.append(file_schema(after, named_at, schema, names=names, nested=nested))
         if _identity(bound[-1]) not in numbers:
             example = pc.index(result.files.column("schema_id"), position).as_py()
             check_fits(after, bound[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
@@ -229,8 +230,8 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
         declared = [
             f.with_name(physical.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning
         ]
-        names = {file: table for table, file in physical.items()}
-        bound.append(file_schema(after, named_at, pa.schema(declared), is_declared=True, names=names or None))
+        names = {file: table for table, file in physical.items()} or None
+        bound.append(file_schema(after, named_at, pa.schema(declared), is_declared=True, names=names))
     file_schemas = list(after.file_schemas)
     for schema in bound:
         if numbers.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):
@@ -241,7 +242,8 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
 
 def _identity(schema: FileSchema) -> tuple:
     """What tells file schemas apart: files of one physical schema hold other columns before and after a rename."""
-    return schema.schema, tuple(schema.fields.items()), tuple(schema.columns.items()), schema.is_declared
+    pairs = (tuple(each.items()) for each in (schema.fields, schema.columns, schema.nested))
+    return schema.schema, *pairs, schema.is_declared
 
 
 def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> pa.Table:

@@ -21,8 +21,9 @@ from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..indexes.task_result import TaskResult
-from ..lakes.log import Columns, LogState, Naming, described, known_state
+from ..lakes.log import DELTA, Columns, LogState, Naming, described, known_state
 from ..parquet.leaves import leaf_types
+from ..parquet.nested_names import has_field, in_table_names
 from ..predicates.widening import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice
@@ -148,7 +149,11 @@ def at_state(base: Instant, state: LogState) -> Instant:
     keys = [columns.keys[name] for name in columns.partitioning]
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
-    stays = stays and not _renamed_within(inner, columns.inner)
+    stays = stays and not _renamed_within(inner, columns.inner) and not _may_hold(base, inner, columns.inner)
+    stays = stays and not any(str(number) not in inner for number in columns.naming.nested_defaults)
+    if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
+        # Until its columns were mapped, the names in files were the table's.
+        stays = stays and all(path == physical for physical, path in columns.inner.items())
     stays = stays and all(_holds(columns.schema.field(f.name).type, f.type) for _, f in last.partitioning)
     if columns.naming.types is not None:  # files of before would fit no more
         stays = stays and all(
@@ -163,6 +168,21 @@ def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[
     """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
     ids = {path: number for number, path in before.items()}
     return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
+
+
+def _may_hold(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether files may hold a field within a column that is new to us, or, under its name, another."""
+    paths = [path for number, path in after.items() if number not in before]
+    keys = {number: f"{key}." for key, number in base.source["keys"].items()}
+    for file in base.file_schemas if paths else ():
+        named = in_table_names(file.schema, file.nested)
+        for own, number in file.fields.items():
+            key, kind = keys.get(number), named.field(own).type
+            below = [path.removeprefix(key) for path in paths if key is not None and path.startswith(key)]
+            is_unsure = file.is_declared or any(p[0] == own and name is None for p, name in file.nested.items())
+            if any(is_unsure or has_field(kind, path) for path in below):
+                return True
+    return False
 
 
 def is_fresh_start(before: Instant, after: Instant) -> bool:
@@ -260,7 +280,7 @@ def _moved(after: Instant, before: FileSchema, old_keys: dict[int, str], by_name
         if before.is_declared:
             schema = pa.schema([*schema, *(after.schema.field(n) for n in data if schema.get_field_index(n) < 0)])
         fields = {name: data[name] for name in schema.names if name in data}
-    return with_leaves(after, FileSchema(schema, fields, {}, before.is_declared))
+    return with_leaves(after, replace(before, schema=schema, fields=fields, columns={}))
 
 
 # -- the tail of the log, for one handle ------------------------------------------------------------------------------

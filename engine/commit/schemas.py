@@ -17,6 +17,7 @@ from ..indexes.protocol import known_kind
 from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_schema
+from ..parquet.nested_names import NestedNames, in_table_names, leaf_names
 from ..partitions import hive
 from ..predicates.widening import merged_type
 from ..state import FileSchema, IndexState, Instant
@@ -105,9 +106,10 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     if twice is not None:
         return f"two columns are named {twice!r}"
     names = {number: name for name, number in instant.fields.items()}
+    schema = in_table_names(file.schema, file.nested)
     for name, number in file.fields.items():
-        kind, wanted = file.schema.field(name).type, instant.schema.field(names[number]).type
-        if kind != wanted and not widens(kind, wanted):
+        kind, wanted = schema.field(name).type, instant.schema.field(names[number]).type
+        if kind != wanted and not widens(kind, wanted) and (name,) not in file.nested:
             wider = merged_type(wanted, kind)
             can_widen = wider is not None and names[number] not in instant.partitioning
             first = (
@@ -219,11 +221,12 @@ def file_schema(
     *,
     is_declared: bool = False,
     names: Mapping[str, str] | None = None,
+    nested: NestedNames | None = None,
 ) -> FileSchema:
     """Which columns of the table, as it is at `instant`, those of a file are.
 
     Its names are those that the table had at `named_at`, or map to them by `names`: a column that was renamed since is
-    followed, one that was dropped since no longer belongs to the table.
+    followed, one that was dropped since no longer belongs to the table. `nested`: its names of fields within columns.
     """
     live = set(instant.fields.values())
     names_in_table = {physical: physical for physical in schema.names} if names is None else names
@@ -232,7 +235,8 @@ def file_schema(
         name = names_in_table.get(physical)
         if name in named_at.fields and name not in instant.partitioning and named_at.fields[name] in live:
             fields[physical] = named_at.fields[name]
-    return with_leaves(instant, FileSchema(schema, fields, {}, is_declared))
+    nested = {path: name for path, name in (nested or {}).items() if path[0] in fields}
+    return with_leaves(instant, FileSchema(schema, fields, {}, is_declared, nested))
 
 
 def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
@@ -241,8 +245,11 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     names = {number: name for name, number in instant.fields.items()}
     table, types = leaf_types(instant.schema), leaf_types(file.schema)
     columns = {}
+    shown = leaf_names(file.schema, file.nested) if file.nested else {}
     for path, (name, below) in leaves_below(file.schema).items():
-        if name in file.fields:
+        if name in file.fields and (name,) not in file.nested:
+            if path in shown:
+                below = shown[path][len(name) + 1 :]
             now = f"{names[file.fields[name]]}.{below}" if below else names[file.fields[name]]
             if (
                 now in table
@@ -250,7 +257,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
                 and (types[path] == table[now] or widens(types[path], table[now]))
             ):
                 columns[path] = instant.columns[now]
-    return FileSchema(file.schema, file.fields, columns, file.is_declared)
+    return replace(file, columns=columns)
 
 
 # -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
@@ -263,8 +270,10 @@ def misfits(instant: Instant, results: Sequence[TaskResult], known_partitions: C
     reasons: dict[str, str] = {}
     for result in results:
         paths = result.files.column("path")
-        names: Sequence[dict[str, str] | None] = result.names or [None] * len(result.schemas)
-        schemas = [file_schema(instant, instant, s, names=n) for s, n in zip(result.schemas, names, strict=True)]
+        schemas = []
+        for position, schema in enumerate(result.schemas):
+            names, nested = result.names_of(position)
+            schemas.append(file_schema(instant, instant, schema, names=names, nested=nested))
         by_schema = {number: reason for number, s in enumerate(schemas) if (reason := misfit(instant, s)) is not None}
         reasons.update({paths[i].as_py(): r for i, r in misfit_instants(instant, schemas, result).items()})
         reasons.update(_by_value(result, "schema_id", by_schema))

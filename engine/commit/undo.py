@@ -304,7 +304,12 @@ def _contents(files: pa.Table, partitions: Sequence[str], instant: Instant) -> l
     """What files differ by, apart from their ids: their fields, and which columns of the table they are read by, once
     they are bound to what they hold of them."""
     bindings = {
-        number: (schema.schema, schema.is_declared, frozenset(bound_names(instant, schema).items()))
+        number: (
+            schema.schema,
+            schema.is_declared,
+            frozenset(bound_names(instant, schema).items()),
+            frozenset(schema.nested.items()),
+        )
         for number in files.column("schema_id").unique().to_pylist()
         for schema in (instant.file_schemas[number],)
     }

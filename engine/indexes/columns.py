@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import leaf_type, leaf_types, top_level
+from ..parquet.nested_names import in_table_names
 from ..predicates.possible_values import Evidence
-from ..state import Instant
+from ..state import FileSchema, Instant
 from .stats import format as stats
 
 
@@ -64,13 +65,19 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
         physical = schema.name_of(field_id)
         if path is not None and type_in_file is not None:
             located[number] = (path, type_in_file)
-        elif physical is None or (below and _lacks(schema.schema.field(physical).type, below)):
+        elif physical is None or (below and _lacks_field(schema, physical, below)):
             lacking.add(number)
     return ColumnInFiles(kind, located, frozenset(lacking), instant.defaults.get(field_id))
 
 
+def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
+    if (physical,) in schema.nested:  # it cannot be read
+        return False
+    return _lacks(in_table_names(pa.schema([schema.schema.field(physical)]), schema.nested).field(0).type, below)
+
+
 def _lacks(kind: pa.DataType, path: str) -> bool:
-    """True where it is certain that a column of a physical type has no leaf of that dotted path."""
+    """True where it is certain that a column of such a type has no leaf of that dotted path."""
     for name in path.split("."):
         if not pa.types.is_struct(kind):
             return False

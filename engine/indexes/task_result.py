@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
+from ..parquet.nested_names import NestedNames
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..state.runs import written_as
 from ..storage import Storage
@@ -57,6 +58,8 @@ class TaskResult:
     declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
                     where the names are the same
+    nested          for each of `schemas`, the same of fields within columns (`parquet/nested_names.py`), where there
+                    are `names`
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none
     """
@@ -70,6 +73,7 @@ class TaskResult:
     declares_partitions: bool = False
     pending: list[dict] = field(default_factory=list)
     names: list[dict[str, str]] = field(default_factory=list)
+    nested: list[NestedNames] = field(default_factory=list)
     declared_names: dict[str, str] = field(default_factory=dict)
     task: str | None = None
 
@@ -90,8 +94,19 @@ class TaskResult:
         used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
         position = files.schema.get_field_index("schema_id")
         files = files.set_column(position, "schema_id", pc.index_in(ids, value_set=pa.array(used, pa.int32())))
-        schemas, names = [self.schemas[i] for i in used], [self.names[i] for i in used] if self.names else []
-        return replace(self, files=files, stats=stats, index=index, schemas=schemas, names=names)
+        return replace(
+            self,
+            files=files,
+            stats=stats,
+            index=index,
+            schemas=[self.schemas[i] for i in used],
+            names=[self.names[i] for i in used] if self.names else [],
+            nested=[self.nested[i] for i in used] if self.nested else [],
+        )
+
+    def names_of(self, position: int) -> tuple[dict[str, str] | None, NestedNames]:
+        """(`names`, or None, and `nested`) of one of `schemas`."""
+        return self.names[position] if self.names else None, self.nested[position] if self.nested else {}
 
 
 @dataclass
@@ -112,7 +127,7 @@ class ResultBuilder:
 
     def __init__(self) -> None:
         self._files: list[dict] = []
-        self._schemas: dict[tuple[pa.Schema, tuple | None], int] = {}
+        self._schemas: dict[tuple[pa.Schema, tuple | None, tuple], int] = {}
         self._columns: dict[str, int] = {}
         self._stats: list[ColumnStats] = []
         self._stats_file: list[int] = []
@@ -134,10 +149,12 @@ class ResultBuilder:
         stats: dict[str, list[ColumnStats]],
         deletes: str | None = None,
         names: dict[str, str] | None = None,
+        nested: NestedNames | None = None,
         of_slice: Mapping[str, str | None] | None = None,
     ) -> None:
         """One base file whose footer, or whose rows, we have seen: its counts are exact, unless `deletes` of a log take
-        rows out of it. `names`: what its columns are called in the table; `of_slice`: its file group, slice, commit."""
+        rows out of it. `names`, `nested`: what its columns, and the fields within, are called in the table; `of_slice`:
+        its file group, slice, commit."""
         ordinal = len(self._files)
         self._files.append(
             {
@@ -152,7 +169,8 @@ class ResultBuilder:
                 "row_groups": len(row_groups),
                 "kind": BASE,
                 "schema_id": self._schemas.setdefault(
-                    (schema, None if names is None else tuple(names.items())), len(self._schemas)
+                    (schema, None if names is None else tuple(names.items()), tuple((nested or {}).items())),
+                    len(self._schemas),
                 ),
                 **(of_slice or {}),
             }
@@ -173,8 +191,9 @@ class ResultBuilder:
         )
         return TaskResult(
             files=pa.Table.from_pylist(self._files, schema=FILES_SCHEMA),
-            schemas=[schema for schema, _ in self._schemas],
-            names=[dict(names) for _, names in self._schemas if names is not None],
+            schemas=[schema for schema, _, _ in self._schemas],
+            names=[dict(names) for _, names, _ in self._schemas if names is not None],
+            nested=[dict(nested) for _, names, nested in self._schemas if names is not None],
             stats=stats,
             stats_columns=list(self._columns),
             **more,

@@ -46,7 +46,8 @@ _FEATURES = {
 # What Python raises for JSON that holds other types and numbers than the protocol's.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 _CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
-_PHYSICAL = "delta.columnMapping.physicalName"
+_PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
+_ELEMENTS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
 
 @dataclass
@@ -88,7 +89,7 @@ class DeltaSource:
             if wanted == since.version:
                 return None
             tail = self._tail(since.version + 1, wanted)
-            if tail is not None and tail.is_clear():
+            if tail is not None and tail.is_clear() and not (tail.count and since.has_nested_names):
                 try:
                     with self._not_too_deep():
                         return self._followed(tail, since) if tail.count else None
@@ -327,29 +328,44 @@ def _columns(table: Any) -> Columns:
     metadata = table.metadata()
     schema = loose_schema(pa.schema(table.schema().to_arrow()))
     fields = json.loads(table.schema().to_json())["fields"]
-    partitioning = tuple(metadata.partition_columns)
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
-    keys = {name: name for name in schema.names}
-    if mode == "name":
-        keys = {f["name"]: f["metadata"][_PHYSICAL] for f in fields}
-        for field in fields:
-            _check_nested(field["name"], field["type"])
-    elif mode != "none":
+    if mode not in ("none", "name", "id"):
         raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which this version does not follow")
-    return Columns(schema, partitioning, keys, Naming({own: name for name, own in keys.items()}))
+    is_mapped = mode != "none"
+    keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
+    names = {own: name for name, own in keys.items()}
+    nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
+    naming = Naming(names, nested={each.own: each.name for each in nested})
+    if mode == "id":
+        ids = {f["metadata"][_ID]: f["name"] for f in fields}
+        naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
+        nested += [_NestedField((own,), name, name, None) for own, name in names.items()]
+    inner = {".".join(each.own): f"{each.own[0]}{each.place[len(names[each.own[0]]) :]}" for each in nested}
+    return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)
 
 
-def _check_nested(path: str, kind: Any) -> None:
-    """Raises NotReadableError for a field within a column whose name in files is not the one in the table."""
+@dataclass(frozen=True)
+class _NestedField:
+    """A field within a column.
+
+    own       its path in files
+    name      its name in the table, and `place`, its dotted path there
+    number    its id; None for an element of a list or a map
+    """
+
+    own: tuple[str, ...]
+    name: str
+    place: str
+    number: int | None
+
+
+def _nested_fields(kind: Any, own: tuple[str, ...], place: str) -> Iterator[_NestedField]:
+    """The fields within a type of a Delta schema, whose path is `own` in files and `place` in the table."""
     if not isinstance(kind, dict):
         return
-    for field in kind.get("fields", ()):
-        inner = f"{path}.{field['name']}"
-        if field["metadata"].get(_PHYSICAL, field["name"]) != field["name"]:
-            raise NotReadableError(
-                f"column mapping gives {inner!r}, a field within a column, another name in the files; only whole "
-                "columns are followed under other names"
-            )
-        _check_nested(inner, field["type"])
-    for inner in ("elementType", "keyType", "valueType"):
-        _check_nested(path, kind.get(inner))
+    steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in kind.get("fields", ())]
+    steps += [(s, s, kind[name], {}) for name, s in _ELEMENTS.items() if name in kind]
+    for physical, name, inner, field in steps:
+        below = _NestedField((*own, physical), name, f"{place}.{name}", field.get("metadata", {}).get(_ID))
+        yield below
+        yield from _nested_fields(inner, below.own, below.place)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...errors import NotReadableError
 from .log import Columns, Naming
 from .log_files import loose_schema
 
@@ -17,32 +16,42 @@ if TYPE_CHECKING:
 
 
 def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
-    """The table's columns as they are now. Raises NotReadableError for what cannot be followed."""
+    """The table's columns as they are now."""
     schema = table.schema()
     names = {field.field_id: field.name for field in schema.fields}
     arrow = loose_schema(schema.as_arrow())
     ids = _paths(schema)
-    defaults = {}
+    defaults, nested_defaults = {}, set()
     for number, path in ids.items():
         default = getattr(schema.find_field(number), "initial_default", None)
         if default is None:
             continue
-        if number not in names:
-            raise NotReadableError(f"{path!r}, a field within a column, begins with a default, which is not followed")
-        defaults[path] = pa.array([default], arrow.field(path).type)[0]
+        if number in names:
+            defaults[path] = pa.array([default], arrow.field(path).type)[0]
+        else:
+            nested_defaults.add(number)
     mapping = table.name_mapping()
     fallback = None
     if mapping is not None:
-        fallback = {name: f.field_id for f in mapping.root for name in f.names if f.field_id is not None}
-    physical = {name: name for name in arrow.names} if _never_renamed(table) else None
+        fallback = dict(_mapped_paths(mapping.root, ()))
+    physical = {name: name for name in arrow.names} if _never_renamed(table) and not nested_defaults else None
     return Columns(
         arrow,
         tuple(names[number] for number in partition_ids),
         {name: str(number) for number, name in names.items()},
-        Naming(physical, ids, fallback),
+        Naming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )
+
+
+def _mapped_paths(fields: Iterable[Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """(path of names in a file, field id) of a mapping of names."""
+    for field in fields:
+        for name in field.names:
+            if field.field_id is not None:
+                yield (*above, name), field.field_id
+            yield from _mapped_paths(field.fields, (*above, name))
 
 
 def _inner_path(path: str, names: dict[int, str]) -> str:

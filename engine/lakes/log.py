@@ -16,10 +16,24 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..predicates.widening import is_list, merged_type
+from ..parquet.nested_names import NestedNames, children_of
+from ..predicates.widening import merged_type
 
 if TYPE_CHECKING:
     from ..state import Instant
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """What a file's columns are called in the table.
+
+    columns    {own name: name in the table}; columns that are not the table's are left out
+    nested     of fields within these columns, those that have another name in the table, or (None) are not in it; of a
+               column itself, why it cannot be read
+    """
+
+    columns: dict[str, str]
+    nested: NestedNames
 
 
 @dataclass(frozen=True)
@@ -28,14 +42,24 @@ class Naming:
 
     physical   {name in every file: name in the table}; None where files may differ, and tell by field ids
     ids        {field id: dotted path in the table} of every field, nested ones too, where files tell by ids
-    fallback   {name in a file: field id} for files without ids of their own
+    fallback   {path of names in a file: field id} for files without ids of their own
     types      the table's columns, where files may hold them under types that only the format's own reader casts
+    nested     {path of names in every file: name in the table} of fields within columns, where these have names of
+               their own in files
+    nested_defaults    ids of fields within columns that begin with another value than null
     """
 
     physical: dict[str, str] | None
     ids: dict[int, str] = field(default_factory=dict)
-    fallback: dict[str, int] | None = None
+    fallback: dict[tuple[str, ...], int] | None = None
     types: pa.Schema | None = None
+    nested: dict[tuple[str, ...], str] = field(default_factory=dict)
+    nested_defaults: frozenset[int] = frozenset()
+
+    @property
+    def is_per_file(self) -> bool:
+        """Whether a file must be opened to know what its columns are called in the table."""
+        return self.physical is None or any(path[-1] != name for path, name in self.nested.items())
 
     def misfit_of(self, schema: pa.Schema) -> str | None:
         """Why the rows of a file, by its Arrow schema, are not ours to read: a column that is not of the table's type,
@@ -48,67 +72,113 @@ class Naming:
                         return f"type:{own.name} is {own.type}"
         return None
 
-    def names_in(self, schema: pa.Schema, path: str, given: Iterable[str] | None = None) -> dict[str, str]:
-        """{own name: name in the table} of a file by its Arrow schema (with what Parquet says of its fields); columns
-        that are not the table's are left out.
+    def names_in(self, schema: pa.Schema, path: str, log_only: Iterable[str] | None = None) -> FileNames:
+        """The names of a file's columns by its Arrow schema (with what Parquet says of its fields).
 
-        Raises SchemaError for a file without ids where nothing else tells, for one with a field within a column that
-        has another name in the table, and for one that lacks a column whose value the log has (`given`).
+        Raises SchemaError for a file without ids where nothing else tells, and for one that lacks a column whose value
+        the log has (`log_only`).
         """
-        found = self._names_in(schema, path)
-        lacking = sorted(set(given or ()).difference(found.values()))
+        ids = self._ids_in(schema, path)
+        if ids is None:
+            assert self.physical is not None
+            columns = {own: self.physical[own] for own in schema.names if own in self.physical}
+        else:
+            columns = {own: self.ids[n] for (own, *below), n in ids.items() if not below and n in self.ids}
+        lacking = sorted(set(log_only or ()).difference(columns.values()))
         if lacking:
             raise SchemaError(
                 f"{path}: lacks column {lacking[0]!r}, whose value only the log has; partition every file of the table "
                 "by it, or rewrite the file"
             )
-        return found
+        nested: dict[tuple[str, ...], str | None] = {}
+        if ids is not None:
+            for own, name in columns.items():
+                below: dict[tuple[str, ...], str | None] = {}
+                try:
+                    self._add_by_ids(schema.field(own).type, (own,), name, ids, below)
+                    self._check_defaults(own, name, ids)
+                    nested.update(below)
+                except SchemaError as error:
+                    nested[(own,)] = str(error)
+        elif self.nested:
+            for own in columns:
+                self._add_by_names(schema.field(own).type, (own,), nested)
+        return FileNames(columns, nested)
 
-    def _names_in(self, schema: pa.Schema, path: str) -> dict[str, str]:
-        numbers = {f.name: field_id(f) for f in schema}
-        if not self.ids or (self.physical is not None and not any(n is not None for n in numbers.values())):
-            assert self.physical is not None
-            return {own: self.physical[own] for own in schema.names if own in self.physical}
-        if not any(number is not None for number in numbers.values()):
-            if self.fallback is None:
-                raise SchemaError(f"{path}: its columns have no field ids, and the table has no mapping of names")
-            numbers = {own: self.fallback.get(own) for own in schema.names}
-        found = {own: self.ids[n] for own, n in numbers.items() if n is not None and n in self.ids}
-        for own, name in found.items():
-            self._check_below(schema.field(own).type, name, path)
-        return found
+    def _ids_in(self, schema: pa.Schema, path: str) -> dict[tuple[str, ...], int] | None:
+        """The field ids of a file, by paths of its own names; None where files of the log are read by name."""
+        if not self.ids:
+            return None
+        if any(field_id(own) is not None for own in schema):
+            numbers = {path: field_id(each) for path, each in _fields_of(schema)}
+            return {path: number for path, number in numbers.items() if number is not None}
+        if self.physical is not None:
+            return None
+        if self.fallback is None:
+            raise SchemaError(f"{path}: its columns have no field ids, and the table has no mapping of names")
+        return {path: self.fallback[path] for path, _ in _fields_of(schema) if path in self.fallback}
 
-    def _check_below(self, kind: pa.DataType, above: str, path: str) -> None:
-        by_path = {place: number for number, place in self.ids.items()}
-        for place, number in _fields_below(kind, above):
-            if number is not None and (self.ids.get(number, place) != place or by_path.get(place, number) != number):
-                raise SchemaError(
-                    f"{path}: {place!r}, a field within a column, has another name in the table now; only whole "
-                    "columns are followed under other names: rewrite the file"
-                )
+    def _add_by_ids(
+        self,
+        kind: pa.DataType,
+        own: tuple[str, ...],
+        place: str,
+        ids: Mapping[tuple[str, ...], int],
+        nested: dict[tuple[str, ...], str | None],
+    ) -> None:
+        """Adds what is named otherwise within a type, which a file has at `own` and the table at `place`."""
+        names: dict[str, str | None] = {}
+        children = children_of(kind)
+        is_struct = pa.types.is_struct(kind)
+        for step, _ in children:
+            number = ids.get((*own, step))
+            now = None if number is None else self.ids.get(number)
+            if now is None:
+                names[step] = step if number is None else None
+            elif now.startswith(f"{place}."):
+                names[step] = now[len(place) + 1 :]
+            if step not in names or (names[step] != step and not is_struct):
+                raise SchemaError(f"its field {'.'.join((*own, step))!r} does not lie in it in the table")
+        by_id = {names[step] for step, _ in children if ids.get((*own, step)) in self.ids}
+        for step, child in children:
+            if names[step] in by_id and ids.get((*own, step)) not in self.ids:
+                names[step] = None
+            name = names[step]
+            if name != step:
+                nested[(*own, step)] = name
+            if name is not None:
+                self._add_by_ids(child.type, (*own, step), f"{place}.{name}", ids, nested)
+
+    def _check_defaults(self, own: str, name: str, ids: Mapping[tuple[str, ...], int]) -> None:
+        """Raises SchemaError where a column of a file lacks a field that begins with a default."""
+        present = {number for path, number in ids.items() if path[0] == own}
+        for number in sorted(self.nested_defaults - present):
+            if self.ids[number].startswith(f"{name}."):
+                raise SchemaError(f"it lacks {self.ids[number]!r}, which begins with a default")
+
+    def _add_by_names(self, kind: pa.DataType, own: tuple[str, ...], nested: dict[tuple[str, ...], str | None]) -> None:
+        for step, child in children_of(kind):
+            below = (*own, step)
+            name = self.nested.get(below)
+            if name != step:
+                nested[below] = name
+            if name is not None:
+                self._add_by_names(child.type, below, nested)
 
 
 def field_id(field: pa.Field) -> int | None:
     """The field id that a Parquet file gives a column or a field within one."""
-    told = (field.metadata or {}).get(b"PARQUET:field_id")
-    return None if told is None else int(told)
+    value = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if value is None else int(value)
 
 
-def _fields_below(kind: pa.DataType, above: str) -> Iterator[tuple[str, int | None]]:
-    """(dotted path, field id) of every field within a type, as Iceberg names them."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_struct(kind):
-        inner = [(f.name, f) for f in kind]
-    elif pa.types.is_map(kind):
-        inner = [("key", kind.key_field), ("value", kind.item_field)]
-    elif is_list(kind):
-        inner = [("element", kind.value_field)]
-    else:
-        return
-    for name, child in inner:
-        yield f"{above}.{name}", field_id(child)
-        yield from _fields_below(child.type, f"{above}.{name}")
+def _fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
+    """(path, field) of each column, and of each field within columns."""
+    waiting: list[tuple[tuple[str, ...], pa.Field]] = [((own.name,), own) for own in schema]
+    while waiting:
+        path, own = waiting.pop()
+        yield path, own
+        waiting += [((*path, step), child) for step, child in children_of(own.type)]
 
 
 DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"
@@ -145,7 +215,8 @@ class Columns:
     partitioning   names of the partition columns
     keys           name -> what the log knows a column by: it survives a rename
     naming         how files name them
-    inner          of fields within columns, where files tell columns by ids: field id -> id of the column, dotted path
+    inner          of fields within columns, where the log knows them by more than their names: what it knows one by ->
+                   key of the column, dotted path
     defaults       name -> what files that lack the column hold, where that is not null
     """
 
@@ -173,6 +244,7 @@ class Known:
     """A state that was looked up before, as an instant remembers it.
 
     partitioning    (key, type) of each partition column, in order: what the log knows it by
+    has_nested_names    fields within columns may have other names in files, which `Naming` alone tells
     """
 
     version: int | None
@@ -180,6 +252,7 @@ class Known:
     table_id: str
     mark: str
     partitioning: tuple[tuple[str, pa.Field], ...]
+    has_nested_names: bool = False
 
 
 class LogState(Protocol):
@@ -273,6 +346,7 @@ def known_state(instant: Instant) -> Known:
         source["table"],
         source["mark"],
         tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
+        bool(source.get("inner")),
     )
 
 

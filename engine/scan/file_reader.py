@@ -30,7 +30,7 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
     """
-    entry = check_identity(task, storage)
+    entry = check_identity(task, storage) if task.etag is None or not storage.gap_bytes else planned_entry(task)
     try:
         yield entry
     except (SkipstoneError, LookupError):
@@ -54,8 +54,16 @@ def check_identity(task: FileTask, storage: Storage) -> Entry:
     return entry
 
 
+def planned_entry(task: FileTask) -> Entry:
+    """The file as it was planned: each read of an object store compares its etag with what is there."""
+    return Entry(task.path, task.size_bytes, task.modified_ns or 0, task.etag)
+
+
 def _overwritten(task: FileTask) -> NotReadableError:
     return changed_file(task.path, "overwritten since it was indexed")
+
+
+BROUGHT_BYTES_MAX = 2 << 20
 
 
 class FileReader:
@@ -77,6 +85,7 @@ class FileReader:
         self._names = {
             name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
         }
+        self._nested = context.nested[task.schema_id] if context.nested else {}
         self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -128,7 +137,21 @@ class FileReader:
     def renamed(self, rows: pa.Table | dict[str, pa.ChunkedArray], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         """Stored columns under the table's names."""
         # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
-        return {name: rows[self._names[name]] for name in names}
+        columns = {name: rows[self._names[name]] for name in names}
+        if not self._nested:
+            return columns
+        from ..parquet.nested_names import column_in_table_names
+
+        for name in names:
+            reason = self._nested.get((self._names[name],))
+            if reason is not None:
+                path = self.task.path
+                raise NotReadableError(
+                    f"{path}: column {name!r} cannot be read: {reason}; rewrite the file, or leave the column out by "
+                    "columns=",
+                    paths=[path],
+                )
+        return {name: column_in_table_names(columns[name], self._names[name], self._nested) for name in names}
 
     def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         stored = self.stored(names)
@@ -138,6 +161,15 @@ class FileReader:
         prefetch(self.file, group, file_names)
         self.count(group, file_names)
         return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
+
+    def bring(self, group: int, names: Sequence[str]) -> None:
+        """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is
+        read."""
+        if self.file.remote is None:
+            return
+        file_names = self.own(self.stored(names))
+        if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
+            prefetch(self.file, group, file_names)
 
     def count(self, group: int, file_names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""

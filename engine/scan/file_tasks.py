@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
+from ..parquet.nested_names import NestedNames
 from ..predicates import Node
 from ..storage import StorageOptions
 
@@ -71,6 +72,7 @@ class ReadContext:
     strict          a damaged fine part is an error
     known           where each column of the predicate lies in the files, by the schema ids of tasks
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
+    nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
     parquet_options    how pyarrow opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
@@ -95,6 +97,7 @@ class ReadContext:
     reader: str = "pyarrow"
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
     unopened: frozenset[int] = frozenset()
+    nested: tuple[NestedNames, ...] = ()
 
 
 @dataclass

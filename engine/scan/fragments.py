@@ -61,6 +61,13 @@ def _check_names(task: FileTask, instant: Instant) -> None:
             paths=[task.path],
         )
 
+    for name, file_name in names_within(instant.file_schemas[task.schema_id], instant):
+        raise NotReadableError(
+            f"{task.path}: fields within column {name!r} have other names in this file ({file_name!r}); a Dataset "
+            "finds them by their names: use to_reader() or to_table(), or rewrite the file",
+            paths=[task.path],
+        )
+
 
 def _lacking(file_schema: FileSchema, instant: Instant) -> dict[str, pa.Scalar]:
     """The columns that files of a physical schema do not hold, and what is read for them. Left out are those that
@@ -94,6 +101,14 @@ def renamed(file_schema: FileSchema, instant: Instant) -> list[tuple[str, str]]:
     ]
 
 
+def names_within(file_schema: FileSchema, instant: Instant) -> list[tuple[str, str]]:
+    """(a column of the table, the dotted path in files of a field within) of fields that files of a physical schema
+    name otherwise than the table."""
+    names = {number: name for name, number in instant.fields.items()}
+    pairs = [(names.get(file_schema.fields[path[0]]), ".".join(path)) for path in file_schema.nested]
+    return [(name, path) for name, path in pairs if name is not None]
+
+
 def misread(
     file_schema: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
 ) -> str | None:
@@ -112,6 +127,9 @@ def misread(
             return f"column {name!r} is {file_name!r} there, written before it was renamed"
         if others:
             return f"column {name!r} is beside another, {others[0]!r}, which differs in its case alone"
+        within = next((path for column, path in names_within(file_schema, instant) if column == name), None)
+        if within is not None:
+            return f"column {name!r} has fields under other names there, as {within!r}"
         if not can_read(file_schema.schema.field(file_name).type, name):
             kind = file_schema.schema.field(file_name).type
             return f"column {name!r} is {kind} there, which cannot be read as the table has it"

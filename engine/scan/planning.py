@@ -267,6 +267,7 @@ class Planning:
     def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
         """The context for other columns; it says where some more, maybe nested, are in the files, too."""
         instant = self.instant
+        schemas = instant.file_schemas
         used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
         return ReadContext(
             location=self.storage.uri,
@@ -283,7 +284,8 @@ class Planning:
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self._deletes.rows,
             reader=self.reader,
-            unopened=frozenset(number for number, known in enumerate(instant.file_schemas) if known.is_declared),
+            nested=tuple(s.nested for s in schemas) if any(s.nested for s in schemas) else (),
+            unopened=frozenset(number for number, known in enumerate(schemas) if known.is_declared),
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:

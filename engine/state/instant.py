@@ -23,8 +23,9 @@ instant names is ever trusted.
                      columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
-                     "is_declared"}]: how to read the names in a file; files hold the position in this list, which only
-                     grows
+                     "is_declared", "nested": [{"path", "name"}]}]: how to read the names in a file; files hold the
+                     position in this list, which only grows. `nested`, where there are any: fields within columns that
+                     have another name in the table, or (null) are not the table's field of that name
     next             high-water marks of ids: sequence, partition, field, column, index
     manifest         runs, oldest first: partitions and files, with tombstones
     indexes          definitions, runs and coverage
@@ -54,7 +55,7 @@ from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 5  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 6  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -67,12 +68,14 @@ COMMIT_STATES = (COMPLETED, INFLIGHT, FAILED, ROLLED_BACK)
 class FileSchema:
     """A physical schema, and which columns of the table its own are: `fields` by name, `columns` leaf by leaf. What the
     table did not have when the file was bound is in neither. Where `is_declared`, nobody has opened the files: a caller
-    or a log declared them, in the table's names and types at that time."""
+    or a log declared them, in the table's names and types at that time. `nested`: the table's names of fields within
+    columns, where files have others (`parquet/nested_names.py`)."""
 
     schema: pa.Schema
     fields: dict[str, int]
     columns: dict[str, int]
     is_declared: bool = False
+    nested: Mapping[tuple[str, ...], str | None] = field(default_factory=dict)
 
     def name_of(self, field_id: int) -> str | None:
         """The physical name of a top-level column, None where files of this schema do not have it."""
@@ -221,13 +224,21 @@ def _document(instant: Instant) -> bytes:
     plain["schema"] = _schema_text(instant.schema)
     plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
     plain["defaults"] = _defaults_text(instant.defaults)
-    plain["file_schemas"] = [
-        {"schema": _schema_text(s.schema), "fields": s.fields, "columns": s.columns, "is_declared": s.is_declared}
-        for s in instant.file_schemas
-    ]
+    plain["file_schemas"] = [_plain_file_schema(schema) for schema in instant.file_schemas]
     plain["manifest"] = [asdict(r) for r in instant.manifest]
     plain["indexes"] = [asdict(i) for i in instant.indexes]
     return json.dumps(plain, ensure_ascii=False).encode()
+
+
+def _plain_file_schema(file: FileSchema) -> dict:
+    plain = {
+        "schema": _schema_text(file.schema),
+        "fields": file.fields,
+        "columns": file.columns,
+        "is_declared": file.is_declared,
+    }
+    nested = [{"path": list(path), "name": name} for path, name in file.nested.items()]
+    return {**plain, "nested": nested} if nested else plain
 
 
 def seal_of(document: bytes) -> bytes:

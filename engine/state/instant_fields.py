@@ -148,6 +148,13 @@ def _ids(value: object) -> dict[str, int]:
     return _one_each(ids, len(ids))
 
 
+def _nested(value: object) -> dict[tuple[str, ...], str | None]:
+    pairs = array(record({"path": array(text), "name": nullable(text)}, lambda path, name: (path, name)))(value)
+    if len(dict(pairs)) != len(pairs):
+        raise FieldError("a field within a column is named twice")
+    return dict(pairs)
+
+
 def _one_each(ids: dict[str, int], count: int) -> dict[str, int]:
     if len(ids) != count or len(set(ids.values())) != count:
         raise FieldError("an id or a name is given twice")
@@ -220,7 +227,13 @@ _SOURCE = record(
     },
     optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner"),
 )
-_NAMES_OF_FILES: dict[str, Field] = {"schema": _schema, "fields": _ids, "columns": _ids, "is_declared": flag}
+_NAMES_OF_FILES: dict[str, Field] = {
+    "schema": _schema,
+    "fields": _ids,
+    "columns": _ids,
+    "is_declared": flag,
+    "nested": _nested,
+}
 _SUMMARY_COUNTS = ("files_added", "files_removed", "rows_changed", "bytes_changed")
 _SUMMARY_OF: dict[str, dict[str, Field]] = {
     "rollback": {"rolled_back": _VERSION},
@@ -240,7 +253,7 @@ _INSTANT_FIELDS: dict[str, Field] = {
     "partitioning": unique_texts,
     "fields": _ids,
     "columns": _columns,
-    "file_schemas": array(record(_NAMES_OF_FILES, FileSchema)),
+    "file_schemas": array(record(_NAMES_OF_FILES, FileSchema, optional=("nested",))),
     "next": record(
         {
             "sequence": integer(0, SEQUENCES_MAX),

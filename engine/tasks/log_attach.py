@@ -15,10 +15,11 @@ from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..lakes.log import PARQUET_OPTIONS, Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
+from ..parquet.nested_names import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead
+from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead, threads_for
 from .attach import COLUMNS_MAX, attach_files, column_filter
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
@@ -42,7 +43,9 @@ def attach_log(
     wanted = column_filter(columns)
     entries, unread = [], []
     for row, found in zip(
-        rows.values(), ahead(_stat(storage), list(rows), STAT_THREADS, "skipstone-stat"), strict=True
+        rows.values(),
+        ahead(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
+        strict=True,
     ):
         if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
             entries.append(found)
@@ -59,13 +62,19 @@ def attach_log(
         if misfit is not None:
             misfits[entry.path] = misfit
             return None
-        names = naming.names_in(footer.own, entry.path, row["given"])
-        stats = {path: parts for path, parts in footer.stats.items() if wanted(_in_table(path, names))}
+        names, schema = naming.names_in(footer.own, entry.path, row["given"]), loose_schema(footer.own)
+        shown = leaf_names(schema, names.nested)
+        stats = {
+            path: parts
+            for path, parts in footer.stats.items()
+            if wanted(_in_table(shown.get(path, path), names.columns))
+        }
         return {
             "partition": row["partition"],
             "deletes": row["deletes"],
-            "schema": loose_schema(footer.own),
-            "names": names,
+            "schema": schema,
+            "names": names.columns,
+            "nested": names.nested,
             "stats": stats if columns is not None else dict(islice(stats.items(), COLUMNS_MAX)),
             "of_slice": {name: row[name] for name in _OF_SLICES},
         }
@@ -128,11 +137,11 @@ def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
     file's columns are called, their rows are not ours to read."""
     own: dict[str, str] = {}
-    if naming.physical is None:
+    if naming.is_per_file:
         at = files.schema.get_field_index("deletes")
         files = files.set_column(at, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
     else:
-        own = {name: file for file, name in naming.physical.items() if name != file}
+        own = {name: file for file, name in (naming.physical or {}).items() if name != file}
     return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=own)
 
 
@@ -147,22 +156,24 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
         marked = _marked(files, reasons)
         others = files.filter(pc.invert(pc.is_in(files.column("path"), value_set=marked.column("path").unique())))
         files = pa.concat_tables([others, marked])
-    if naming.physical is not None:
+    if not naming.is_per_file:
         return [declared_result(files, naming)] if files.num_rows else []
-    found: dict[tuple[pa.Schema, tuple], int] = {}
+    bound: dict[tuple[pa.Schema, tuple, tuple], int] = {}
     numbers: list[int | None] = []
-    paths, given = files.column("path").to_pylist(), files.column("given").to_pylist()
-    schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
-    for path, told, schema in zip(paths, given, schemas, strict=True):
+    paths, values_of_log = files.column("path").to_pylist(), files.column("given").to_pylist()
+    schemas = ahead(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
+    for path, log_only, schema in zip(paths, values_of_log, schemas, strict=True):
         if schema is None:
             numbers.append(None)
         else:
-            names = tuple(naming.names_in(schema, path, told).items())
-            numbers.append(found.setdefault((loose_schema(schema), names), len(found)))
+            names = naming.names_in(schema, path, log_only)
+            key = loose_schema(schema), tuple(names.columns.items()), tuple(names.nested.items())
+            numbers.append(bound.setdefault(key, len(bound)))
     ids = pa.array(numbers, pa.int32())
     closed = files.filter(ids.is_null())
     known = _result(files.filter(ids.is_valid()), ids.drop_null())
-    known.schemas, known.names = [s for s, _ in found], [dict(names) for _, names in found]
+    known.schemas = [schema for schema, _, _ in bound]
+    known.names, known.nested = [dict(names) for _, names, _ in bound], [dict(nested) for _, _, nested in bound]
     return [r for r in (known, declared_result(closed, naming)) if r.files.num_rows]
 
 

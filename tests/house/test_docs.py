@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import importlib.util
+import posixpath
 import re
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import log_lakes
 import pyarrow as pa
@@ -37,15 +41,29 @@ PAGES = sorted(
 )
 
 
+MADE = ("docs/commands.md", "docs/decisions.md")  # by `make docs`
+
+
+def _inside(page: str, link: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
+
+
+@functools.cache
+def _modules() -> list[str]:
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    paths = [*ROOT.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))]
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_names_is_there(page: str) -> None:
     """Links to files, and files of ours in backticks, which may be named from any folder on."""
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    links = [link for link in links if _inside(page, link) not in MADE]
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
-    files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
     named = re.findall(r"`([\w/]+/\w+\.py)`", text)
-    assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)] == []
+    assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in _modules())] == []
 
 
 @pytest.fixture
@@ -163,3 +181,72 @@ def test_hudi(lake: Path) -> None:
     names = _run(_blocks("docs/hudi.md", 4), "docs/hudi.md", {})
     assert names["latest"].num_rows == 8  # type: ignore[attr-defined]
     assert names["changed"].count() == 1  # type: ignore[attr-defined]
+
+
+# -- the site: `make docs` builds it, and is no part of these tests ---------------------------------------------------
+
+
+def _site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "scripts" / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_shows_every_page_and_no_other() -> None:
+    site = _site()
+    nav = re.findall(r"^ +- (?:[^:]+: )(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    held = {page.as_posix() for page in site.pages()} | set(site.MADE)
+    assert site.MADE == MADE
+    assert sorted(nav) == sorted(set(nav))
+    assert set(nav) - held == set()
+    beside = ("docs/decisions/", "bench/results/")
+    assert {page for page in held - set(nav) if not page.startswith(beside)} == set()
+
+
+def _documented(page: str, package: str) -> set[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.MULTILINE))
+
+
+def test_the_reference_names_what_is_public() -> None:
+    errors = {name for name in ss.__all__ if name.endswith(("Error", "Warning"))}
+    assert _documented("docs/api.md", "skipstone") == set(ss.__all__) - errors - {"__version__"}
+    assert _documented("docs/api-spark.md", "skipstone.spark_adapter") == set(ss.spark_adapter.__all__)
+
+
+def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    names = _run(_blocks("docs/quickstart.md", 5), "docs/quickstart.md", {})
+    assert names["rows"].num_rows == 1  # type: ignore[attr-defined]
+    assert names["plan"].files().num_rows == 1  # type: ignore[attr-defined]
+    assert names["newest"].num_rows == 100 and names["week"] == 70_000  # type: ignore[attr-defined]
+    assert names["result"].added == ("late.parquet",)  # type: ignore[attr-defined]
+
+
+GUIDES = ("directory", "writing", "up-to-date", "moving", "undoing", "options", "errors")
+
+
+@pytest.mark.parametrize("page", GUIDES)
+@pytest.mark.filterwarnings("ignore::skipstone.SkipstoneWarning")
+def test_guide(page: str, lake: Path) -> None:
+    _run(_blocks(f"docs/{page}.md", 1), page, {})
+
+
+def test_functions_prune_or_are_tested_or_refused(lake: Path) -> None:
+    pytest.importorskip("duckdb")
+    text = (ROOT / "docs/predicates.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## Functions at a glance\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\|[^|]*\| `([^|]+)` \| (prunes|tested|refused) \|$", section, re.MULTILINE)
+    assert len(rows) > 15
+    table = ss.create(lake)
+    for where, outcome in rows:
+        if outcome == "refused":
+            with pytest.raises(ss.PredicateError):
+                table.scan(where).count()
+        else:
+            plan = table.scan(where)
+            assert (plan.files().num_rows < FILES) == (outcome == "prunes"), where
+            plan.to_table()

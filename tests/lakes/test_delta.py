@@ -454,11 +454,106 @@ def _rename(lake, old, new):
     commit(lake, [{"metaData": {**told, "schemaString": json.dumps(schema)}}])
 
 
-def test_mapped_fields_within_columns_are_refused(tmp_path):
-    mapping = {"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
-    write_deltalake(str(tmp_path / "lake"), pa.table({"s": [{"k": 1}]}), configuration=mapping)
-    with pytest.raises(ss.NotReadableError, match=r"'s\.k'"):
-        ss.create(tmp_path / "lake", source="delta")
+def _mapped_lake(lake, mode, fields, rows):
+    """A Delta table of a column `s` whose fields (name, physical name) are mapped, with one file, by hand."""
+    lake.mkdir(exist_ok=True)
+    log = lake / "_delta_log"
+    log.mkdir(exist_ok=True)
+    version = len(list(log.glob("*.json")))
+
+    def mapped(name, physical, kind, number):
+        metadata = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": number}
+        return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+    numbers = {physical: int(physical[1:]) for _, physical in fields}
+    inner = {"type": "struct", "fields": [mapped(n, p, "long", numbers[p]) for n, p in fields]}
+    schema = {"type": "struct", "fields": [mapped("s", "c1", inner, 1)]}
+    metadata = {
+        "id": "0a6e7c1e-0000-4000-8000-000000000001",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "99"},
+        "createdTime": 1,
+    }
+    actions = [{"metaData": metadata}]
+    if not version:
+        actions.insert(0, {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}})
+    if rows:
+        named = [(n, p) if mode == "name" else (n, f"other{p}") for n, p in fields]  # ids alone count
+        kind = pa.struct(
+            [
+                pa.field(own, pa.int64(), metadata={"PARQUET:field_id": str(numbers[p])})
+                for (_, own), (_, p) in zip(named, fields, strict=True)
+            ]
+        )
+        values = [{own: row.get(name) for name, own in named} for row in rows]
+        column = pa.field("c1", kind, metadata={"PARQUET:field_id": "1"})
+        path = f"{version}.parquet"
+        pq.write_table(pa.table([pa.array(values, kind)], schema=pa.schema([column])), lake / path)
+        size = (lake / path).stat().st_size
+        add = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+        actions.append({"add": add})
+    (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_fields_within_columns_are_followed(tmp_path, mode):
+    """A field that is renamed, and another that gets its old name: files hold neither of these names."""
+    lake = tmp_path / "lake"
+    _mapped_lake(lake, mode, [("k", "p2"), ("v", "p3")], [{"k": 1, "v": 10}])
+    table = ss.create(lake, source="delta")
+
+    def same(*rows):
+        for _ in ("unsynced", "synced"):
+            table.refresh()
+            assert sorted(table.scan().to_table().column("s").to_pylist(), key=str) == sorted(rows, key=str)
+            for name in rows[0]:
+                for value in (1, 2, 3, 10, 20, 30, 99):
+                    wanted = [row for row in rows if row[name] == value]
+                    assert table.scan(f"s.{name} = {value}").to_table().column("s").to_pylist() == wanted
+            table.sync()
+
+    same({"k": 1, "v": 10})
+    assert table.scan("s.k = 10").files().num_rows == 0
+    _mapped_lake(lake, mode, [("k", "p2"), ("v", "p3")], [{"k": 2, "v": 20}])
+    same({"k": 1, "v": 10}, {"k": 2, "v": 20})
+    _mapped_lake(lake, mode, [("v", "p2"), ("w", "p3"), ("k", "p4")], [{"k": 3, "v": 30, "w": 99}])
+    same({"v": 1, "w": 10, "k": None}, {"v": 2, "w": 20, "k": None}, {"v": 30, "w": 99, "k": 3})
+    assert table.scan("s.w = 10").files().num_rows == 1
+    table.create_index("s.k", kind="bloom")
+    table.create_index("s.w", kind="secondary")
+    same({"v": 1, "w": 10, "k": None}, {"v": 2, "w": 20, "k": None}, {"v": 30, "w": 99, "k": 3})
+    assert table.verify() == []
+
+
+def test_names_within_columns_that_are_mapped_later_are_followed(tmp_path):
+    """Mapping is turned on, and a field renamed, between two looks: files of before have the names of before."""
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), pa.table({"s": [{"p2": 1, "p3": 10}]}))
+    table = ss.create(lake, source="delta")
+    (path,) = paths_of(lake)
+    rows = pa.table({"c1": [{"p2": 1, "p3": 10}]})
+    pq.write_table(rows, lake / path)
+    (first,) = (lake / "_delta_log").glob("*.json")
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    metadata = next(line["metaData"] for line in lines if "metaData" in line)
+    schema = json.loads(metadata["schemaString"])
+    (s,) = schema["fields"]
+    for number, field in enumerate([s, *s["type"]["fields"]], start=1):
+        field["metadata"] = {"delta.columnMapping.physicalName": field["name"], "delta.columnMapping.id": number}
+    s["type"]["fields"][0]["name"], s["type"]["fields"][1]["name"] = "p3", "p2"  # they change places
+    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+    mapped = {**metadata, "schemaString": json.dumps(schema), "configuration": configuration}
+    pq.write_table(pa.table({"s": [{"p2": 1, "p3": 10}]}), lake / path)
+    add = {**add_of(lake, path), "size": (lake / path).stat().st_size}
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    commit(lake, [protocol, {"metaData": mapped}, {"add": add}])
+    table.refresh()
+    for _ in ("unsynced", "synced"):
+        assert table.scan("s.p2 = 10").to_table().to_pylist() == [{"s": {"p3": 1, "p2": 10}}]
+        assert table.scan("s.p2 = 1").count() == 0
+        table.sync()
 
 
 def test_a_file_that_cannot_be_read_is_live_all_the_same(lake):

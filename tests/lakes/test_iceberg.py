@@ -339,15 +339,6 @@ def test_types_that_widen_keep_their_statistics(tmp_path):
     assert table.scan("a = 5").files().num_rows == 0
 
 
-def test_nested_fields_that_were_renamed_are_refused(tmp_path):
-    their, lake = _made(tmp_path, pa.schema([("s", pa.struct([("k", pa.int64())]))]), ())
-    their.append(pa.table({"s": [{"k": 1}]}))
-    with their.update_schema() as update:
-        update.rename_column("s.k", "j")
-    with pytest.raises(ss.SchemaError, match=r"'s\.k'"):
-        ss.create(lake, source="iceberg")
-
-
 def test_only_values_that_every_file_is_partitioned_by_are_partitions(tmp_path):
     """Specs that change: what some files are not partitioned by is a column as others; transforms are none."""
     schema = pa.schema([("a", pa.int64()), ("p", pa.string()), ("t", pa.timestamp("us"))])

@@ -1,0 +1,127 @@
+"""Stages what `make docs` builds: the pages of the repository where they stand in it, so that their links hold, and two
+that are made here: the commands, from the command line itself, and the list of decisions.
+
+    .venv/bin/python scripts/pages.py stage     # before mkdocs
+    .venv/bin/python scripts/pages.py check     # after it: a page that would fetch something is an error
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+STAGED = REPOSITORY / ".cache" / "site"
+PAGES = ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md", "bench/results/*.md")
+MADE = ("docs/commands.md", "docs/decisions.md")
+_LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_FETCHED = re.compile(r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+rel=[\"']?stylesheet[^>]+//")
+
+
+def pages() -> list[Path]:
+    """The pages that the repository holds, relative to it."""
+    return sorted({path.relative_to(REPOSITORY) for pattern in PAGES for path in REPOSITORY.glob(pattern)})
+
+
+def links(page: Path, text: str) -> list[Path]:
+    """What a page links to within the repository, relative to it."""
+    return [Path(_normal(page.parent / found.group(2))) for found in _LINK.finditer(text)]
+
+
+def _normal(path: Path) -> str:
+    return str((REPOSITORY / path).resolve().relative_to(REPOSITORY))
+
+
+def _stage() -> None:
+    shutil.rmtree(STAGED, ignore_errors=True)
+    held = pages()
+    known = {str(page) for page in held} | set(MADE)
+    for page in held:
+        target = STAGED / "pages" / page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_linked(page, (REPOSITORY / page).read_text(encoding="utf-8"), known), encoding="utf-8")
+    for name, text in zip(MADE, (_commands(), _decisions()), strict=True):
+        (STAGED / "pages" / name).write_text(text, encoding="utf-8")
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    for package in settings["tool"]["setuptools"]["packages"]:
+        if package.partition(".")[0] == "skipstone":
+            folder = Path(*package.split(".")[1:])
+            (STAGED / "python" / "skipstone" / folder).mkdir(parents=True, exist_ok=True)
+            for path in (REPOSITORY / folder).glob("*.py"):
+                shutil.copy(path, STAGED / "python" / "skipstone" / folder)
+
+
+def _linked(page: Path, text: str, known: set[str]) -> str:
+    """The text with links to pages alone: what else it links to (sources, folders) is shown by its words."""
+
+    def kept(found: re.Match[str]) -> str:
+        return found.group(0) if _normal(page.parent / found.group(2)) in known else found.group(1)
+
+    return _LINK.sub(kept, text)
+
+
+def _decisions() -> str:
+    lines = ["# Decisions", "", "What was chosen, in what situation, and what was measured. The newest last.", ""]
+    for path in sorted((REPOSITORY / "docs" / "decisions").glob("*.md")):
+        title = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        lines.append(f"- [{title}](decisions/{path.name})")
+    return "\n".join(lines) + "\n"
+
+
+def _commands() -> str:
+    """A page of every verb with its arguments and options, as `--help` has them."""
+    import typer
+    from skipstone.commands.app import _app_for
+
+    lines = ["# Commands", "", "As `skipstone COMMAND --help` has them. [A tour](command-line.md).", ""]
+    for name, command in typer.main.get_command(_app_for([])).commands.items():  # type: ignore[attr-defined]
+        verbs = getattr(command, "commands", None)
+        for verb, leaf in {name: command}.items() if verbs is None else verbs.items():
+            lines += _command(name if verbs is None else f"{name} {verb}", leaf)
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str, command: Any) -> list[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each not in arguments and not each.hidden]
+    shown = [each.metavar or each.name.upper() for each in arguments]
+    words = [word if each.required else f"[{word}]" for word, each in zip(shown, arguments, strict=True)]
+    lines = [f"## {name}", "", f"`skipstone {' '.join([name, *words])}`", "", *_paragraphs(command.help or ""), ""]
+    rows = [(f"`{word}`", getattr(each, "help", None)) for word, each in zip(shown, arguments, strict=True)]
+    for option in options:
+        value = "" if option.is_flag else f" {option.metavar or _choices(option.type_descriptor.annotation)}"
+        rows.append((f"`{', '.join([*option.opts, *option.secondary_opts])}{value}`", option.help))
+    lines += ["| | |", "| --- | --- |", *(f"| {left} | {_cell(right or '')} |" for left, right in rows), ""]
+    return lines
+
+
+def _choices(kind: Any) -> str:
+    is_enum = isinstance(kind, type) and issubclass(kind, enum.Enum)
+    words = [member.value for member in kind] if is_enum else get_args(kind)
+    return " / ".join(map(str, words)) or kind.__name__.upper()
+
+
+def _paragraphs(text: str) -> list[str]:
+    return inspect.cleandoc(text).replace("\b\n", "").splitlines()
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _check() -> None:
+    site = REPOSITORY / "site"
+    fetching = [str(path) for path in site.rglob("*.html") if _FETCHED.search(path.read_text(encoding="utf-8"))]
+    if fetching or not (site / "index.html").exists():
+        sys.exit(f"these pages fetch something when they are read: {fetching}" if fetching else "no index.html")
+    print(f"{len(list(site.rglob('*.html')))} pages in {site}")
+
+
+if __name__ == "__main__":
+    {"stage": _stage, "check": _check}[sys.argv[1]]()
