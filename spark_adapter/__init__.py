@@ -14,6 +14,7 @@ The verbs run on the driver, in the caller's process:
     views             view: a temporary view that each query plans anew
     parquet_reader    read_parquet: Spark's own Parquet reader over the files that are left
     semi_join         lookup: many keys, joined against a secondary index
+    optimizing        optimized, sql, session: plain queries that skip, by Catalyst's own plan
     explaining        explain: what was skipped for a DataFrame
     saving            save: from any thread, with a check of the version that was read
     upkeep            sync, verify, clean by executors; perf
@@ -48,7 +49,7 @@ write. `pyspark_skipstone` is a top-level package: by its name Spark finds the d
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the
-DataFrame itself (`df.filter`, `df.where`) is Spark's: correct, but it prunes nothing.
+DataFrame itself (`df.filter`, `df.where`) is Spark's: correct, but it prunes nothing, save through `optimized`.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from .deleting import delete
     from .explaining import explain
     from .merging import merge
+    from .optimizing import optimized, session, sql
     from .parquet_reader import read_parquet
     from .pruning import coarse, predicate, prune_partition
     from .rewriting import RowChanges
@@ -86,6 +88,7 @@ __all__ = [
     "lookup",
     "merge",
     "optimize",
+    "optimized",
     "perf",
     "predicate",
     "prune_partition",
@@ -95,6 +98,8 @@ __all__ = [
     "register",
     "save",
     "scan",
+    "session",
+    "sql",
     "sync",
     "verify",
     "view",
@@ -113,6 +118,7 @@ _HOMES = {
     "lookup": ".semi_join",
     "merge": ".merging",
     "optimize": ".build",
+    "optimized": ".optimizing",
     "perf": ".upkeep",
     "predicate": ".pruning",
     "prune_partition": ".pruning",
@@ -122,6 +128,8 @@ _HOMES = {
     "register": ".scanning",
     "save": ".saving",
     "scan": ".scanning",
+    "session": ".optimizing",
+    "sql": ".optimizing",
     "sync": ".upkeep",
     "verify": ".upkeep",
     "view": ".views",

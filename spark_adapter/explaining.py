@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
-from .loads import loads_of
+from .loads import has_unused_filter, loads_of
 from .shares import pack
 from .where_text import where_node, where_of
 
@@ -27,7 +27,8 @@ def explain(frame: DataFrame) -> str:
     filters and subqueries, the files and row groups that each index leaves, and the number of Spark's tasks. The driver
     plans again; no job is run.
 
-    A filter of Spark's own is shown where `scan` added it; others (`frame.where`) prune nothing. Where no version was
+    A filter of Spark's own is shown where `scan` added it; others (`frame.where`) prune nothing, and the
+    text says so: `optimized` gives them to the scan. Where no version was
     named, as in `spark.read.format("skipstone").load(path)`, the text is about the latest version, which may be later
     than the DataFrame's. Over Spark Connect, scans behind a view or SQL text are known to the server alone and left
     out.
@@ -40,6 +41,8 @@ def explain(frame: DataFrame) -> str:
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
     texts = [_explained(request) for request in requests]
+    if has_unused_filter(frame):
+        texts[-1] += "\n\nSpark's own filter above a scan prunes nothing; sks.optimized(df) gives it to the scan"
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(f"scan {number} of {len(texts)}\n{text}" for number, text in enumerate(texts, 1))

@@ -63,7 +63,7 @@ class Load:
         """
         named = self.options.get("version" if self.is_scan else VERSION_OPTION)
         if named is None and self.leaf is not None:
-            return _pinned(self.leaf)
+            return _source_of(self.leaf).version
         if named is None:
             raise InvalidArgumentError(
                 "which version this DataFrame reads is not known to a client of Spark Connect: load it by scan(), or "
@@ -82,11 +82,28 @@ def loads_of(frame: DataFrame) -> Iterator[Load]:
 def bare_load(frame: DataFrame) -> Load | None:
     """The load that a DataFrame consists of; None where there is more to its plan."""
     if hasattr(frame, "_jdf"):
-        load = _load_of(frame._jdf.queryExecution().analyzed())
+        load = load_of(frame._jdf.queryExecution().analyzed())
     else:
         root = _relation_of(frame)
         load = _load_in(root.read.data_source) if root.WhichOneof("rel_type") == "read" else None
     return load if load is not None and load.is_scan else None
+
+
+def has_unused_filter(frame: DataFrame) -> bool:
+    """Whether Spark filters, right above it, a scan that has no predicate of its own; False over Spark Connect."""
+    if not hasattr(frame, "_jdf"):
+        return False
+    waiting = [frame._jdf.queryExecution().optimizedPlan()]
+    while waiting:
+        node = waiting.pop()
+        children = [node.children().apply(i) for i in range(node.children().size())]
+        waiting += children
+        names = [each.getClass().getSimpleName() for each in (node, *children)]
+        if names == ["Filter", "DataSourceV2ScanRelation"]:
+            load = load_of(children[0].relation())
+            if load is not None and load.is_scan and not {"where", "predicate", "residual"} & load.options.keys():
+                return True
+    return False
 
 
 def unseen_in(frame: DataFrame) -> str | None:
@@ -105,12 +122,13 @@ def _in_jvm(plan: Any) -> Iterator[Load]:
     for tree in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
         leaves = tree.collectLeaves()
         for i in range(leaves.size()):
-            load = _load_of(leaves.apply(i))
+            load = load_of(leaves.apply(i))
             if load is not None:
                 yield load
 
 
-def _load_of(leaf: Any) -> Load | None:
+def load_of(leaf: Any) -> Load | None:
+    """The load that a leaf of the JVM's plan is; None for others'."""
     kind = leaf.getClass().getSimpleName()
     if kind == "DataSourceV2Relation":
         options = dict(leaf.options().asCaseSensitiveMap())
@@ -126,9 +144,18 @@ def _is_native(options: dict[str, str]) -> bool:
     return TABLE_OPTION in options
 
 
-def _pinned(leaf: Any) -> int:
-    """The version that a source chose when it was made. Spark keeps the source, pickled, in a private field. A source
-    that was loaded with a schema is made at its first use, which may be now."""
+def pinned_request(load: Load) -> Request:
+    """The request of a scan in a JVM's plan, at the version that it reads."""
+    request = load.request()
+    return request if request.version is not None else _source_of(load.leaf).request
+
+
+def _source_of(leaf: Any) -> SkipstoneSource:
+    """The source of a leaf, with the version that it chose when it was made.
+
+    Spark keeps the source, pickled, in a private field. A source that was loaded with a schema is made at its first
+    use, which may be now.
+    """
     table = leaf.table()
     try:
         (field,) = (f for f in table.getClass().getDeclaredFields() if f.getName() == "ds")
@@ -141,7 +168,7 @@ def _pinned(leaf: Any) -> int:
         raise InvalidArgumentError(
             f"this Spark does not show which version a load reads ({error}): load it by scan(), or give read_version="
         ) from error
-    return source.version
+    return source
 
 
 # -- over Spark Connect -----------------------------------------------------------------------------------------------

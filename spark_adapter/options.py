@@ -142,12 +142,12 @@ class Request:
         if where is not None and where.startswith(PREDICATE_PREFIX):
             predicate, where = where.removeprefix(PREDICATE_PREFIX), None
         return cls(
-            path=_local_path(values["path"]),
+            path=local_path(values["path"]),
             where=where,
             time_zone=_time_zone(values.get("timezone")),
             case_sensitive=_flag("caseSensitive", values.get("casesensitive")),
             predicate=predicate,
-            index_path=_local_path(values["index_path"]) if "index_path" in values else None,
+            index_path=local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
@@ -193,12 +193,12 @@ class WriteRequest:
                 "catalog it cannot, since Spark does not pass on where that lies"
             )
         return cls(
-            path=_local_path(values["path"]),
+            path=local_path(values["path"]),
             partitioning=_names(values.get("partitioning")),
             key=values.get("key"),
             is_dynamic=_mode(values.get(OVERWRITE_MODE.lower())),
             read_version=_number(READ_VERSION, values.get(READ_VERSION.lower())),
-            index_path=_local_path(values["index_path"]) if "index_path" in values else None,
+            index_path=local_path(values["index_path"]) if "index_path" in values else None,
             sizes={name: _size(name, values[name]) for name in _SIZES if name in values},
             storage_options=_storage_options(values),
         )
@@ -250,7 +250,7 @@ def _storage_options(values: Mapping[str, str]) -> StorageOptions:
     )
 
 
-def _local_path(path: str) -> str:
+def local_path(path: str) -> str:
     """Hadoop writes file:/a/b for what is file:///a/b elsewhere."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 

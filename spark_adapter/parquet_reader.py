@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..engine.state import FileSchema
+    from ..engine.table import Table
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -93,6 +94,15 @@ def read_parquet(
             frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=may_lose_floats)
     if condition is not None:
         frame = frame.where(condition)
+    return frame.select([quoted(name) for name in plan.columns])
+
+
+def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> DataFrame:
+    """All rows, in the plan's columns, of the files that a plan leaves, by Spark's own reader: no row is tested.
+
+    Raises NotReadableError for files that Spark would not read as the table has them, or that changed.
+    """
+    frame = _Files(plan, _root(path, table.location), with_all=False).frame(spark)
     return frame.select([quoted(name) for name in plan.columns])
 
 

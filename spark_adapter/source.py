@@ -71,6 +71,11 @@ class SkipstoneSource(DataSource):
         assert version is not None
         return version
 
+    @property
+    def request(self) -> Request:
+        """The load, at that version."""
+        return self._load_request()
+
     def schema(self) -> StructType:
         """The columns of the pinned version, all or those that option columns names. Raises SchemaError for one that
         Spark has no type for, or that is not there."""

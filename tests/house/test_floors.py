@@ -91,6 +91,7 @@ SPARK_MODULES = (
     "source",
     "loads",
     "scanning",
+    "parquet_reader",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")

@@ -1,0 +1,233 @@
+"""sks.optimized, sql and session: plain queries read what their filters leave, and return what Spark returns."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from example_counts import is_thorough
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = ("ours", "pinned", "plain")
+
+
+def _rows_of(number: int) -> pa.Table:
+    ks = range(10 * number, 10 * number + 10)
+    return pa.table(
+        {
+            "k": pa.array([None if k % 10 == 9 else k for k in ks], pa.int64()),
+            "u": [f"u{k}" for k in ks],
+            "g": pa.array([k % 7 for k in ks], pa.int32()),
+            "x": [float("nan") if k % 10 == 3 else k / 4 for k in ks],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("optimized") / "lake"
+    root.mkdir()
+    for number in range(4):
+        pq.write_table(_rows_of(number), root / f"{number}.parquet")
+    ss.create(root).close()
+    return root
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession, lake: Path) -> Iterator[SparkSession]:
+    """A session with a view of each kind over the lake, and a small one without an index."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.filterPushdown", "false")  # it loses rows of NaN
+    sks.register(session)
+    sks.view(session, "ours", lake)
+    session.read.format("skipstone").load(str(lake)).createOrReplaceTempView("pinned")
+    session.read.parquet(str(lake)).createOrReplaceTempView("plain")
+    session.range(0, 40, 3).selectExpr("id AS k", "id % 5 AS h").createOrReplaceTempView("other")
+    session.udf.register("odd", lambda k: None if k is None else k % 2 == 1, "boolean")
+    yield session
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    return sorted(map(str, frame.collect()))
+
+
+def _files_read(frame: DataFrame) -> list[int]:
+    lines = [line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads")]
+    return [int(line.split(" files in ")[0].rsplit(" ", 1)[1]) for line in lines]
+
+
+QUERIES = {  # and how many files each relation of ours reads
+    "SELECT u FROM {v} WHERE k = 7 AND length(u) > 1": [1],
+    "SELECT a.u FROM {v} a JOIN {v} b ON a.k = b.k WHERE a.k < 3 AND b.k > 1": [1, 1],
+    "SELECT count(*), sum(x) FROM {v} WHERE K >= 35": [1],
+    "SELECT u FROM {v} WHERE k < 3 UNION ALL SELECT u FROM {v} WHERE k > 37": [1, 1],
+    "SELECT * FROM {v} WHERE k IN (SELECT k FROM other WHERE h = 2) AND u = 'u12'": [2],
+    "SELECT u, row_number() OVER (PARTITION BY g ORDER BY k) FROM {v} WHERE k BETWEEN 3 AND 8": [1],
+    "WITH few AS (SELECT * FROM {v} WHERE k > 30) SELECT g, max(u) FROM few GROUP BY g HAVING max(k) > 33": [1],
+    "SELECT u FROM {v} WHERE odd(k) AND k < 9": [1],
+    "SELECT 1 FROM {v} WHERE k IS NULL AND u IN ('u9', 'u39')": [2],
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -> None:
+    for name in VIEWS:
+        text = query.format(v=name)
+        expected = _rows(session.sql(text))
+        made = sks.sql(session, text)
+        assert _rows(made) == expected
+        assert made.schema == session.sql(text).schema
+        if name == "plain":
+            assert len(made.inputFiles()) == len(set(made.inputFiles())) <= sum(QUERIES[query])
+        else:
+            assert _files_read(made) == QUERIES[query]
+
+
+def test_of_views_under_filters_few_columns_are_read(session: SparkSession) -> None:
+    frame = session.table("ours").withColumn("double", F.col("k") * 2).where("k = 12").select("double")
+    made = sks.optimized(frame)
+    assert made.collect() == frame.collect()
+    output = made._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).output()
+    assert [output.apply(i).name() for i in range(output.size())] == ["k"]
+
+
+def _condition(rng: random.Random, name: str) -> str:
+    atoms = [
+        f"{name}k {rng.choice(['<', '>=', '=', '<>', '<=>'])} {rng.randrange(-2, 42)}",
+        f"{name}k BETWEEN {rng.randrange(20)} AND {rng.randrange(45)}",
+        f"{name}u {rng.choice(['=', '<', '>'])} 'u{rng.randrange(40)}'",
+        f"{name}u LIKE 'u{rng.randrange(4)}%'",
+        f"{name}x {rng.choice(['<', '>', '>='])} {rng.randrange(10)}.5",
+        f"{name}k IN ({', '.join(str(rng.randrange(40)) for _ in range(rng.choice([2, 15])))})",
+        f"{name}k IS NULL",
+        f"{name}g % 3 = {rng.randrange(3)}",
+        f"coalesce({name}k, 5) = {rng.randrange(40)}",
+        f"odd({name}k)",
+        f"isnan({name}x)",
+    ]
+    picked = [rng.choice(["", "NOT "]) + f"({rng.choice(atoms)})" for _ in range(rng.choice([1, 2, 2, 3]))]
+    return rng.choice([" AND ", " AND ", " OR "]).join(picked)
+
+
+def _query(rng: random.Random, name: str) -> str:
+    a, b = _condition(rng, "a."), _condition(rng, "b.")
+    join = rng.choice(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"])
+    one_sided = join.endswith(("SEMI JOIN", "ANTI JOIN"))
+    return rng.choice(
+        [
+            f"SELECT a.k, a.u FROM {name} a WHERE {a}",
+            f"SELECT g, count(*), min(u), count(k) FROM {name} a WHERE {a} GROUP BY g",
+            f"SELECT a.u{'' if one_sided else ', b.x'} FROM {name} a {join} {name} b ON a.k = b.k + {rng.randrange(3)} "
+            f"AND {b} WHERE {a}",
+            f"SELECT a.u FROM {name} a {join} other o ON a.k = o.k WHERE {a}",
+            f"SELECT k FROM {name} a WHERE {a} {rng.choice(['UNION', 'UNION ALL', 'EXCEPT', 'INTERSECT'])} "
+            f"SELECT k FROM {name} b WHERE {b}",
+            f"SELECT u FROM {name} a WHERE {a} AND EXISTS (SELECT 1 FROM {name} b WHERE b.g = a.g AND {b})",
+            f"SELECT u FROM {name} a WHERE k > (SELECT avg(k) FROM {name} b WHERE {b}) OR {a}",
+            f"SELECT k, (SELECT max(h) FROM other o WHERE o.k = a.k) FROM {name} a WHERE {a}",
+            f"SELECT * FROM (SELECT u, k, lag(u) OVER (ORDER BY u) AS l FROM {name} a WHERE {a}) WHERE k > 4",
+            f"SELECT u FROM (SELECT u, k FROM {name} a WHERE {a} ORDER BY u LIMIT 3) WHERE k < 30",
+            f"SELECT DISTINCT g FROM (SELECT g FROM {name} a WHERE {a} UNION ALL SELECT h FROM other) WHERE g < 4",
+        ]
+    )
+
+
+def test_random_queries_return_what_spark_returns(session: SparkSession) -> None:
+    rng = random.Random(7)
+    fewer = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # that a query is left as it is
+        for number in range(300 if is_thorough() else 24):
+            query = _query(rng, VIEWS[number % 3])
+            expected = session.sql(query)
+            made = sks.optimized(expected)
+            assert _rows(made) == _rows(expected), query
+            fewer += made is not expected
+                expected._jdf.queryExecution().optimizedPlan()
+            )
+    assert fewer > 10
+
+
+def test_a_cached_frame_stays_cached(session: SparkSession) -> None:
+    cached = session.table("ours").where("k < 20").cache()
+    try:
+        frame = cached.where("k > 17").join(session.table("ours").where("k = 18").select("k"), "k")
+        made = sks.optimized(frame)
+        assert "InMemoryRelation" in made._jdf.queryExecution().optimizedPlan().toString()
+        assert _rows(made) == _rows(frame)
+    finally:
+        cached.unpersist()
+
+
+def test_each_relation_keeps_its_version(session: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(_rows_of(0), tmp_path / "0.parquet")
+    ss.create(tmp_path).close()
+    before = session.read.format("skipstone").load(str(tmp_path))
+    before.count()
+    plain = session.read.parquet(str(tmp_path))
+    with ss.open(tmp_path) as table, table.transaction() as tx:
+        tx.write(_rows_of(0))
+    assert sks.optimized(before.where("k = 7")).count() == 1
+    assert sks.optimized(sks.refresh(before).where("k = 7")).count() == 2
+    with pytest.warns(UserWarning, match="other files than the index"):
+        made = sks.optimized(plain.where("k = 7"))
+    assert made.count() == 1
+
+
+def test_spark_files_that_the_index_does_not_know(session: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(_rows_of(0), tmp_path / "0.parquet")
+    ss.create(tmp_path).close()
+    pq.write_table(_rows_of(2), tmp_path / "1.parquet")
+    with pytest.warns(UserWarning, match="other files than the index"):
+        assert sks.optimized(session.read.parquet(str(tmp_path)).where("k = 22")).count() == 1
+
+
+def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path) -> None:
+    frame = session.table("other").where("k = 3")
+    assert sks.optimized(frame) is frame
+    assert sks.sql(session, "CREATE OR REPLACE TEMPORARY VIEW made AS SELECT 1 AS one").columns == []
+    assert sks.sql(session, "SELECT * FROM made").count() == 1
+
+
+def test_each_sql_of_a_block_skips(session: SparkSession) -> None:
+    query = "SELECT u FROM ours WHERE k = 7"
+    elsewhere = []
+    with sks.session(session) as given, sks.session(given):
+        assert _files_read(given.sql(query)) == [1]
+        assert _files_read(session.sql("SELECT u FROM ours WHERE k = :k", args={"k": 7})) == [1]
+        thread = threading.Thread(target=lambda: elsewhere.append(_files_read(session.sql(query))))
+        thread.start()
+        thread.join()
+    assert elsewhere == [[4]]
+    assert _files_read(session.sql(query)) == [4]
+
+
+def test_connect_is_refused_with_the_way_that_works() -> None:
+    remote = SimpleNamespace(sparkSession=SimpleNamespace())
+    for refused in (lambda: sks.optimized(remote), lambda: sks.sql(remote.sparkSession, "SELECT 1")):  # type: ignore[arg-type]
+        with pytest.raises(ss.InvalidArgumentError, match="where="):
+            refused()
+
+
+def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> None:
+    frame = session.table("ours").where("k = 7")
+    assert "sks.optimized" in sks.explain(frame)
+    assert "sks.optimized" not in sks.explain(sks.optimized(frame))
+    assert "sks.optimized" not in sks.explain(session.table("ours"))
