@@ -217,11 +217,13 @@ def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
     if as_of.tzinfo is None:
         as_of = as_of.replace(tzinfo=dt.UTC)
     wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
-    found, is_doubted = timeline.last_until(latest, wanted)
-    told = "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
-    if found is None:
-        doubt = f" ({told})" if is_doubted else ""
+    instant, is_doubted = timeline.last_until(latest, wanted)
+    message = (
+        "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
+    )
+    if instant is None:
+        doubt = f" ({message})" if is_doubted else ""
         raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}{doubt}")
     if is_doubted:
-        warnings.warn(f"{timeline.storage.uri}: {told}", stacklevel=3)
-    return found
+        warnings.warn(f"{timeline.storage.uri}: {message}", stacklevel=3)
+    return instant

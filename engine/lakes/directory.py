@@ -36,23 +36,23 @@ def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | 
     `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
     """
     gathered = _Gathered()
-    left, listed, found = deque([""]), 0, 1
-    own = index_storage.uri.removeprefix(f"{storage.uri}/")
+    unlisted, listed, folder_count = deque([""]), 0, 1
+    index_folder = index_storage.uri.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
-        while left or waiting:
-            while left and len(waiting) < 2 * THREADS:
-                waiting.add(pool.submit(_folder, storage, left.popleft()))
+        while unlisted or waiting:
+            while unlisted and len(waiting) < 2 * THREADS:
+                waiting.add(pool.submit(_folder, storage, unlisted.popleft()))
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, folders = future.result()
                 gathered.add(files)
-                left.extend(folder for folder in folders if folder != own)
-                found += len(folders)
+                unlisted.extend(folder for folder in folders if folder != index_folder)
+                folder_count += len(folders)
             listed += len(done)
             if progress:
                 progress("files", gathered.count, None)
-                progress("folders", listed, found)
+                progress("folders", listed, folder_count)
     if progress:
         progress("files", gathered.count, gathered.count)
     return gathered.table()
@@ -95,8 +95,8 @@ class _Gathered:
     def table(self, *, is_sorted: bool = True) -> pa.Table:
         """All of them; by path where that is asked."""
         self._flush()
-        found = pa.Table.from_batches(self._chunks, LISTED)
-        return found.take(pc.sort_indices(found.column("path"))) if is_sorted else found
+        files = pa.Table.from_batches(self._chunks, LISTED)
+        return files.take(pc.sort_indices(files.column("path"))) if is_sorted else files
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []

@@ -125,11 +125,11 @@ def _check_file(path: str) -> None:
     local = path.removeprefix("file://") if path.startswith("file://") else path.removeprefix("file:")
     if "://" in local:
         return
-    found = os.stat(local)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.stat(local)
+    if not stat.S_ISREG(status.st_mode):
         raise NotReadableError(f"{path}: is no regular file, but a folder or a device")
-    if found.st_size > _FILE_BYTES_MAX:
-        raise NotReadableError(f"{path}: {found.st_size:,} bytes, more than a file of an Iceberg log may have")
+    if status.st_size > _FILE_BYTES_MAX:
+        raise NotReadableError(f"{path}: {status.st_size:,} bytes, more than a file of an Iceberg log may have")
 
 
 # -- Avro -------------------------------------------------------------------------------------------------------------

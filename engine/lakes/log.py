@@ -65,11 +65,11 @@ class Naming:
         """Why the rows of a file, by its Arrow schema, are not ours to read: a column that is not of the table's type,
         or one that it holds. None where they are."""
         if self.types is not None:
-            for own in schema:
-                if self.types.get_field_index(own.name) >= 0:
-                    kind = self.types.field(own.name).type
-                    if merged_type(kind, own.type) != kind:
-                        return f"type:{own.name} is {own.type}"
+            for column in schema:
+                if self.types.get_field_index(column.name) >= 0:
+                    kind = self.types.field(column.name).type
+                    if merged_type(kind, column.type) != kind:
+                        return f"type:{column.name} is {column.type}"
         return None
 
     def names_in(self, schema: pa.Schema, path: str, log_only: Iterable[str] | None = None) -> FileNames:

@@ -45,7 +45,7 @@ def log_files(
     size_bytes: Sequence[int | None] | pa.Array,
     row_counts: Sequence[int | None] | pa.Array,
     deletes: Sequence[str | None],
-    given: Sequence[list[str] | None] | None = None,
+    log_only: Sequence[list[str] | None] | None = None,
     slices: Mapping[str, Sequence[str | None]] | None = None,
 ) -> pa.Table:
     """A table of LOG_FILES. `slices`: the fields of files that form slices."""
@@ -55,7 +55,7 @@ def log_files(
         pa.array(size_bytes, pa.int64()),
         pa.array(row_counts, pa.int64()),
         string_array(deletes),
-        pa.nulls(len(paths), pa.list_(pa.string())) if given is None else pa.array(given, pa.list_(pa.string())),
+        pa.nulls(len(paths), pa.list_(pa.string())) if log_only is None else pa.array(log_only, pa.list_(pa.string())),
     ]
     for name in LOG_FILES.names[len(columns) :]:
         columns.append(pa.nulls(len(paths), pa.string()) if slices is None else string_array(slices[name]))
@@ -104,8 +104,8 @@ def told(storage: Storage, package: str) -> Iterator[None]:
     except (SkipstoneError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # what a library's Rust part raises in a panic is no Exception
-        said, cause = what_is_said(storage, error)
-        raise StorageError(f"{storage.uri}: {package} cannot read its log ({said})") from cause
+        message, cause = what_is_said(storage, error)
+        raise StorageError(f"{storage.uri}: {package} cannot read its log ({message})") from cause
 
 
 def what_is_said(storage: Storage, error: BaseException) -> tuple[str, BaseException | None]:

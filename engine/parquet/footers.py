@@ -74,8 +74,8 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
 
     if entry.size_bytes == 0:
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
-    whole = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
-    with _refusals(entry.path, whole):
+    message = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
+    with _refusals(entry.path, message):
         try:
             source = storage.open_file(entry)
             if tail_bytes and not isinstance(source, str):
@@ -204,13 +204,13 @@ def parse_footer(
     leaves = list(leaves_of(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
-        known = leaf_types(schema)
+        types = leaf_types(schema)
         for leaf, (name, kind) in enumerate(leaves):
-            if name not in known or not wanted(name):
+            if name not in types or not wanted(name):
                 continue
-            is_ordered = footer.has_ordered_bounds(leaf, known[name])
+            is_ordered = footer.has_ordered_bounds(leaf, types[name])
             read = _bound_reader(metadata.schema.column(leaf), kind) if is_ordered else None
-            is_exact = not canon.is_bytes_like(known[name])
+            is_exact = not canon.is_bytes_like(types[name])
             nan_count = None if pa.types.is_floating(kind) else 0
             stats[name] = [_chunk_stats(chunks[leaf], read, nan_count, is_exact=is_exact) for chunks in footer.chunks]
     return Footer(plain_schema(schema), footer.row_groups, stats, schema)

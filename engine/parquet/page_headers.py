@@ -57,8 +57,8 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     read_at = _Window(read_at, offset, end)
     data, starts = [], []
     kept = last = 0
-    left = wanted
-    while len(left):
+    remaining = wanted
+    while len(remaining):
         kind, size_bytes, count, head_bytes = _header(read_at, offset, end)
         length = head_bytes + size_bytes
         if offset + length > end:
@@ -66,13 +66,13 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
         if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
             dictionary = read_at(offset, length)
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
-            here = int(np.searchsorted(left, row + count))
+            here = int(np.searchsorted(remaining, row + count))
             if here:
                 data.append(read_at(offset, length))
                 starts.append((row, count))
-                last = kept + int(left[here - 1]) - row + 1
+                last = kept + int(remaining[here - 1]) - row + 1
                 kept += count
-                left = left[here:]
+                remaining = remaining[here:]
             row += count
         else:
             raise PagesUnknownError(f"a page of kind {kind}")

@@ -10,17 +10,28 @@ from ...errors import InvalidArgumentError
 HIDDEN = "***"
 _SHORTEST_SECRET = 4  # a shorter value hides nothing, and to blot it out would make errors unreadable
 # What may be told: without it no error about an endpoint could be read. All other values count as secrets.
-_TOLD = ("endpoint", "endpoint_url", "region", "default_region", "region_name", "account_name", "allow_http", "profile")
+_SHOWN = (
+    "endpoint",
+    "endpoint_url",
+    "region",
+    "default_region",
+    "region_name",
+    "account_name",
+    "allow_http",
+    "profile",
+)
 
 
 class StorageOptions(Mapping[str, str]):
     """Names and values, as texts; names in lower case. Immutable, hashable, picklable; no `repr` shows a value."""
 
-    def __init__(self, given: Mapping[str, object] | None = None):
+    def __init__(self, values: Mapping[str, object] | None = None):
         self._values: dict[str, str] = {}
-        if given is not None and not isinstance(given, Mapping):
-            raise InvalidArgumentError(f"storage_options= is a mapping of names to texts, not a {type(given).__name__}")
-        for name, value in (given or {}).items():
+        if values is not None and not isinstance(values, Mapping):
+            raise InvalidArgumentError(
+                f"storage_options= is a mapping of names to texts, not a {type(values).__name__}"
+            )
+        for name, value in (values or {}).items():
             if not isinstance(name, str) or not isinstance(value, (str, int, float)):
                 raise InvalidArgumentError(
                     f"storage_options= is a mapping of names to texts; {name!r} is given a {type(value).__name__}"
@@ -47,12 +58,12 @@ class StorageOptions(Mapping[str, str]):
 
     def secrets(self) -> list[str]:
         """The texts that nothing may show, longest first: of what may be told, who signs in, and what signs a URL."""
-        found: set[str] = set()
+        texts: set[str] = set()
         for name, value in self._values.items():
-            if not name.endswith(_TOLD):
-                found |= {value, quote(value, safe="")}
+            if not name.endswith(_SHOWN):
+                texts |= {value, quote(value, safe="")}
             elif "://" in value:
                 user = value.partition("://")[2].rpartition("@")[0]
-                found |= {user, user.partition(":")[2], value.partition("?")[2]}
-        shown = {text for text in found if len(text) < _SHORTEST_SECRET} | {"true", "false"}
-        return sorted(found - shown, key=len, reverse=True)
+                texts |= {user, user.partition(":")[2], value.partition("?")[2]}
+        shown = {text for text in texts if len(text) < _SHORTEST_SECRET} | {"true", "false"}
+        return sorted(texts - shown, key=len, reverse=True)

@@ -63,15 +63,15 @@ def place_of(uri: str) -> Place | None:
 
     Raises InvalidArgumentError for a URI that holds credentials (without showing it), or names nothing.
     """
-    found = _URI.match(uri)
-    if found is None:
+    match = _URI.match(uri)
+    if match is None:
         return None
-    kind, host, key = _SCHEMES.get(found[1].lower()), found[2], found[3] or ""
+    kind, host, key = _SCHEMES.get(match[1].lower()), match[2], match[3] or ""
     user, is_user, _ = host.rpartition("@")
     of_store = kind is not None and (":" in host or (kind != "az" and bool(is_user)))
     if of_store or ":" in user or _has_signature(f"{host}/{key}"):
         raise InvalidArgumentError(
-            f"a {found[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
+            f"a {match[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
         )
     if kind is None:
         return None
