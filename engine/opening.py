@@ -115,7 +115,7 @@ def open_handle(
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    # A Hudi instant stands for what is completed up to it, which may be more by now.
+    # A Hudi instant means what is completed up to it, which may be more by now.
     if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
@@ -134,7 +134,7 @@ def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
 
 
 def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
-    """The newest version that stands for a state of the log; else one that is likely to share many files with it."""
+    """The newest version made of a state of the log; else one that is likely to share many files with it."""
     if latest.source["kind"] in (DELTA, HUDI):
         candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"] or 0)
     else:
@@ -185,7 +185,7 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
 
 
 def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
-    """A version whose table stands elsewhere than recorded: what a `Handle` asks for."""
+    """A version whose table lies elsewhere than recorded: what a `Handle` asks for."""
     from .commit.elsewhere import as_it_stands
 
     return as_it_stands(instant, readers, storage, index_storage)

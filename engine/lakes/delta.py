@@ -2,8 +2,8 @@
 
 A state that was looked up before is followed commit by commit: `_delta_log/00000000000000000042.json` holds an action a
 line (the Delta protocol, "Delta Log Entries"), so a look at an unchanged table is two requests, and one at a changed
-table costs what changed. Where that cannot tell - commits that expired, a log that is shorter than it was or was
-written anew, a change of the schema or of the protocol - the whole state is read through `deltalake`.
+table costs what changed. Where commits are not enough - some expired, the log is shorter than it was or was
+replaced, the schema or the protocol changed - the whole state is read through `deltalake`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
-from .log import DELTA, Changes, Columns, Known, Naming
-from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
+from .log import DELTA, Changes, Columns, KnownState, Naming
+from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
 
-_EXPIRED = "expired"  # the mark of a commit that only a checkpoint tells of: two of them look alike
+_EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
 _TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
 _FEATURES = {
     "columnMapping",
@@ -83,7 +83,7 @@ class DeltaSource:
     def location(self) -> str:
         return self._storage.uri
 
-    def at(self, position: str | None, since: Known | None) -> DeltaState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> DeltaState | None:
         wanted = None if position is None else int(position)
         if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
             if wanted == since.version:
@@ -117,7 +117,7 @@ class DeltaSource:
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
     def _tail(self, first: int, last: int | None) -> _Tail | None:
-        """The commits from `first` on, to the latest or to `last`; None where they do not tell all."""
+        """The commits from `first` on, to the latest or to `last`; None where they are not enough."""
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
@@ -143,7 +143,7 @@ class DeltaSource:
             return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
         return -1
 
-    def _followed(self, tail: _Tail, since: Known) -> DeltaState:
+    def _followed(self, tail: _Tail, since: KnownState) -> DeltaState:
         assert since.version is not None
         version = since.version + tail.count
         adds = [add for add in tail.files.values() if add is not None]
@@ -165,7 +165,7 @@ class DeltaSource:
     # -- a whole state ------------------------------------------------------------------------------------------------
 
     def _whole(self, version: int | None) -> DeltaState:
-        with told(self._storage, "deltalake"):
+        with storage_errors(self._storage, "deltalake"):
             table = self._table(version)
             columns = _columns(table)
             return DeltaState(
@@ -184,7 +184,7 @@ class DeltaSource:
         except Exception as error:
             if version is None or self._mark(version) != _EXPIRED:
                 raise
-            message, cause = what_is_said(self._storage, error)
+            message, cause = first_line_of(self._storage, error)
             raise NotATableError(
                 f"{self._storage.uri}: version {version} of its Delta log expired ({message})"
             ) from cause
@@ -207,7 +207,7 @@ class DeltaSource:
         )
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        with told(self._storage, "deltalake"):
+        with storage_errors(self._storage, "deltalake"):
             table = _delta_table(self._storage, None if position is None else int(position), self._options)
             wanted = set(paths)
             return {path: rows for path, rows in self._vectors(table) if path in wanted}
@@ -317,7 +317,7 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:
-        message, cause = what_is_said(storage, error)
+        message, cause = first_line_of(storage, error)
         raise NotATableError(f"{storage.uri}: no Delta table there ({message})") from cause
 
 

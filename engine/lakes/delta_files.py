@@ -57,7 +57,7 @@ def _is_too_deep(storage: Storage, path: str) -> bool:
         data = storage.read(path, FILE_BYTES_MAX)
     except FileMissingError:  # it expired meanwhile
         return False
-    text = np.frombuffer(data, np.uint8) & 0xDF  # { and [ alike, } and ] alike
+    text = np.frombuffer(data, np.uint8) & 0xDF  # { becomes [ and } becomes ]
     depth = np.cumsum((text == ord("[")).astype(np.int8) - (text == ord("]")).astype(np.int8), dtype=np.int64)
     return bool(len(depth)) and int(depth.max()) > _DEPTH_MAX
 

@@ -3,8 +3,8 @@
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders; so is our own folder.
 Files count as Parquet by their ending, in any case, or by having none.
 
-A lake may have millions of files, in one folder or in as many, so what was found stands in columns (`LISTED`), and only
-a few folders are asked for at a time.
+A lake may have millions of files, in one folder or in as many, so the listing is kept in columns (`LISTED`), and only
+a few folders are listed at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | 
     """Every visible Parquet file below the root, by path: a table of `LISTED`. The index may lie there, too, under any
     name: what is below its own root is left out.
 
-    `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
+    Reports `progress("folders", listed, found so far)` and `progress("files", found, None)`.
     """
     gathered = _Gathered()
     unlisted, listed, folder_count = deque([""]), 0, 1
@@ -114,7 +114,7 @@ class _Gathered:
 
 
 def is_listed(path: str) -> bool:
-    """Whether a listing tells of a file of this path, relative to the root, where it is there."""
+    """Whether a listing includes a file of this path, relative to the root, if it exists."""
     *folders, name = path.split("/")
     return _is_parquet(name) and not any(map(_is_hidden_folder, folders))
 

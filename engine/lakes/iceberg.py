@@ -29,11 +29,11 @@ from ...caching import cached_property
 from ...errors import NotATableError, NotReadableError
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
-from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
+from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, open_checked, static_table
 from .locations import pyiceberg_options
-from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known
-from .log_files import head_mark, log_files, table_path, told
+from .log import ICEBERG, METADATA_ENDING, Changes, Columns, KnownState
+from .log_files import head_mark, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -61,7 +61,7 @@ class IcebergSource:
         is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
         return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
 
-    def at(self, position: str | None, since: Known | None) -> IcebergState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
         mark = head_mark(self._storage, path)
@@ -69,7 +69,7 @@ class IcebergSource:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == position and since.mark == mark:
             return None
-        with told(self._storage, "pyiceberg"):
+        with storage_errors(self._storage, "pyiceberg"):
             table = static_table(self._storage, path, self._options)
             if snapshot:
                 _go_back(table, int(snapshot), self._storage.uri)
@@ -77,11 +77,11 @@ class IcebergSource:
 
     def position_of(self, log_version: int) -> str:
         position = f"{self._latest()}{_SNAPSHOT}{log_version}"
-        self.at(position, None)
+        self.state_at(position, None)
         return position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        state = self.at(position, None)
+        state = self.state_at(position, None)
         assert state is not None
         return state.deleted_rows(paths)
 
@@ -127,7 +127,7 @@ class IcebergState:
     position: str
     mark: str
     table: StaticTable
-    since: Known | None
+    since: KnownState | None
     kind: str = ICEBERG
 
     @property
@@ -140,11 +140,11 @@ class IcebergState:
         return str(self.table.metadata.table_uuid)
 
     def columns(self) -> Columns:
-        with told(self.storage, "pyiceberg"):
+        with storage_errors(self.storage, "pyiceberg"):
             return self._columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        with told(self.storage, "pyiceberg"):
+        with storage_errors(self.storage, "pyiceberg"):
             followed = None if is_anew else self._since()
             if followed is not None:
                 return followed
@@ -152,7 +152,7 @@ class IcebergState:
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        with told(self.storage, "pyiceberg"):
+        with storage_errors(self.storage, "pyiceberg"):
             applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
             files: dict[str, pa.Table] = {}
             rows_of = {}
@@ -186,7 +186,7 @@ class IcebergState:
         return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
 
     def _since(self) -> Changes | None:
-        """What changed since the state that is known; None where that cannot be told from what differs alone."""
+        """What changed since the state that is known; None where the manifests that differ do not show it."""
         last = self.since
         if last is None or last.table_id != self.table_id:
             return None
@@ -224,13 +224,13 @@ class IcebergState:
             [file.file_size_in_bytes for file in files],
             [file.record_count for file in files],
             [_unreadable(entry) or applying.token(entry) for entry in entries],
-            [self._given[file.spec_id] for file in files],
+            [self._log_only[file.spec_id] for file in files],
         )
 
     @cached_property
-    def _given(self) -> dict[int, list[str] | None]:
+    def _log_only(self) -> dict[int, list[str] | None]:
         """For each spec the columns, but partition columns of ours, that its files are partitioned by as they are."""
-        return given_columns(self.table, self._partition_ids)
+        return log_only_columns(self.table, self._partition_ids)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 

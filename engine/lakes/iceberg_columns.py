@@ -85,7 +85,8 @@ def _never_renamed(table: StaticTable) -> bool:
 
 
 def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the columns by whose very values the files of all these specs are partitioned, if texts can tell."""
+    """The ids of the columns by whose very values the files of all these specs are partitioned, where a text can hold
+    these."""
     from pyiceberg.transforms import IdentityTransform
 
     top = {field.field_id: field for field in table.schema().fields}
@@ -98,7 +99,7 @@ def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...
     return usable if len(usable) < len(top) else ()  # a table needs a column besides
 
 
-def given_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
+def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
     """For each spec, the other columns by whose very values its files are partitioned: files of a Hive table that was
     taken over may lack them. None for none."""
     from pyiceberg.transforms import IdentityTransform
@@ -136,7 +137,7 @@ def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
 
 
 def typed_values(values: list, kind: pa.DataType) -> pa.Array:
-    """Partition values as they stand in manifests: days and microseconds since 1970 are plain numbers there."""
+    """Partition values as manifests have them: days and microseconds since 1970 are plain numbers there."""
     if pa.types.is_date(kind) and all(v is None or isinstance(v, int) for v in values):
         return pa.array(values, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind) and all(v is None or isinstance(v, int) for v in values):

@@ -27,7 +27,7 @@ _PYICEBERG_NAMES = {
 
 @dataclass(frozen=True)
 class Location:
-    """Where a table lies, and what is known of its log beforehand.
+    """Where a table lies, and what the caller says of its log.
 
     path             the table's directory, or its URI
     kind             "delta" or "iceberg", where what was given says so

@@ -1,6 +1,6 @@
 """Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
 
-`holds_no_values` tells that every value is certainly null or NaN: in the index of files it stands for `value_count`,
+`holds_no_values` says that every value is certainly null or NaN: in the index of files it replaces `value_count`,
 which takes bytes, and is only kept there where it is not the number of the file's rows.
 
 Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span

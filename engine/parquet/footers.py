@@ -1,6 +1,6 @@
 """Statistics from Parquet footers: no data is read.
 
-A footer is believed where writers are known to tell the truth, and no further:
+A footer is believed where writers are known to be right, and no further:
 
 - bounds that may be in another order than the values' are none (`footer_bytes.py`)
 - float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
@@ -189,7 +189,7 @@ def read_footer(
     wanted: Callable[[str], bool] = lambda leaf: True,
     options: Mapping[str, Any] | None = None,
 ) -> Footer:
-    """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
+    """The footer of the file of `entry`, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
     file, footer = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
@@ -217,7 +217,7 @@ def parse_footer(
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
-    """The row groups that pyarrow's FileMetaData tells of."""
+    """The row groups of pyarrow's FileMetaData."""
     from .footer_bytes import footer_bytes
 
     return footer_bytes(metadata).row_groups

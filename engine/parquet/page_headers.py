@@ -1,4 +1,4 @@
-"""Where the pages of a column chunk begin, and which of them hold some rows: each header tells where the next one is.
+"""Where the pages of a column chunk begin, and which of them hold some rows: each header says where the next one is.
 
 Format: github.com/apache/parquet-format, parquet.thrift, PageHeader.
 """
@@ -132,7 +132,7 @@ def _parsed(data: bytes) -> tuple[int, int, int, int]:
             count = value >> 1
             offset = skipped(
                 data, end, STRUCT
-            )  # as a struct of the fields that are left: only their distances are told
+            )  # as a struct of the fields that remain: thrift keeps only their distances
         else:
             offset = skipped(data, offset, head & 15)
         if head < 16:

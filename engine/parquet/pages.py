@@ -1,8 +1,8 @@
 """Few rows of a Parquet file by position, reading and decoding only the pages that hold them.
 
 pyarrow decompresses whole column chunks. So it is given another file, made in memory: of each chunk the dictionary page
-and the pages of the wanted rows, as they are, behind a footer that names nothing else (`made_file`). Where a page
-begins is told by the header of the one before (`page_headers`). The footer says that the rows end with the last that is
+and the pages of the wanted rows, as they are, behind a footer that names nothing else (`synthetic_file`). Where a page
+begins is in the header of the one before (`page_headers`). The footer says that the rows end with the last that is
 wanted, and decoding ends there, too. Rows of a row group are of one number, but columns have pages of unlike rows:
 those whose kept pages hold the same rows make a file together.
 
@@ -137,21 +137,21 @@ def rows_by_page(
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
     from .page_headers import pages_of
-    from .synthetic_file import PageGroup, made_file
+    from .synthetic_file import PageGroup, synthetic_file
 
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    alike: dict[tuple, PageGroup] = {}
+    same_pages: dict[tuple, PageGroup] = {}
     for name in columns:
         chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
-        group = alike.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
+        group = same_pages.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
         group.columns.append(name)
         group.chunks.append(chunks)
     selected: dict[str, pa.ChunkedArray] = {}
-    for group in alike.values():
+    for group in same_pages.values():
         wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
-        synthetic = made_file(metadata, [leaves[name] for name in group.columns], group)
+        synthetic = synthetic_file(metadata, [leaves[name] for name in group.columns], group)
         selected.update(_read(synthetic, wanted, coded, options))
     return selected
 
@@ -169,7 +169,7 @@ def _read(
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
             parts += picked(file, group, None, rows)
     if sum(part.num_rows for part in parts) != sum(map(len, wanted)):
-        raise PagesUnknownError("pages do not hold the rows that their headers tell of")
+        raise PagesUnknownError("pages do not hold the rows that their headers count")
     table = pa.Table.from_batches(parts)
     return {name: table.column(name) for name in table.column_names}
 

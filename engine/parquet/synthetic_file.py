@@ -63,7 +63,7 @@ class _Template:
 _templates: dict[tuple[int, ...], list[_Template]] = {}
 
 
-def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
+def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
     """A Parquet file of the kept pages of some columns."""
     template = _template(metadata, tuple(leaves))
     parts, offset = [_MAGIC], len(_MAGIC)

@@ -5,7 +5,7 @@ environment (AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_KEY, GOOGLE_APPLICATION_CR
 is given: web identities, containers' and instances' roles. A named profile of AWS is read by boto3.
 
 obstore is imported here and nowhere before: who has local files only does not need it. It tries nothing twice, since
-only who knows how often a conditional put was tried can tell whose object it meets.
+only who knows how often a conditional put was tried knows whose object it meets.
 
 What obstore raises becomes an error of ours here, without the secrets that its texts hold: the request, the answer's
 body, the client's state.
@@ -67,7 +67,7 @@ def answer_of(error: BaseException) -> Answer:
     if not isinstance(error, known.GenericError) or any(word in _first_line(text) for word in _HOPELESS):
         return Answer.refused
     status = _status(text)
-    if status in (401, 403):  # listings and deletions do not tell these apart
+    if status in (401, 403):  # listings and deletions do not distinguish these
         return Answer.denied
     if status is None or status >= 500 or status in _WORTH_ANOTHER_TRY:
         return Answer.refused if _asks_for_credentials(text) else Answer.passing
@@ -114,7 +114,7 @@ def scrubbed(text: str, options: StorageOptions) -> str:
 
 
 def pause(attempt: int) -> None:
-    """Waits longer after more attempts, by chance, so that those who were told to come back do not meet again."""
+    """Waits longer after more attempts, by chance, so that writers that wait do not collide again."""
     time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S_MAX, _PAUSE_S_MIN * 2**attempt))
 
 
@@ -186,7 +186,7 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
         raise InvalidArgumentError(f"storage_options= for {kind}://: {message}") from None
     except (obstore.exceptions.BaseError, ValueError) as error:
         message = scrubbed(str(error).splitlines()[0], options)
-        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); mend storage_options=") from None
+        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); correct storage_options=") from None
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
@@ -209,8 +209,8 @@ def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
 
 
 def _check_url(endpoint: str, kind: str) -> None:
-    """Raises InvalidArgumentError, which does not show it, for an endpoint whose host cannot be told from the rest of
-    it: obstore would panic."""
+    """Raises InvalidArgumentError, which does not show it, for an endpoint without a clear host: obstore would
+    panic."""
     try:
         parts = urlsplit(endpoint)
         is_url = not parts.netloc or (bool(parts.hostname) and parts.port != 0)

@@ -1,4 +1,4 @@
-"""A prefix of an object store: S3 and what speaks like it, Google Cloud Storage, Azure.
+"""A prefix of an object store: S3 and its compatibles, Google Cloud Storage, Azure.
 
 Nothing is ever changed in place, so three things are all that a commit asks for: an object is whole or absent, a new
 one is seen by everybody at once, and a conditional put (`If-None-Match: *`) has one winner. S3 itself, GCS, Azure,
@@ -8,8 +8,8 @@ Every call is tried again, a bounded number of times, where the store or the way
 been done though it gave an error, or may still arrive: `put_if_absent` asks until it knows, and where it cannot know
 says so (`UncertainPutError`).
 
-An object's identity is its size and etag; its time is told by the second, since listings and answers to a look at one
-object tell fractions of it differently.
+An object's identity is its size and etag; its time is rounded to seconds, since listings and answers about one
+object have different fractions of it.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class ObjectStorage:
         store says that the object exists, or that another puts it."""
         global _process
         _process = _process or os.getpid()
-        if os.getpid() != _process:  # a client that is made anew would wait for ever, too
+        if os.getpid() != _process:  # a new client would wait for ever, too
             raise StorageError(
                 f"{self.uri}: this process was forked from one that uses object stores, whose threads do not live on "
                 "in it, so it can use none; begin processes by spawn: multiprocessing.get_context('spawn')"
@@ -271,8 +271,8 @@ class ObjectStorage:
 
     def _uncertain(self, key: str) -> UncertainPutError:
         return UncertainPutError(
-            f"{self._shown(key)}: the store broke off, and whether it took what was put cannot be told yet; open the "
-            "table anew and look, before the same is done again"
+            f"{self._shown(key)}: the store broke off, and whether it took what was put is not known yet; open the "
+            "table again and look, before the same is done again"
         )
 
 

@@ -9,7 +9,7 @@ from ...errors import InvalidArgumentError
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4  # a shorter value hides nothing, and to blot it out would make errors unreadable
-# What may be told: without it no error about an endpoint could be read. All other values count as secrets.
+# What may be shown: without it no error about an endpoint could be read. All other values count as secrets.
 _SHOWN = (
     "endpoint",
     "endpoint_url",
@@ -57,7 +57,7 @@ class StorageOptions(Mapping[str, str]):
         return f"StorageOptions({', '.join(f'{name}={HIDDEN}' for name in self._values)})"
 
     def secrets(self) -> list[str]:
-        """The texts that nothing may show, longest first: of what may be told, who signs in, and what signs a URL."""
+        """The texts that nothing may show, longest first: of what may be shown, who signs in, and what signs a URL."""
         texts: set[str] = set()
         for name, value in self._values.items():
             if not name.endswith(_SHOWN):

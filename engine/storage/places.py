@@ -29,7 +29,7 @@ class Place:
 
     kind       "s3", "gs" or "az"
     bucket     or container
-    account    of Azure, where the URI tells it; else ""
+    account    of Azure, where the URI has it; else ""
     key        "/" between names, none at either end; "" is the bucket itself
     """
 
@@ -54,7 +54,7 @@ class Place:
 
 
 def is_uri(path: str) -> bool:
-    """True where a path tells its scheme."""
+    """True where a path has a scheme."""
     return "://" in path
 
 

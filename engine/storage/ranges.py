@@ -45,7 +45,7 @@ ReadRanges = Callable[[Sequence[Range]], list[bytes]]
 class RangeFile(io.RawIOBase):
     """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
 
-    `on_read`, where it is set, is told of the ranges of every request.
+    `on_read`, where it is set, is called with the ranges of every request.
     """
 
     def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
