@@ -52,13 +52,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..engine.storage import StorageOptions
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
     import pyarrow as pa
 
     from ..engine.predicates import Node
+    from ..engine.storage import StorageOptions
 
 _TREE_MODULES = {f"{__name__.partition('.')[0]}.engine.predicates.{name}" for name in ("ast", "literals")}
 # What pickles of Arrow types call: a cast names one.
@@ -77,6 +77,13 @@ _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
+def _no_options() -> StorageOptions:
+    # imported where it is needed: Spark imports this module for people who ask for other sources, too
+    from ..engine.storage import StorageOptions
+
+    return StorageOptions()
+
+
 @dataclass(frozen=True)
 class Request:
     """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
@@ -90,7 +97,7 @@ class Request:
     parallelism: int | None = None
     residual: str | None = None
     columns: tuple[str, ...] | None = None
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    storage_options: StorageOptions = field(default_factory=_no_options)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Request:
@@ -162,7 +169,7 @@ class WriteRequest:
     read_version: int | None = None
     index_path: str | None = None
     sizes: dict[str, int] = field(default_factory=dict)
-    storage_options: StorageOptions = field(default_factory=StorageOptions)
+    storage_options: StorageOptions = field(default_factory=_no_options)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
@@ -231,6 +238,8 @@ def _unknown_options(values: Mapping[str, str], known: Sequence[str]) -> list[st
 
 def _storage_options(values: Mapping[str, str]) -> StorageOptions:
     """The options for the storage, without their prefix."""
+    from ..engine.storage import StorageOptions
+
     return StorageOptions(
         {name.removeprefix(STORAGE_PREFIX): value for name, value in values.items() if name.startswith(STORAGE_PREFIX)}
     )

@@ -205,10 +205,15 @@ def test_the_site_shows_every_page_and_no_other() -> None:
     assert {page for page in held - set(nav) if not page.startswith(beside)} == set()
 
 
-def test_what_the_reference_names_is_public() -> None:
-    named = set(re.findall(r"^::: skipstone\.(\w+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.MULTILINE))
+def _documented(page: str, package: str) -> set[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.MULTILINE))
+
+
+def test_the_reference_names_what_is_public() -> None:
     errors = {name for name in ss.__all__ if name.endswith(("Error", "Warning"))}
-    assert named == set(ss.__all__) - errors - {"__version__"}
+    assert _documented("docs/api.md", "skipstone") == set(ss.__all__) - errors - {"__version__"}
+    assert _documented("docs/api-spark.md", "skipstone.spark_adapter") == set(ss.spark_adapter.__all__)
 
 
 def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

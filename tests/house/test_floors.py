@@ -78,6 +78,7 @@ SPARK_MODULES = (
     "clustering_tasks",
     "semi_join_tasks",
     "rewriting_tasks",
+    "builders",
     "key_files",
     "rewriting",
     "column_tree",

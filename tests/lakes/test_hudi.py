@@ -567,3 +567,35 @@ def test_stats_without_sizes_or_ids_are_enough(tmp_path):
         made.complete(write)
         table.sync()
         assert table.scan().to_table().column("v").to_pylist() == [value]
+
+
+def test_a_clean_by_file_versions_takes_earlier_states(tmp_path):
+    made, group = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    first = max(made.completed_at)
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    _created(made.folder)
+    made.clean()
+    for path in made.timeline.glob("*.clean"):
+        path.write_bytes(b'{"earliestCommitToRetain": null, "totalFilesDeleted": 1}')
+    with pytest.raises(ss.NotATableError, match="cleaned"):
+        ss.open(made.folder, index_path=tmp_path / "index", log_version=first)
+    then = ss.open(made.folder, index_path=tmp_path / "index", log_version=path.name.split(".")[0])
+    assert then.scan().to_table().column("v").to_pylist() == [2]
+
+
+def test_what_was_archived_beyond_a_savepoint_is_not_missed(tmp_path):
+    made, _ = _one_row(tmp_path, kind="COPY_ON_WRITE")
+    first = max(made.completed_at)
+    table = _created(made.folder)
+    for number in range(3):
+        write = made.begin()
+        made.insert(write, "p=x", {str(number): number + 5})
+        made.complete(write)
+    kept = (made.timeline / f"{first}.commit").read_bytes()
+    made.archive(1)
+    (made.timeline / f"{first}.commit").write_bytes(kept)
+    (made.timeline / f"{first}.savepoint").write_bytes(b"")
+    table.sync()
+    assert sorted(table.scan().to_table().column("v").to_pylist()) == [1, 5, 6, 7]

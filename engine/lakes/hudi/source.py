@@ -154,11 +154,18 @@ class _Look:
     def check_kept(self) -> None:
         """Raises NotATableError for a state some of whose files a clean has removed."""
         latest = self.timeline.latest
-        if not self.timeline.cleans or latest in self.timeline.savepoints:
+        if latest in self.timeline.savepoints:
             return
-        kept = str(self.metadata(self.timeline.cleans[-1]).get("earliestCommitToRetain") or "")
-        if latest < kept:
-            raise NotATableError(f"{self.storage.uri}: Hudi cleaned files of before {kept}, which {latest} would need")
+        for clean in self.timeline.cleans:
+            if not any(time < clean.time for time in self.timeline.later):
+                continue  # it found this state to be the latest
+            metadata = self.metadata(clean)
+            kept = str(metadata.get("earliestCommitToRetain") or "")
+            if latest < kept or (not kept and metadata.get("totalFilesDeleted") != 0):  # by versions of files, not time
+                raise NotATableError(
+                    f"{self.storage.uri}: Hudi cleaned files at {clean.time} that its state at {latest} may need; only "
+                    f"later ones{f', from {kept} on,' if kept else ''} can be read"
+                )
 
     def was_cleaned_meanwhile(self) -> bool:
         """Whether files may have been removed while they were listed."""

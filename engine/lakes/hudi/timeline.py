@@ -67,6 +67,10 @@ class Timeline:
     seen        names of all files of the active timeline, whatever their time
     start       the time before which instants were archived; None where nothing was completed
     layout      1 or 2
+    cleans, savepoints    those that completed, whatever their time
+    completed_at          layout 2: when instants of the active timeline were completed
+    committed             the times of the writes among `changes`
+    later                 times of completed instants that changed files after `latest`
     """
 
     latest: str
@@ -79,6 +83,7 @@ class Timeline:
     savepoints: frozenset[str] = frozenset()
     completed_at: dict[str, str] = field(default_factory=dict)
     committed: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
 
     @property
     def position(self) -> str:
@@ -182,6 +187,7 @@ class TimelineReader:
                 raise NotATableError(
                     f"{self._storage.uri}: its Hudi timeline has nothing at {position}; it was archived"
                 )
+        later = frozenset(i.time for i in changes if i.time > latest)
         changes = [i for i in changes if i.time <= latest and i.time not in left_out]
         done = {i.time for i in changes}
         pending = {i.time for i in instants if i.action in _PENDING_WRITES and i.time < latest} - done
@@ -196,6 +202,7 @@ class TimelineReader:
             savepoints,
             {i.time: i.completed_at for i in instants if i.completed_at is not None},
             frozenset(i.time for i in changes if i.action in _WRITES),
+            later,
         )
 
     def _listed(self, properties: dict[str, str]) -> tuple[list[HudiInstant], frozenset[str]]:
