@@ -49,46 +49,31 @@ def list_below(
     """The same of some folders, in no order, and the folders that were not listed: those that wait once there are
     `folders_max` of them."""
     gathered = _Gathered()
-<<<<<<< HEAD
-    unlisted, listed, folder_count = deque([""]), 0, 1
-    index_folder = index_storage.uri.removeprefix(f"{storage.uri}/")
+    unlisted, listed = deque(folders), 0
+    folder_count = len(unlisted)
+    index_folder = index_location.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
         while unlisted or waiting:
-            while unlisted and len(waiting) < 2 * THREADS:
+            is_enough = folders_max is not None and len(unlisted) >= folders_max
+            while unlisted and len(waiting) < 2 * THREADS and not is_enough:
                 waiting.add(pool.submit(_folder, storage, unlisted.popleft()))
-=======
-    left, listed = deque(folders), 0
-    found = len(left)
-    own = index_location.removeprefix(f"{storage.uri}/")
-    waiting: set[Future] = set()
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
-        while left or waiting:
-            is_enough = folders_max is not None and len(left) >= folders_max
-            while left and len(waiting) < 2 * THREADS and not is_enough:
-                waiting.add(pool.submit(_folder, storage, left.popleft()))
             if not waiting:
                 break
->>>>>>> main
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, inner = future.result()
                 gathered.add(files)
-<<<<<<< HEAD
-                unlisted.extend(folder for folder in folders if folder != index_folder)
-                folder_count += len(folders)
-=======
-                inner = [folder for folder in inner if folder != own]
-                left.extend(inner)
-                found += len(inner)
->>>>>>> main
+                inner = [folder for folder in inner if folder != index_folder]
+                unlisted.extend(inner)
+                folder_count += len(inner)
             listed += len(done)
             if progress:
                 progress("files", gathered.count, None)
                 progress("folders", listed, folder_count)
     if progress:
         progress("files", gathered.count, gathered.count)
-    return gathered.table(), list(left)
+    return gathered.table(), list(unlisted)
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
@@ -128,12 +113,7 @@ class _Gathered:
     def table(self) -> pa.Table:
         """All of them, in the order in which they came."""
         self._flush()
-<<<<<<< HEAD
-        files = pa.Table.from_batches(self._chunks, LISTED)
-        return files.take(pc.sort_indices(files.column("path"))) if is_sorted else files
-=======
         return pa.Table.from_batches(self._chunks, LISTED)
->>>>>>> main
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
