@@ -232,7 +232,7 @@ class WriteRequest:
 
 
 def encode_predicate(node: object) -> str:
-    """A predicate, a node or a SparkPredicate, as the text of an option, which a worker reads without the SQL parser."""
+    """A Node or a SparkPredicate as the text of an option, which a worker reads without the SQL parser."""
     return base64.b64encode(pickle.dumps(node)).decode("ascii")
 
 
