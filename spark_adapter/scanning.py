@@ -18,6 +18,7 @@ from ..engine.predicates import Node, parse, unknowns
 from ..errors import InvalidArgumentError
 from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
+from .formats import activate, sessions_of, watch_formats
 from .from_columns import from_column, from_tree, without_unknowns
 from .jobs import known_slots
 from .loads import bare_load
@@ -50,22 +51,17 @@ class _Scan:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session; and the session the active one of this thread, where the
-    thread has none.
+    """Makes the data source "skipstone" known to a session; and from then on, in this process, a plain save work in
+    any thread, and a stream of it be refused where it is asked for.
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
-    Spark looks for a data source of Python in the thread's active session, and a thread that Python starts has none. So
-    in such a thread call this before a plain save, or use `save`.
-
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
-    if hasattr(spark, "_jsparkSession"):
-        sessions = _sessions(spark)
-        if not sessions.getActiveSession().isDefined():
-            sessions.setActiveSession(spark._jsparkSession)
+    activate(spark)
     if spark in _registered:
         return
+    watch_formats(spark)
     if not _try_register(spark):
         # Spark checks the name in the thread's active session, which need not be this one.
         with active(spark):
@@ -269,7 +265,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     if not hasattr(spark, "_jsparkSession"):
         yield
         return
-    sessions = _sessions(spark)
+    sessions = sessions_of(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -279,7 +275,3 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _sessions(spark: Any) -> Any:
-    return spark._jvm.org.apache.spark.sql.classic.SparkSession

@@ -104,10 +104,10 @@ class _NoStream(DataSourceStreamReader):
     """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
 
     def initialOffset(self) -> dict:
-        raise _no_stream("reads versions of a table")
+        raise no_stream_to_read()
 
     def read(self, partition: InputPartition) -> NoReturn:
-        raise _no_stream("reads versions of a table")
+        raise no_stream_to_read()
 
 
 class FilePartition(InputPartition):
@@ -182,6 +182,11 @@ def _pinned(request: Request) -> Request:
         return request
     with _open(request) as table:
         return replace(request, version=table.version, log_position=table.handle.log_position)
+
+
+def no_stream_to_read() -> InvalidArgumentError:
+    """The error for whoever reads a table as a stream."""
+    return _no_stream("reads versions of a table")
 
 
 def _no_stream(what: str) -> InvalidArgumentError:

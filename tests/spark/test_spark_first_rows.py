@@ -47,9 +47,8 @@ ORDERS = [
 def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
     table = ss.open(lake)
     for order_by, where in ORDERS:
-        by_column = [
-            key if isinstance(key, str) else key[0] for key in (order_by if isinstance(order_by, list) else [order_by])
-        ]
+        last = order_by[-1] if isinstance(order_by, list) else order_by
+        is_total = (last if isinstance(last, str) else last[0]) == "id"
         wanted = table.scan(where, order_by=order_by).to_table()
         taken = [
             sks.scan(spark, lake, where, order_by=order_by, limit=40),  # one task
@@ -61,19 +60,17 @@ def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
         for frame, count in zip(taken, (40, 40, wanted.num_rows, 40), strict=True):
             rows = frame.toArrow()
             assert rows.num_rows == count
-            if is_total:
-                assert rows["id"].to_pylist() == wanted["id"].to_pylist()[:count]
-            elif "k" in rows.column_names:
-                assert rows["k"].to_pylist() == wanted["k"].to_pylist()[:count]
+            name = "id" if is_total else "k"
+            assert name not in rows.column_names or rows[name].to_pylist() == wanted[name].to_pylist()[:count]
 
 
 def test_a_limit_takes_matching_rows_and_no_more_and_makes_no_noise(
     spark, lake: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    for where, count in (("k = 5", 3), ("id < 4", 4), ("id < 0", 0), (None, 7)):
+    for where in ("k = 5", "id < 4", "id < 0", None):
         rows = sks.scan(spark, lake, where, limit=7).collect()
         matching = set(ss.open(lake).scan(where).to_table()["id"].to_pylist())
-        assert len(rows) == min(7, len(matching)) or len(rows) == count
+        assert len(rows) == min(7, len(matching))
         assert {row["id"] for row in rows} <= matching
     assert sks.scan(spark, lake, limit=0).collect() == []
     assert "BrokenPipeError" not in capfd.readouterr().err
