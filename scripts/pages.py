@@ -2,7 +2,7 @@
 that are made here: the commands, from the command line itself, and the list of decisions.
 
     .venv/bin/python scripts/pages.py stage     # before mkdocs
-    .venv/bin/python scripts/pages.py check     # after it: a page that would fetch something is an error
+    .venv/bin/python scripts/pages.py finish    # after it: a page that would fetch something is an error
 """
 
 from __future__ import annotations
@@ -115,13 +115,51 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _check() -> None:
+# Where a page is opened as a file, browsers start no worker, and search runs in one: a hidden frame takes its place.
+_FRAME_WORKER = """\
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super()
+      const frame = document.createElement("iframe")
+      frame.hidden = true
+      document.body.appendChild(frame)
+      const inside = (this.inside = frame.contentWindow)
+      const base = new URL(url, location.href)
+      inside.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      const load = source => new Promise((resolve, reject) => {
+        const script = inside.document.createElement("script")
+        Object.assign(script, { src: new URL(source, base), onload: resolve, onerror: reject })
+        inside.document.body.appendChild(script)
+      })
+      inside.importScripts = (...sources) => sources.reduce((last, each) => last.then(() => load(each)), Promise.resolve())
+      this.loaded = load(base)
+    }
+    set onmessage(listener) { this.addEventListener("message", listener) }
+    postMessage(data) {
+      this.loaded.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })))
+    }
+    terminate() {}
+  }
+}
+"""
+_SHIM, _LOCAL_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/javascripts/frame-worker.js"
+
+
+def _finish() -> None:
     site = REPOSITORY / "site"
-    fetching = [str(path) for path in site.rglob("*.html") if _FETCHED.search(path.read_text(encoding="utf-8"))]
-    if fetching or not (site / "index.html").exists():
-        sys.exit(f"these pages fetch something when they are read: {fetching}" if fetching else "no index.html")
+    (site / _LOCAL_SHIM).write_text(_FRAME_WORKER, encoding="utf-8")
+    fetching = []
+    for path in site.rglob("*.html"):
+        up = "../" * (len(path.relative_to(site).parts) - 1)
+        text = path.read_text(encoding="utf-8").replace(_SHIM, up + _LOCAL_SHIM)
+        path.write_text(text, encoding="utf-8")
+        if _FETCHED.search(text):
+            fetching.append(str(path))
+    if fetching:
+        sys.exit(f"these pages fetch something when they are read: {fetching}")
     print(f"{len(list(site.rglob('*.html')))} pages in {site}")
 
 
 if __name__ == "__main__":
-    {"stage": _stage, "check": _check}[sys.argv[1]]()
+    {"stage": _stage, "finish": _finish}[sys.argv[1]]()
