@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .engine.commit.sync import SyncResult
     from .engine.commit.transaction import Transaction
     from .engine.create import create
+    from .engine.doctor import Check, doctor
     from .engine.open import open_table as open
     from .engine.open import scan_polars
     from .engine.predicates import col
@@ -54,6 +55,8 @@ _HOMES = {
     "open": (".engine.open", "open_table"),
     "scan_polars": (".engine.open", "scan_polars"),
     "col": (".engine.predicates", "col"),
+    "doctor": (".engine.doctor", "doctor"),
+    "Check": (".engine.doctor", "Check"),
     "repair": (".engine.commit.repair", "repair"),
     "RebindResult": (".engine.commit.moved_files", "RebindResult"),
     "SyncResult": (".engine.commit.sync", "SyncResult"),
@@ -83,6 +86,7 @@ _HOMES = {
 
 __all__ = [
     "CacheInfo",
+    "Check",
     "CommitConflictError",
     "CorruptionError",
     "FormatVersionError",
@@ -106,6 +110,7 @@ __all__ = [
     "cache_info",
     "col",
     "create",
+    "doctor",
     "open",
     "repair",
     "scan_polars",

@@ -27,7 +27,7 @@ def advise(
     """Try indexes and orders of rows on a sample: what each would let queries skip, and what it costs."""
     if (queries is None) == (from_log is None):
         raise UsageError("advice is for the queries of --queries or of --from-log: give one of them")
-    texts = None if queries is None else statements(_read(queries))
+    texts = None if queries is None else read_statements(queries)
     with opened(path, index_path) as table, progress() as report:
         advice = table.advise(texts, log=from_log, sample_files=sample_files, progress=report)
     if as_json:
@@ -52,9 +52,10 @@ def print_advice(advice: Advice) -> None:
         screen.print(line, style="yellow", soft_wrap=True)
 
 
-def _read(path: str) -> str:
+def read_statements(path: str) -> list[str]:
+    """The statements of a file. Raises StorageError where it cannot be read."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return file.read()
+            return statements(file.read())
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: the queries cannot be read ({error})") from error

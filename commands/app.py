@@ -2,7 +2,7 @@
 
     create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
-    listing (ls, history, slices), verify, inspect, layout, advise, perf, explain, scan, demo
+    listing (ls, history, slices), verify, doctor, inspect, layout, advise, report, perf, explain, scan, demo
     options    arguments that commands share, statuses, how a table is opened
     output     tables for people, JSON for machines, progress: the only place that prints tables
 
@@ -29,8 +29,8 @@ _EPILOG = (
     "Every command takes --json (for machines: stdout holds JSON only; an error is a JSON object on stderr). "
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "
     "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see.\n\n"
-    "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, inspect or demo found something wrong; 4 a "
-    "conflict with another writer, nothing changed: try again; 130 interrupted."
+    "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, doctor, inspect or demo found something "
+    "wrong; 4 a conflict with another writer, nothing changed: try again; 130 interrupted."
 )
 # The file of each verb, in the order of the help.
 _VERBS = {
@@ -48,10 +48,12 @@ _VERBS = {
     "history": "listing",
     "slices": "listing",
     "verify": "verify",
+    "doctor": "doctor",
     "inspect": "inspect",
     "perf": "perf",
     "layout": "layout",
     "advise": "advise",
+    "report": "report",
     "explain": "explain",
     "scan": "scan",
     "demo": "demo",

@@ -40,7 +40,6 @@ class Handle:
     storage, index_storage   where the data files and the index root lie
     timeline, readers        the instants, and the runs that they name
     instant                  the version that is read
-    snapshot                 what it holds, with what the log has gone on by since
     strict                   a damaged index run is an error, not a warning
     is_pinned                opened on a chosen version, for reading
     scan_log                 where a line is written for each plan; None for nowhere
@@ -74,7 +73,17 @@ class Handle:
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self._as_it_stands = as_it_stands
         self._reopen, self._pickle_credentials = reopen, pickle_credentials
-        self.snapshot = self._pinned(instant, None)
+        self._snapshot: Snapshot | None = self._pinned(instant, None)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the version holds, with what the log has gone on by since."""
+        instant, snapshot = self.instant, self._snapshot
+        if snapshot is None:
+            snapshot = self._pinned(instant, None)
+            if self.instant is instant:  # no thread has moved the handle since
+                self._snapshot = snapshot
+        return snapshot
 
     def __reduce__(self) -> Reopening:
         if self.origin is None:
@@ -156,7 +165,7 @@ class Handle:
         self.timeline.check_whole(latest, self.strict)
         was_pinned, self.is_pinned = self.is_pinned, False
         if self.log is not None or was_pinned:
-            self.instant, self.snapshot = latest, self._pinned(latest, None)
+            self.instant, self._snapshot = latest, self._pinned(latest, None)
         else:
             self.move_to(latest)
         return self
@@ -167,17 +176,20 @@ class Handle:
 
     def move_to(self, instant: Instant) -> None:
         """Makes this handle read another version. What it saw of a log of another format it sees still, unless the
-        version follows that log."""
+        version follows that log. Without a log nothing is read: a commit that was acknowledged does not fail here."""
         if instant.version != self.version or instant.transaction != self.instant.transaction:
+            if self.log is None:
+                self.instant, self._snapshot = instant, None
+                return
             position = self.log_position if instant.source == self.instant.source else None
-            self.instant, self.snapshot = instant, self._pinned(instant, position)
+            self.instant, self._snapshot = instant, self._pinned(instant, position)
 
     def pin_log(self, position: str) -> None:
         """Makes this handle read its version together with one state of the log, which is that of the version or a
         later one."""
         if self.log is None:
             raise InvalidArgumentError(f"{self.location}: follows no log of another format")
-        self.snapshot = self._with_remedy(self._with_log(self.instant, position))
+        self._snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
         recorded = instant.source.get("location")

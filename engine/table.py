@@ -207,6 +207,29 @@ class Table:
 
         return advise(self.handle, queries, log, sample_files, progress_function(progress))
 
+    def report(
+        self,
+        output: str | os.PathLike | None = None,
+        *,
+        log: str | os.PathLike | None = None,
+        advice: Advice | None = None,
+    ) -> str:
+        """A picture of the version that this handle reads: one page of HTML that needs no network. Returns it.
+
+        Sizes and files by partition, how each column's values lie over the files, indexes with their coverage and a
+        filter's false positives, measured; the timeline. Names and values are escaped.
+
+        Args:
+            output: a local file to write it to, whole or not at all.
+            log: a log of scans (`open(scan_log=)`): what they skipped, and by which columns.
+            advice: what `advise` returned.
+
+        Raises StorageError where `output` cannot be written, or `log` read.
+        """
+        from .report import report
+
+        return report(self.handle, output, log, advice)
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def scan(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from ..arrays import joined
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .commit.rebind import names_ever, sure_columns, unread_columns
@@ -15,7 +19,7 @@ from .parquet.footers import read_footer
 from .state.lineage import broken, newest_known
 from .state.runs import check_written_as
 from .state.timeline import instant_path, is_loss
-from .storage import FileMissingError, Ranged
+from .storage import FileMissingError, Ranged, Storage
 
 if TYPE_CHECKING:
     from .handle import Handle
@@ -33,14 +37,27 @@ class Finding:
     message: str
 
 
-def verify(handle: Handle, deep: bool = False) -> list[Finding]:
+class Checker:
+    """Who looks at files one by one: this one, in this process."""
+
+    def check_runs(self, handle: Handle, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
+        """What is wrong with sorted-block files of the index, (path, bytes or None where not known)."""
+        return run_findings(handle.index_storage, runs, deep)
+
+    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
+        """What is wrong with data files: rows of the manifest, with `is_declared` where nobody has opened them."""
+        return file_findings(handle.storage, files, deep, parquet_options(handle.instant.source))
+
+
+def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
     """See `Table.verify`."""
+    checker = checker or Checker()
     findings = [Finding("pending", p["path"], p["reason"]) for p in handle.instant.pending]
     findings += _timeline(handle, deep)
     findings += _unread(handle)
-    findings += _runs(handle, deep)
+    findings += _runs(handle, deep, checker)
     try:
-        findings += _files(handle, deep)
+        findings += _files(handle, deep, checker)
     except CorruptionError as error:  # without a manifest there is no list of files to go on with
         if not any(run.path == f.path for run in handle.instant.manifest for f in findings):
             findings.append(Finding("damaged", error.path or "manifest", error.message))
@@ -115,21 +132,23 @@ def _unread(handle: Handle) -> list[Finding]:
     return [Finding("unread", path, messages[number]) for path, number in pairs if number in messages]
 
 
-def _runs(handle: Handle, deep: bool) -> list[Finding]:
-    findings: list[Finding] = []
+def _runs(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
     runs = [*handle.instant.manifest, *(r for i in handle.instant.indexes for r in i.runs)]
-    for run in runs:
-        findings += _sorted_file(handle, run.path, run.size_bytes, deep)
+    findings = checker.check_runs(handle, [(run.path, run.size_bytes) for run in runs], deep)
     if not findings:  # the runs name the task index files
         paths, findings = _task_indexes(handle)
-        for path in paths:
-            findings += _sorted_file(handle, path, None, deep)
+        findings += checker.check_runs(handle, [(path, None) for path in paths], deep)
     return findings
 
 
-def _sorted_file(handle: Handle, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
+def run_findings(storage: Storage, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
+    """See `Checker.check_runs`."""
+    return [finding for path, size_bytes in runs for finding in _sorted_file(storage, path, size_bytes, deep)]
+
+
+def _sorted_file(storage: Storage, path: str, size_bytes: int | None, deep: bool) -> list[Finding]:
     try:
-        with SortedFileReader(Ranged(handle.index_storage, path, size_bytes)) as reader:
+        with SortedFileReader(Ranged(storage, path, size_bytes)) as reader:
             check_written_as(reader, path)
             return [Finding("damaged", path, f.message) for f in reader.verify()] if deep else []
     except FileMissingError as error:
@@ -151,21 +170,29 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
     return sorted(paths), findings
 
 
-def _files(handle: Handle, deep: bool) -> list[Finding]:
-    findings = []
+def _files(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
     names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "schema_id"]
-    for row in handle.snapshot.files().select(names).to_pylist():
+    files = handle.snapshot.files().select(names)
+    are_declared = pa.array([schema.is_declared for schema in handle.snapshot.instant.file_schemas], pa.bool_())
+    files = files.append_column("is_declared", pa.chunked_array([are_declared.take(joined(files.column("schema_id")))]))
+    return checker.check_files(handle, files, deep)
+
+
+def file_findings(storage: Storage, files: pa.Table, deep: bool, options: Mapping[str, Any]) -> list[Finding]:
+    """See `Checker.check_files`; `options`: how pyarrow opens files."""
+    findings = []
+    for row in files.to_pylist():
         path = row["path"]
         try:
-            entry = handle.storage.stat(path)
+            entry = storage.stat(path)
         except SkipstoneError as error:
             findings.append(Finding("missing", path, str(error)))
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not handle.snapshot.instant.file_schemas[row["schema_id"]].is_declared:
+        elif deep and not row["is_declared"]:
             try:
-                footer = read_footer(handle.storage, entry, options=parquet_options(handle.instant.source))
+                footer = read_footer(storage, entry, options=options)
             except SkipstoneError as error:
                 findings.append(Finding("damaged", path, str(error)))
                 continue

@@ -66,6 +66,11 @@ class OpenFile:
         other.index = self.footer.index.reading_by(partial(_read, source, self._tail))
         return other
 
+    @property
+    def tail_bytes(self) -> int:
+        """How much of the file's end is kept."""
+        return len(self._tail.data)
+
     # -- blocks -------------------------------------------------------------------------------------------------------
 
     def block(self, i: int) -> Block:

@@ -146,6 +146,11 @@ class SortedFileReader:
         return self.file.index.block_count
 
     @property
+    def tail_bytes(self) -> int:
+        """Bytes of the file's end that were read when it was opened, and are kept."""
+        return self.file.tail_bytes
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the file."""
         return self.file.source.size

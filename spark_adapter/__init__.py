@@ -16,6 +16,7 @@ The verbs run on the driver, in the caller's process:
     semi_join         lookup: many keys, joined against a secondary index
     explaining        explain: what was skipped for a DataFrame
     saving            save: from any thread, with a check of the version that was read
+    upkeep            sync, verify, clean by executors; perf
     build             create, create_index, refresh_index, optimize: by executors
     deleting, merging    delete, merge: rows deleted, updated and inserted, by writing files anew
     clustering        cluster: files rewritten so that similar rows lie together
@@ -29,10 +30,13 @@ They stand on these, each of which imports from those above it; verbs import `sc
     jobs              a function over many parts, run by executors: progress, errors, large parts through storage
     shares            files dealt out to tasks; in an executor, the rows of a task's files
     clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
+    builders          listing, footers and indexes, as executors do them
     key_files         where keys may lie: their range, files that an index does not cover
     rewriting         what verbs that rewrite files have in common on the driver
     column_tree       a PySpark Column, classic or of Connect, as one tree
     spark_semantics   where a comparison means the same to Spark and to us
+    catalyst_tree     the same of an expression in a plan of Spark's
+    where_text        SQL text where no session is: what means one thing in all of them
     from_columns      Columns as predicates;  to_columns: predicates as Columns
     pushdown_guard    what Spark's Parquet reader would read or skip wrongly
     source            the data source "skipstone": planned on the driver, read and written by executors
@@ -65,12 +69,14 @@ if TYPE_CHECKING:
     from .saving import save
     from .scanning import refresh, register, scan
     from .semi_join import lookup
+    from .upkeep import clean, perf, sync, verify
     from .views import view
 
 __all__ = [
     "Clustering",
     "Coarse",
     "RowChanges",
+    "clean",
     "cluster",
     "coarse",
     "create",
@@ -80,6 +86,7 @@ __all__ = [
     "lookup",
     "merge",
     "optimize",
+    "perf",
     "predicate",
     "prune_partition",
     "read_parquet",
@@ -88,12 +95,15 @@ __all__ = [
     "register",
     "save",
     "scan",
+    "sync",
+    "verify",
     "view",
 ]
 _HOMES = {
     "Clustering": ".clustering",
     "Coarse": "..engine.scan.coarse_snapshot",
     "RowChanges": ".rewriting",
+    "clean": ".upkeep",
     "cluster": ".clustering",
     "coarse": ".pruning",
     "create": ".build",
@@ -103,6 +113,7 @@ _HOMES = {
     "lookup": ".semi_join",
     "merge": ".merging",
     "optimize": ".build",
+    "perf": ".upkeep",
     "predicate": ".pruning",
     "prune_partition": ".pruning",
     "read_parquet": ".parquet_reader",
@@ -111,6 +122,8 @@ _HOMES = {
     "register": ".scanning",
     "save": ".saving",
     "scan": ".scanning",
+    "sync": ".upkeep",
+    "verify": ".upkeep",
     "view": ".views",
 }
 

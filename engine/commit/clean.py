@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,7 @@ _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
 _TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|pending|queue|timeline(?:/[0-9]+)?")
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
+Remover: TypeAlias = "Callable[[Handle, Sequence[tuple[str, Entry]], Progress | None], None]"
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
 
 
@@ -89,8 +90,9 @@ def clean(
     delete_data: bool,
     dry_run: bool,
     progress: Progress | None,
+    remove: Remover | None = None,
 ) -> pa.Table:
-    """See `Table.clean`."""
+    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file."""
     if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
@@ -102,12 +104,8 @@ def clean(
         base, plan = _published(handle, base, plan, lambda latest: _plan(handle, latest, listing, retain_versions))
     chosen = [("data", entry) for entry in plan.data_files]
     chosen += _index_files(handle, listing, _named(handle, base, plan.cleaned))
-    for done, (kind, entry) in enumerate(chosen, start=1):
-        if not dry_run:
-            _remove(handle, kind, entry)
-        if progress:
-            progress("clean", done, len(chosen))
     if not dry_run:
+        (remove or remove_here)(handle, chosen, progress)
         handle.timeline.archive(base.version, progress)
     return pa.Table.from_pylist(
         [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen], schema=SCHEMA
@@ -272,16 +270,25 @@ def _index_files(handle: Handle, listing: Listing, named: Named) -> list[tuple[s
     return [(kind, entry) for kind, entry in chosen if not handle.index_storage.has_link(entry.path)]
 
 
-def _remove(handle: Handle, kind: str, entry: Entry) -> None:
+def remove_here(handle: Handle, chosen: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
+    """Removes files, (kind, file)."""
+    for done, (kind, entry) in enumerate(chosen, start=1):
+        remove_file(handle.storage, handle.index_storage, kind, entry)
+        if progress:
+            progress("clean", done, len(chosen))
+
+
+def remove_file(storage: Storage, index_storage: Storage, kind: str, entry: Entry) -> None:
+    """Removes one file, unless another took its place, or it is gone."""
     if kind != "data":
-        handle.index_storage.delete(entry.path)
+        index_storage.delete(entry.path)
         return
     try:
-        current = handle.storage.stat(entry.path)
+        current = storage.stat(entry.path)
     except FileMissingError:
         return
-    if current.is_untouched(entry.size_bytes, entry.modified_ns, entry.etag):  # else another file took its place
-        handle.storage.delete(entry.path)
+    if current.is_untouched(entry.size_bytes, entry.modified_ns, entry.etag):
+        storage.delete(entry.path)
 
 
 # -- data files -------------------------------------------------------------------------------------------------------

@@ -99,12 +99,12 @@ def refresh_index(
     return handle.version
 
 
-def refresh_all(handle: Handle, *, progress: Progress | None) -> int:
+def refresh_all(handle: Handle, *, progress: Progress | None, builder: Builder = build_here) -> int:
     """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
         index_kind = known_kind(name)
         while index_kind is not None and _refreshed(
-            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress, build_here
+            handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress, builder
         ):
             pass
     return handle.version

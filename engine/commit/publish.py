@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -17,20 +18,25 @@ import pyarrow.compute as pc
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..indexes.protocol import CommitWork, known_kind
+from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
 from ..logger import is_logging, log, ms_since
-from ..state import Instant, Timeline, now_us
+from ..state import Instant, Run, Timeline, now_us
 from ..state.leftovers import Leftovers
-from ..state.lineage import since
+from ..state.lineage import Look, look, since
 from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
-from ..storage import FileMissingError
+from ..storage import FileMissingError, Storage
+from ..storage.gathered import bring, gathering, settle
 from .bind import Moved, bind
 from .queue import Turn
 
 ATTEMPTS_MAX = 100
+_READ_AS_SCANS_DO = ("stats", "secondary")
+_LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
+_LOOK_S_MAX = 1.0
 _LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
@@ -63,6 +69,7 @@ class Change:
     moved              files that stand elsewhere, and are the same
     source             what the instant's source says from now on
     leftovers          what was written for it: the caller removes them when `publish` raises
+    index_storage      where what was written for it is gathered, and its runs will be; None: nothing was yet
     """
 
     transaction: str
@@ -83,6 +90,7 @@ class Change:
     validate: Callable[[Snapshot], None] | None = None
     rebuild: Callable[[Snapshot], None] | None = None
     leftovers: Leftovers = field(default_factory=Leftovers)
+    index_storage: Storage | None = None
 
 
 def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Change) -> Instant:
@@ -94,11 +102,16 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
     """
     named_at, start_s = base, time.perf_counter()
     read_from = base.version if change.read_from is None else change.read_from
+    index_storage = change.index_storage or gathering(timeline.storage)
     with (
         _unless_cleaned(timeline, base, change.transaction, read_from),
         Turn(timeline, change.transaction) as turn,
     ):
-        for attempt, newest in _bases(timeline, base, change.transaction, turn):
+        beside = [
+            lambda: readers.open_ahead(_runs_read(base)),
+            lambda: bring(index_storage, _runs_joined(base, index_storage)),
+        ]
+        for attempt, newest in _bases(timeline, base, change.transaction, turn, beside):
             snapshot = Snapshot(newest, readers)
             version = None if change.key is None else snapshot.version_of_key(change.key)
             if version is not None:
@@ -113,8 +126,9 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
                 snapshot = Snapshot(named_at, readers)
             _check_added(snapshot, change, is_later=newest.version > base.version)
             before = len(change.leftovers)
-            writing = RunWriting(timeline.storage, readers, change.leftovers, change.transaction, str(attempt))
+            writing = RunWriting(index_storage, readers, change.leftovers, change.transaction, str(attempt))
             instant = _write(change, newest, snapshot, named_at, writing).following(newest)
+            settle(index_storage, task_key_paths(change.results))  # the keys are in the runs, and read no more
             if change.leftovers.publish(timeline, instant):
                 log_commit(timeline, instant, start_s)
                 return instant
@@ -169,18 +183,54 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
     )
 
 
-def _bases(timeline: Timeline, base: Instant, transaction: str, turn: Turn) -> Iterator[tuple[int, Instant]]:
+def _runs_read(base: Instant) -> list[Run]:
+    """The runs that a commit may look into, or merge, of those that are read as any scan does."""
+    indexes = [index for index in base.indexes if index.kind in _READ_AS_SCANS_DO and index.maintain == "commit"]
+    return [*base.manifest, *(run for index in indexes for run in index.runs[-_LEVELS_AHEAD:])]
+
+
+def _runs_joined(base: Instant, storage: Storage) -> list[str]:
+    """The small runs that a commit may merge, of the other indexes."""
+    indexes = [index for index in base.indexes if index.kind not in _READ_AS_SCANS_DO and index.maintain == "commit"]
+    runs = [run for index in indexes for run in index.runs[-_LEVELS_AHEAD:]]
+    return [run.path for run in runs if run.size_bytes <= storage.gap_bytes]
+
+
+def _bases(
+    timeline: Timeline,
+    base: Instant,
+    transaction: str,
+    turn: Turn,
+    beside: Sequence[Callable[[], None]] = (),
+) -> Iterator[tuple[int, Instant]]:
     """(attempt, the newest instant, to publish after), again each time that another was first. Never `base` where
     others committed since: it may be cleaned.
 
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
     this transaction as given up: its files are being removed; CorruptionError where versions were lost (`since`)."""
     for attempt in range(ATTEMPTS_MAX):
-        turn.wait(attempt)
-        for newer in since(timeline, base) if base.version else ():
+        looked: Look | None = None
+        if attempt == 0 and timeline.storage.gap_bytes and base.version:
+            looked = _look_beside(timeline, base, turn, beside)
+        else:
+            turn.wait(attempt)
+        for newer in since(timeline, base, looked) if base.version else ():
             _check_not_given_up(timeline, newer, transaction)
             base = newer
         yield attempt, base
+
+
+def _look_beside(timeline: Timeline, base: Instant, turn: Turn, beside: Sequence[Callable[[], None]]) -> Look | None:
+    """What came after `base`, while this commit waits for its turn and the others of `beside` are done; None where the
+    turn took so long that it is to be asked again. Whatever comes later takes the version first, and is met then."""
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(1 + len(beside), thread_name_prefix="skipstone-commit") as pool:
+        looking, others = pool.submit(look, timeline, base), [pool.submit(work) for work in beside]
+        turn.wait(0)  # here, since a turn is its thread's
+        looked = looking.result()
+        for other in others:
+            other.result()
+    return looked if time.monotonic() - began_s < _LOOK_S_MAX else None
 
 
 @contextlib.contextmanager

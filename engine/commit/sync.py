@@ -30,7 +30,7 @@ from ..state import Instant, is_of_table, new_transaction_id
 from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
-from ..tasks.attach import COLUMNS_MAX, attach_all, column_filter
+from ..tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .alter import adding, columns_state, evolver, new_columns
 from .bind import Moved
@@ -56,14 +56,21 @@ class Difference:
 
 
 def sync(
-    handle: Handle, progress: Progress | None = None, adopts: bool = True, rebinding: Rebinding | None = None
+    handle: Handle,
+    progress: Progress | None = None,
+    adopts: bool = True,
+    rebinding: Rebinding | None = None,
+    *,
+    list_files: Callable[[Storage, Storage, Progress | None], pa.Table] | None = None,
+    attach: Attacher = attach_all,
 ) -> Synced:
-    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`."""
+    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`. `list_files` and `attach`: who lists the
+    directory, and reads the footers of what is new."""
     for attempt in range(ATTEMPTS_MAX):
         if handle.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
         before = handle.timeline.latest(known=handle.instant) or handle.instant
-        listed = list_parquet(handle.storage, handle.index_storage, progress)
+        listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
         in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
         base = handle.timeline.latest(known=handle.instant) or handle.instant
         snapshot = Snapshot(base, handle.readers)
@@ -80,7 +87,7 @@ def sync(
 
         try:
             copied = listed if is_copy else None
-            return _committed(handle, snapshot, changes, validate, progress, adopts, copied, rebinding)
+            return _committed(handle, snapshot, changes, validate, progress, adopts, copied, rebinding, attach)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -218,8 +225,9 @@ def _committed(
     adopts: bool,
     copied: pa.Table | None,
     rebinding: Rebinding | None,
+    attach: Attacher,
 ) -> Synced:
-    """`copied`: the listing of a copy, `rebinding` as for `sync`."""
+    """`copied`: the listing of a copy, `rebinding` and `attach` as for `sync`."""
     base = snapshot.instant
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(known.schema, count) for known, count in unread_schemas]
@@ -231,7 +239,7 @@ def _committed(
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        results, pending = _attached(handle, base, change, changes.appeared, progress, adopts)
+        results, pending = _attached(handle, base, change, changes.appeared, progress, adopts, attach)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:
             rebinding.compare(snapshot, replaced, results)
@@ -268,7 +276,13 @@ def _committed(
 
 
 def _attached(
-    handle: Handle, base: Instant, change: Change, listed: pa.Table, progress: Progress | None, adopts: bool
+    handle: Handle,
+    base: Instant,
+    change: Change,
+    listed: pa.Table,
+    progress: Progress | None,
+    adopts: bool,
+    attach: Attacher,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """What the footers of files say: of the columns that have statistics, and of those that may be adopted."""
     if not listed.num_rows:
@@ -278,7 +292,7 @@ def _attached(
     def wanted(leaf: str) -> bool:
         return has_statistics(leaf) or (adopts and names.isdisjoint((leaf, leaf.split(".", 1)[0])))
 
-    return attach_all(
+    return attach(
         handle.storage,
         handle.index_storage,
         change.transaction,

@@ -31,6 +31,7 @@ from ..state.markers import Markers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
+from ..storage.gathered import gathering
 from ..storage.prefetch import STAT_THREADS
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
@@ -61,6 +62,7 @@ class Transaction:
         self._process = os.getpid()
         self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
+        self._index_storage = gathering(handle.index_storage)
 
     def __enter__(self) -> Transaction:
         markers, base = self._handle.timeline.markers, self._base
@@ -95,7 +97,7 @@ class Transaction:
         """
         self._check_open()
         if self._writer is None:
-            self._writer = TaskWriter(self.task_spec())
+            self._writer = TaskWriter(self.task_spec(), self._index_storage)
         self._writer.write(data)
 
     def add_files(self, files: Sequence[str] | pa.Table) -> None:
@@ -115,7 +117,7 @@ class Transaction:
             )
             return
         paths = paths_of(files)
-        with TaskWriter(self.task_spec()) as task:
+        with TaskWriter(self.task_spec(), self._index_storage) as task:
             task.add_files([self._handle.relative(path) for path in paths])
         self._take(task.result)
 
@@ -241,6 +243,7 @@ class Transaction:
             validate=lambda newer: self._validate(newer, results),
             read_from=min((read.version for read, _ in self._reads), default=None),
             leftovers=self._leftovers,
+            index_storage=self._index_storage,
         )
         self.committed = publish(self._handle.timeline, self._handle.readers, self._base, change)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
@@ -264,7 +267,7 @@ class Transaction:
         """Removes what the commit has taken over; what stays behind is cleaned later."""
         for path in task_key_paths(results):
             with contextlib.suppress(SkipstoneError):
-                self._handle.index_storage.delete(path)
+                self._index_storage.delete(path)
 
     def _validate(self, newer: Snapshot, results: list[TaskResult]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
@@ -292,7 +295,7 @@ class Transaction:
     def _take(self, results: list[TaskResult]) -> None:
         """Takes over what a task wrote, to be removed with the transaction."""
         self._results += results
-        add_results(self._leftovers, results, self._handle.storage, self._handle.index_storage)
+        add_results(self._leftovers, results, self._handle.storage, self._index_storage)
 
     def _live_ids(self, paths: Sequence[str]) -> list[int]:
         by_path = self._handle.committed.find(list(dict.fromkeys(paths)))

@@ -35,34 +35,52 @@ def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | 
 
     `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
     """
+    files, _ = list_below(storage, index_storage.uri, [""], progress)
+    return files.take(pc.sort_indices(files.column("path")))
+
+
+def list_below(
+    storage: Storage,
+    index_location: str,
+    folders: Iterable[str],
+    progress: Progress | None = None,
+    folders_max: int | None = None,
+) -> tuple[pa.Table, list[str]]:
+    """The same of some folders, in no order, and the folders that were not listed: those that wait once there are
+    `folders_max` of them."""
     gathered = _Gathered()
-    left, listed, found = deque([""]), 0, 1
-    own = index_storage.uri.removeprefix(f"{storage.uri}/")
+    left, listed = deque(folders), 0
+    found = len(left)
+    own = index_location.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
         while left or waiting:
-            while left and len(waiting) < 2 * THREADS:
+            is_enough = folders_max is not None and len(left) >= folders_max
+            while left and len(waiting) < 2 * THREADS and not is_enough:
                 waiting.add(pool.submit(_folder, storage, left.popleft()))
+            if not waiting:
+                break
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
-                files, folders = future.result()
+                files, inner = future.result()
                 gathered.add(files)
-                left.extend(folder for folder in folders if folder != own)
-                found += len(folders)
+                inner = [folder for folder in inner if folder != own]
+                left.extend(inner)
+                found += len(inner)
             listed += len(done)
             if progress:
                 progress("files", gathered.count, None)
                 progress("folders", listed, found)
     if progress:
         progress("files", gathered.count, gathered.count)
-    return gathered.table()
+    return gathered.table(), list(left)
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
     """A table of `LISTED` from entries, in their order."""
     gathered = _Gathered()
     gathered.add(entries)
-    return gathered.table(is_sorted=False)
+    return gathered.table()
 
 
 def entries_of(listed: pa.Table) -> Iterator[Entry]:
@@ -92,11 +110,10 @@ class _Gathered:
             if len(self._rows) >= _ROWS_AT_ONCE:
                 self._flush()
 
-    def table(self, *, is_sorted: bool = True) -> pa.Table:
-        """All of them; by path where that is asked."""
+    def table(self) -> pa.Table:
+        """All of them, in the order in which they came."""
         self._flush()
-        found = pa.Table.from_batches(self._chunks, LISTED)
-        return found.take(pc.sort_indices(found.column("path"))) if is_sorted else found
+        return pa.Table.from_batches(self._chunks, LISTED)
 
     def _flush(self) -> None:
         rows, self._rows = self._rows, []

@@ -30,7 +30,7 @@ def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
     What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
     writes over a file may be quick.
     """
-    entry = check_identity(task, storage)
+    entry = check_identity(task, storage) if task.etag is None or not storage.gap_bytes else planned_entry(task)
     try:
         yield entry
     except (SkipstoneError, LookupError):
@@ -54,8 +54,16 @@ def check_identity(task: FileTask, storage: Storage) -> Entry:
     return entry
 
 
+def planned_entry(task: FileTask) -> Entry:
+    """The file as it was planned: each read of an object store compares its etag with what is there."""
+    return Entry(task.path, task.size_bytes, task.modified_ns or 0, task.etag)
+
+
 def _overwritten(task: FileTask) -> NotReadableError:
     return changed_file(task.path, "overwritten since it was indexed")
+
+
+BROUGHT_BYTES_MAX = 2 << 20
 
 
 class FileReader:
@@ -153,6 +161,15 @@ class FileReader:
         prefetch(self.file, group, file_names)
         self.count(group, file_names)
         return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
+
+    def bring(self, group: int, names: Sequence[str]) -> None:
+        """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is
+        read."""
+        if self.file.remote is None:
+            return
+        file_names = self.own(self.stored(names))
+        if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
+            prefetch(self.file, group, file_names)
 
     def count(self, group: int, file_names: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""

@@ -25,6 +25,7 @@ from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
+from ..state import Run
 from ..state.manifest import BASE, split_file_ids
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
@@ -38,6 +39,7 @@ NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
+_RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class _Pruning:
         self._request, self._bound, self._reader, self._steps = request, request.bound, reader, steps
         self._snapshot = reader.snapshot
         self._leaves = leaves_of(request.bound)
+        self._snapshot.readers.open_ahead(self._wanted_runs())
         self._probes = planned_probes(self._snapshot, self._bound, reader.damaged, only_stats=request.only_stats)
         totals = self._snapshot.instant.totals
         self._has_slices = totals["plain"] < totals["files"]
@@ -98,6 +101,17 @@ class _Pruning:
         if not probes:
             return self._named(survivors, since)
         return self._named(self._probed(survivors, probes, self._steps, since))
+
+    def _wanted_runs(self) -> list[Run]:
+        """The runs that the predicate may need: those of the manifest, and of the indexes of its columns."""
+        instant = self._snapshot.instant
+        ids = {instant.columns.get(column) for leaf in self._leaves for column in columns_of(leaf)}
+        indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
+        runs = [*instant.manifest]
+        for index in indexes:
+            if len(index.runs) <= _RUNS_AHEAD_MAX and (index.kind == "stats" or not self._request.only_stats):
+                runs += [run for run in index.runs if run.path not in self._reader.damaged]
+        return runs
 
     # -- probes -------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
             return reader.all_rows(group)
         first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
         return rows_at(reader, [(group, first)], context.columns)
+    reader.bring(group, [*reader.tested, *context.columns])
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:

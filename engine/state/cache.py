@@ -24,7 +24,6 @@ import pyarrow as pa
 from ...errors import InvalidArgumentError, is_integer
 from ...hfile_like import Numbered, SortedFileReader, prefix_successor
 from ...hfile_like.block import Block
-from ...hfile_like.file import TAIL_BYTES
 
 BUDGET_BYTES = 128 << 20
 IDLE_QUESTIONS = 8
@@ -77,6 +76,11 @@ class Cache:
     def holds(self, key: Key) -> bool:
         """Whether something is there; it does not count as used."""
         return key in self._entries
+
+    def knows(self, *run: Hashable) -> bool:
+        """Whether a run is kept open whose key begins so."""
+        with _lock:
+            return any(name is None and key[: len(run)] == run for key, name in self._entries)
 
     def get(self, key: Key) -> Any:
         """What is there; None where nothing is."""
@@ -237,7 +241,7 @@ class CachedRun:
     @property
     def size_bytes(self) -> int:
         """Of what it holds itself: the end of the file, as read, and what was parsed of it, about."""
-        return 2 * min(TAIL_BYTES, self.reader.size_bytes)
+        return 2 * self.reader.tail_bytes
 
     def holds(self, name: Hashable) -> bool:
         """Whether something is kept under `name`."""

@@ -45,6 +45,11 @@ class StorageClock:
         self._storage = storage
         self._read: tuple[int, int] | None = None  # the storage's time, and this process's own count, in microseconds
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read off before."""
+        return self._read is not None
+
     def read_off(self, path: str) -> int:
         """The storage's time in microseconds since 1970 UTC, by a file that was just written there: one request."""
         time_us = self._storage.stat(path).modified_ns // 1000

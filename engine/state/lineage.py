@@ -8,22 +8,45 @@ beyond the last. The hint, read before, says whether the newest itself is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ...errors import CommitConflictError, CorruptionError
+from ..storage import Entry
+from ..storage.prefetch import side_by_side
 from .clock import is_of_table
 from .instant import Instant
 from .timeline import VERSIONS_A_FOLDER, Timeline, instant_path, is_loss
 
+Look = tuple[int | None, dict[int, Entry]]
+"""The newest version that the hint knows, and the files under the names of versions."""
 
-def since(timeline: Timeline, base: Instant) -> Iterator[Instant]:
+
+def look(timeline: Timeline, base: Instant) -> Look:
+    """What `since` goes by: the hint first, since whoever publishes meanwhile puts his instant before his hint. Far
+    away both are asked for side by side, and the names again where the hint knows of more."""
+    if not timeline.storage.gap_bytes:
+        made = timeline.made_of(base.table_id)
+        return made, timeline.names(base.version, made)
+    asks: list[Callable[[], Any]] = [
+        lambda: timeline.made_of(base.table_id),
+        lambda: timeline.names(base.version, base.version),
+        lambda: timeline.read_again(base),
+    ]
+    made, names, _ = side_by_side(timeline.storage, lambda ask: ask(), asks, "skipstone-timeline")
+    if made is not None and made > max(names, default=base.version):
+        names = timeline.names(base.version, made)
+    return made, names
+
+
+def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iterator[Instant]:
     """The instants after `base`, ascending; two requests where there is none. Exhaust it before anything is published.
+    `looked`: what `look` has just given.
 
     Raises CommitConflictError where `base` is not there: the table was removed, or made again. Raises CorruptionError,
     which says what to do, where a version between it and the newest, or the newest, is lost, damaged or another's.
     """
-    made = timeline.made_of(base.table_id)  # first: whoever publishes meanwhile puts his instant before his hint
-    names = timeline.names(base.version, made)
+    made, names = looked or look(timeline, base)
     if not timeline.is_current(base, names.get(base.version)):
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "

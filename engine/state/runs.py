@@ -7,22 +7,25 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, to_numpy
-from ...errors import CorruptionError, FormatVersionError
+from ...errors import CorruptionError, FormatVersionError, SkipstoneError
 from ...hfile_like import Numbered, SortedFileReader, StridedSection
-from ..storage import FileMissingError, Ranged, Storage
+from ...hfile_like.file import TAIL_BYTES
+from ..storage import Entry, FileMissingError, Ranged, Storage
+from ..storage.prefetch import side_by_side
 from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.
 TINY_ENTRIES_MAX = 1 << 12
+OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 
 
 class DamagedRun(Exception):
@@ -71,6 +74,19 @@ class RunReaders:
         """The reader of a run, opened with one tail read. Raises CorruptionError for a damaged run, FileMissingError
         for one that is gone."""
         return self._opened(run)[0]
+
+    def open_ahead(self, runs: Sequence[Run]) -> None:
+        """Opens some runs side by side where a request waits long. One that is damaged or gone is left to whoever reads
+        it."""
+        missing = [run for run in runs if run.path not in self._open]
+        if len(missing) > OPENED_AHEAD_MAX or not self.storage.gap_bytes:
+            return
+
+        def attempt(run: Run) -> None:
+            with contextlib.suppress(SkipstoneError):
+                self._opened(run)
+
+        list(side_by_side(self.storage, attempt, missing, "skipstone-runs"))
 
     def decoded(
         self,
@@ -144,18 +160,51 @@ class RunReaders:
         if data is not None:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
         key: RunKey = (self.storage.uri, run.path)
+        source = Ranged(self.storage, run.path, run.size_bytes)
+        tail_bytes = TAIL_BYTES
         if self._is_shared:
-            entry = self.storage.stat(run.path)
+            if self.storage.gap_bytes and not self._cache.knows(*key):
+                source = opening = _Opening(self.storage, run.path, run.size_bytes)
+                entry = opening.read_end()
+                tail_bytes = opening.tail_bytes
+            else:
+                entry = self.storage.stat(run.path)
             if entry.size_bytes != run.size_bytes:
                 message = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
                 raise CorruptionError(f"{message}; restore the file", path=run.path, check="size")
             key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
         cached = self._cache.get((key, None))
         if cached is None:
-            reader = SortedFileReader(Ranged(self.storage, run.path, run.size_bytes), cache_bytes=0)
+            reader = SortedFileReader(source, tail_bytes=tail_bytes, cache_bytes=0)
             fresh = CachedRun(key, reader, self._cache)
             cached = self._cache.put((key, None), fresh, fresh.size_bytes)
         return cached
+
+
+class _Opening(Ranged):
+    """A run's file far away, of which the end is read beside the look at it: a small one whole, by one request."""
+
+    tail_bytes, _tail = TAIL_BYTES, b""
+
+    def read_end(self) -> Entry:
+        """What the file is."""
+        if self.size <= self.storage.gap_bytes:
+            entry, self._tail = self.storage.read_entry(self.path)
+            self.tail_bytes = max(TAIL_BYTES, self.size)
+            return entry
+        end = [(self.size - TAIL_BYTES, TAIL_BYTES)]
+        asks: list[Callable[[], Any]] = [
+            lambda: self.storage.stat(self.path),
+            lambda: self.storage.read_ranges(self.path, end)[0],
+        ]
+        entry, self._tail = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-run")
+        return entry
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        tail, self._tail = self._tail, b""  # the reader keeps it
+        if list(ranges) == [(self.size - len(tail), len(tail))]:
+            return [tail]
+        return super().read_ranges(ranges)
 
 
 def _check_same(run: Run, reader: SortedFileReader) -> None:

@@ -21,10 +21,11 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
+from ..storage.prefetch import side_by_side
 from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
@@ -89,14 +90,15 @@ class Timeline:
     def latest(self, known: Instant | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
         before it. Sets `lost`."""
-        hint = self.hint()
-        newest = known if known is not None and self.is_current(known) else self._remembered()
+        probed: dict[int, Instant | None] = {}
+        hint, newest = self._begin(known, probed)
         if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
-            newest = self.find(hint[0], archived=False) or newest
+            self._probe(probed, hint[0], hint[0] + 1, archived=False)
+            newest = self._probed(probed, hint[0], archived=False) or newest
         if newest is None or hint is None or hint[1] != newest.table_id:
             newest = _newer(newest, self._listed())
         probes = 0
-        while newest is not None and (later := self.find(newest.version + 1)) is not None:
+        while newest is not None and (later := self._probed(probed, newest.version + 1)) is not None:
             self._check_table(later, newest.table_id)
             newest = later
             probes += 1
@@ -108,6 +110,37 @@ class Timeline:
         above = (v for v, table_id in claimed if newest is not None and table_id == newest.table_id)
         self.lost = max((v for v in above if newest is not None and is_loss(v, newest.version)), default=None)
         return newest
+
+    def _begin(
+        self, known: Instant | None, probed: dict[int, Instant | None]
+    ) -> tuple[tuple[int, str] | None, Instant | None]:
+        """(the hint, the instant to begin at: the one that is known, or that this process remembers, where it stands).
+        Far away the version after that is probed beside them."""
+
+        def standing() -> Instant | None:
+            return known if known is not None and self.is_current(known) else self._remembered()
+
+        base = known or _seen.get(self.storage.uri, (None, None))[0]
+        asks: list[Callable[[], Any]] = [self.hint, standing]
+        if base is not None and self.storage.gap_bytes:
+            asks.append(lambda: self._probe(probed, base.version + 1))
+        hint, newest, *_ = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline")
+        return hint, newest
+
+    def _probe(self, probed: dict[int, Instant | None], *versions: int, archived: bool = True) -> None:
+        """Notes what `find` gives of some versions (`archived` says so of the first), side by side; nothing where that
+        is no quicker than one by one. What gives an error is not noted: it does so again when it is asked for."""
+
+        def find(version: int) -> None:
+            with contextlib.suppress(SkipstoneError):
+                probed[version] = self.find(version, archived or version != versions[0])
+
+        if self.storage.gap_bytes:
+            list(side_by_side(self.storage, find, versions, "skipstone-timeline"))
+
+    def _probed(self, probed: dict[int, Instant | None], version: int, archived: bool = True) -> Instant | None:
+        """As `find`, or what was noted."""
+        return probed.pop(version) if version in probed else self.find(version, archived)
 
     def check_whole(self, newest: Instant, strict: bool) -> None:
         """Warns, or raises CorruptionError where `strict`, if `latest` has just found this instant and a newer version
@@ -131,6 +164,14 @@ class Timeline:
             standing = self.find(instant.version)
             return standing is not None and standing.transaction == instant.transaction
         return True
+
+    def read_again(self, instant: Instant) -> None:
+        """Reads the file of an instant that this process has made, or read elsewhere: `is_current` then compares what
+        is listed with that."""
+        seen, _ = _seen.get(self.storage.uri, (None, None))
+        if seen is None or seen.transaction != instant.transaction:
+            with contextlib.suppress(SkipstoneError):
+                self.find(instant.version)
 
     def made_of(self, table_id: str) -> int | None:
         """The newest version of a table that the hint knows to have been made; None where it says nothing of it."""

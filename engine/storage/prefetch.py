@@ -16,6 +16,7 @@ WAITING_MAX = 12
 STAT_THREADS = 16  # requests without a body, which only wait
 FOOTER_THREADS = 8  # a tail of a file each, which is parsed
 BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
+_FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -26,6 +27,11 @@ def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], n
     if storage.gap_bytes and len(items) > 1:
         return ahead(work, items, min(len(items), WAITING_MAX), name)
     return map(work, items)
+
+
+def threads_for(storage: Storage, threads: int) -> int:
+    """How many requests of a storage are under way at once, of which so many are where it is near."""
+    return _FAR_THREADS if storage.gap_bytes else threads
 
 
 def ahead(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:

@@ -58,8 +58,11 @@ class RangeFile(io.RawIOBase):
         self._parts: list[bytes] = []
 
     def prefetch(self, ranges: Sequence[Range]) -> None:
-        """Brings some ranges, side by side, and lets go of those that were brought before."""
-        wanted = sorted(one for one in ranges if one[1] > 0)
+        """Brings some ranges, side by side, and lets go of those that were brought before; nothing where all are at
+        hand."""
+        if all(self._place(*one) is not None for one in ranges):
+            return
+        wanted = merged_ranges(ranges, 0)  # a read may go from one to the next
         self._starts, self._parts = [], []  # first, so that never both are in memory
         parts = self._fetched(wanted)
         self._starts, self._parts = [offset for offset, _ in wanted], parts
@@ -104,12 +107,16 @@ class RangeFile(io.RawIOBase):
             self.on_read(ranges)
         return parts
 
+    def _place(self, offset: int, length: int) -> int | None:
+        """Which part holds a range; None where none does."""
+        place = bisect_right(self._starts, offset) - 1
+        if place < 0 or offset - self._starts[place] + length > len(self._parts[place]):
+            return None
+        return place
+
     def _held(self, offset: int, length: int) -> bytes | None:
-        at = bisect_right(self._starts, offset) - 1
-        if at < 0:
+        place = self._place(offset, length)
+        if place is None:
             return None
-        begin = offset - self._starts[at]
-        part = self._parts[at]
-        if begin + length > len(part):
-            return None
+        part, begin = self._parts[place], offset - self._starts[place]
         return part if begin == 0 and length == len(part) else part[begin : begin + length]

@@ -16,7 +16,7 @@ from ..partitions import hive
 from ..progress import Progress
 from ..state.leftovers import Leftovers
 from ..storage import Entry, FileMissingError, Storage
-from ..storage.prefetch import FOOTER_THREADS, ahead
+from ..storage.prefetch import FOOTER_THREADS, ahead, threads_for
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
 
@@ -104,7 +104,9 @@ def _footers(
         except (CorruptionError, FileMissingError) as error:
             return error
 
-    yield from zip(entries, ahead(read, entries, FOOTER_THREADS, "skipstone-footers"), strict=True)
+    yield from zip(
+        entries, ahead(read, entries, threads_for(storage, FOOTER_THREADS), "skipstone-footers"), strict=True
+    )
 
 
 def _is_utf8(path: str) -> bool:
@@ -130,7 +132,7 @@ class Attacher(Protocol):
         leftovers: Leftovers,
         *,
         hive_partitioned: bool,
-        columns: Sequence[str] | None,
+        columns: Leaves,
         keep_pending: bool,
         progress: Progress | None = None,
     ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...

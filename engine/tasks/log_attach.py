@@ -19,7 +19,7 @@ from ..parquet.nested_names import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead
+from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead, threads_for
 from .attach import COLUMNS_MAX, attach_files, column_filter
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
@@ -43,7 +43,9 @@ def attach_log(
     wanted = column_filter(columns)
     entries, unread = [], []
     for row, found in zip(
-        rows.values(), ahead(_stat(storage), list(rows), STAT_THREADS, "skipstone-stat"), strict=True
+        rows.values(),
+        ahead(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
+        strict=True,
     ):
         if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
             entries.append(found)
@@ -159,7 +161,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
     bound: dict[tuple[pa.Schema, tuple, tuple], int] = {}
     numbers: list[int | None] = []
     paths, values_of_log = files.column("path").to_pylist(), files.column("given").to_pylist()
-    schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
+    schemas = ahead(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
     for path, log_only, schema in zip(paths, values_of_log, schemas, strict=True):
         if schema is None:
             numbers.append(None)

@@ -26,7 +26,7 @@ from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
-from ..storage import open_storage, relative_path
+from ..storage import Storage, open_storage, relative_path
 from .attach import attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile
@@ -41,7 +41,8 @@ class TaskWriter:
     task holds one, durable before its first file: it stays until the commit takes what the task made.
     """
 
-    def __init__(self, spec: TaskSpec):
+    def __init__(self, spec: TaskSpec, index_storage: Storage | None = None):
+        """`index_storage`: where the transaction that this process holds gathers what it writes."""
         if not isinstance(spec, TaskSpec):
             raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
         self.spec = spec
@@ -49,7 +50,7 @@ class TaskWriter:
         self.is_lost = False
         self._index_paths: list[str] = []
         self._storage = open_storage(spec.location, spec.storage_options)
-        self._index_storage = open_storage(spec.index_location, spec.storage_options, is_index=True)
+        self._index_storage = index_storage or open_storage(spec.index_location, spec.storage_options, is_index=True)
         self._task = uuid.uuid4().hex[:12]
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, WrittenFile] = {}

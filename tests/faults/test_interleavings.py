@@ -74,7 +74,7 @@ class Meetings:
         refused: ss.SkipstoneError | None = None
         with warnings.catch_warnings(), troubled(Fault("meanwhile", at, meanwhile=meanwhile)) as fault:
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "not indexed|files come back without statistics")
+            warnings.filterwarnings("ignore", "not indexed|files come back without statistics|.*this index was made at")
             try:
                 self.action.act(root)
             except ss.SkipstoneError as error:

@@ -18,6 +18,7 @@ from skipstone.bloom.lazy import load_kernels_for
 from skipstone.engine.indexes.bloom import build as filter_building
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom import task_filters as filter_sizing
+from skipstone.hfile_like import SortedFileReader
 
 GROUPS, ROWS = 48, 50_000
 HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it
@@ -48,7 +49,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
     for module in (task_filters, filter_sizing):
         monkeypatch.setattr(module, "TASK_BLOCKS_MAX", (2 << 20) // 32)
     monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", 256 << 10)
-    monkeypatch.setattr(filter_building, "_THREADS", 1)
+    monkeypatch.setattr(filter_building, "BUILD_THREADS", 1)
     return 256 << 10
 
 
@@ -113,7 +114,9 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
         table = ss.create(tmp_path, index_path=str(tmp_path.parent / f"index-{spool_bytes}"))
         table.create_index("k", kind="bloom", fpp=0.01)
         index = next(index for index in table.handle.instant.indexes if index.kind == "bloom")
-        runs.append(table.handle.index_storage.read(index.runs[0].path))
+        data = table.handle.index_storage.read(index.runs[0].path)
+        with SortedFileReader(data) as reader:
+            runs.append(data[: reader.file.footer.offset])  # which names the file
     assert runs[0] == runs[1]
 
 

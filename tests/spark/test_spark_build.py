@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import build
+from skipstone.spark_adapter import builders
 
 FILES = 12
 
@@ -82,9 +82,9 @@ def test_a_file_that_cannot_be_read_is_a_hole(spark, lake: Path) -> None:
 
 def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ss.open(lake)
-    monkeypatch.setattr(build, "_PART_BYTES_MIN", 1)
+    monkeypatch.setattr(builders, "_PART_BYTES_MIN", 1)
     for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
-        real = build.BuildPart
+        real = builders.BuildPart
 
         def dying(*shared: object, real=real, error=error) -> Callable:
             def work(files: pa.Table) -> object:
@@ -95,7 +95,7 @@ def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkey
             return work
 
         with monkeypatch.context() as patch:
-            patch.setattr(build, "BuildPart", dying)
+            patch.setattr(builders, "BuildPart", dying)
             with pytest.raises(Exception, match="an executor died") as caught:
                 sks.create_index(spark, lake, "k", "secondary")
         assert isinstance(caught.value, error) == (error is ss.SchemaError)
@@ -113,9 +113,9 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
     spark, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second wave's driver is lost, as by a kill: nothing of it is cleaned up. Then the build goes on."""
-    monkeypatch.setattr(build, "_FIRST_BYTES_A_CORE", 3 * build._OPEN_BYTES)
+    monkeypatch.setattr(builders, "_FIRST_BYTES_A_CORE", 3 * builders._OPEN_BYTES)
     waves: list[int] = []
-    real = build.run_parts
+    real = builders.run_parts
 
     def killed(*args, **given):
         waves.append(1)
@@ -125,7 +125,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
 
     for kind in ("secondary", "bloom"):
         waves.clear()
-        monkeypatch.setattr(build, "run_parts", killed)
+        monkeypatch.setattr(builders, "run_parts", killed)
         with pytest.raises(GeneratorExit):
             sks.create_index(spark, lake, "k", kind)
         table = ss.open(lake)
@@ -134,7 +134,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         value = table.scan(columns=["k"]).to_table().column("k")[17].as_py()
         before = table.scan(ss.col("k") == value).count()
         assert before >= 1
-        monkeypatch.setattr(build, "run_parts", real)
+        monkeypatch.setattr(builders, "run_parts", real)
         steps: list[tuple[str, int, int | None]] = []
         sks.refresh_index(spark, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
         table.refresh()

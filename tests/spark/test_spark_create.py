@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import build
+from skipstone.spark_adapter import builders
 
 _FOLDERS = ["", "p=1", "p=2", "p=__HIVE_DEFAULT_PARTITION__", "p=1/q=a%2Fb", "p=2/q=ü", "_hidden", ".dot", "p=x"]
 _NAMES = ["a.parquet", "b.parquet", "ü ü.parquet", "_c.parquet", ".d.parquet", "e.txt", "no_ending", "f.parq"]
@@ -77,7 +77,7 @@ def test_executors_attach_what_is_attached_here(spark, tmp_path_factory, tree, c
         _write(root, tree)
         options = {"columns": columns, "partitioning": "hive" if is_hive else None}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "_PART_FILES_MIN", 2)
+            patch.setattr(builders, "PART_FILES_MIN", 2)
             one = _told(lambda **o: sks.create(spark, root, **o), index_path=root.parent / f"{root.name}-1", **options)
         other = _told(lambda **o: ss.create(root, **o), index_path=root.parent / f"{root.name}-2", **options)
         assert one == other
@@ -90,7 +90,7 @@ def test_many_files_go_in_parts_with_progress(spark, tmp_path: Path, monkeypatch
     from skipstone.spark_adapter import jobs
 
     monkeypatch.setattr(jobs, "_INLINE_BYTES", 1000)
-    monkeypatch.setattr(build, "_PART_FILES_MIN", 5)
+    monkeypatch.setattr(builders, "PART_FILES_MIN", 5)
     draw = np.random.default_rng(1)
     for at in range(40):
         pq.write_table(pa.table({"k": draw.integers(0, 1000, 20)}), tmp_path / f"{at}.parquet")

@@ -146,7 +146,7 @@ def test_no_error_of_another_package_shows_what_it_was_given(source: str, monkey
             raise RuntimeError(f"{url}\n{url}") from error
 
     monkeypatch.setattr("deltalake.DeltaTable", refuse)
-    monkeypatch.setattr("pyiceberg.table.StaticTable.from_metadata", refuse)
+    monkeypatch.setattr("pyiceberg.io.load_file_io", refuse)
     options = {**KEYS, "endpoint_url": ENDPOINTS["user and password"]}
     with twin_stores(bucket=Twin()):
         storage = open_storage("s3://bucket/lake")

@@ -1,0 +1,332 @@
+"""What is wrong with this environment and with a table, and what to do about it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+
+import pyarrow as pa
+
+from ..errors import NotATableError, SkipstoneError, StorageError
+from .handle import Handle
+from .opening import open_handle
+from .scan.steps import bytes_text
+from .state.clock import AHEAD_US_MAX, StorageClock, now_us
+from .state.merge_policy import LEVELS_MAX
+from .storage import Storage
+from .storage.local import TEMPORARY_PREFIX
+from .verify import verify
+from .views import indexes_view
+
+OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([\d.]+))?")
+_EXTRA = re.compile(r"extra == ['\"](\w+)['\"]")
+_LIBRARIES = {"cloud": "object stores", "duckdb": "WHERE clauses that only DuckDB reads", "polars": "polars frames"}
+_LIBRARIES |= {"delta": "Delta tables", "iceberg": "Iceberg tables", "hudi": "Hudi tables", "spark": "Spark"}
+_PYTHON_MIN, _JAVA_MIN = (3, 11), 17
+_SKEW_US_MAX = 60 * 1_000_000
+_SHOWN_MAX = 20
+_STALE = dt.timedelta(hours=1)
+_FOLDER = "pending"  # where the storage's clock puts its files, too
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    name      what
+    status    "ok"; "note", what may be as it should; "warning", what costs time or will; "problem", what fails
+    detail    what was seen
+    remedy    what to do; empty where nothing is to be done
+    """
+
+    name: str
+    status: str
+    detail: str
+    remedy: str = ""
+
+    @property
+    def is_finding(self) -> bool:
+        """True for a warning or a problem."""
+        return self.status in (WARNING, PROBLEM)
+
+
+def doctor(
+    location: str | os.PathLike | None = None,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Check]:
+    """Looks at the environment and, with a location, at the table there: versions of libraries, compiled kernels, Java;
+    whether its storage can do what commits need, clocks, damage, what indexes do not cover, what waits for `optimize`
+    and `clean`. Changes nothing: of the storage a file of a temporary name is written, and removed.
+
+    Args:
+        location, index_path, storage_options: as for `open`.
+
+    Returns:
+        What was looked at, in order; `is_finding` marks what is wrong. Nothing is raised for what is wrong.
+    """
+    checks = [*_python(), *_libraries(), *_kernels(), *_java()]
+    return checks if location is None else [*checks, *_table(location, index_path, storage_options)]
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+
+def _python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < _PYTHON_MIN:
+        yield Check("python", PROBLEM, version, f"install Python {'.'.join(map(str, _PYTHON_MIN))} or newer")
+    else:
+        yield Check("python", OK, version)
+    try:
+        yield Check("skipstone", OK, metadata.version("skipstone"))
+    except metadata.PackageNotFoundError:
+        yield Check("skipstone", NOTE, "not installed as a package: versions of libraries are not compared")
+
+
+def _libraries() -> Iterator[Check]:
+    """What Skipstone requires, and what its extras do."""
+    try:
+        requirements = metadata.requires("skipstone") or []
+    except metadata.PackageNotFoundError:
+        requirements = ["numpy", "pyarrow", "numba", "zstandard"]
+    for requirement in requirements:
+        extra = _EXTRA.search(requirement)
+        if extra is not None and extra[1] not in _LIBRARIES:
+            continue
+        match = _REQUIREMENT.match(requirement)
+        if match is not None and match[1] != "skipstone":
+            yield _library(match[1], match[2], None if extra is None else extra[1])
+
+
+def _library(name: str, minimum: str | None, extra: str | None) -> Check:
+    install = f"pip install '{name}{f'>={minimum}' if minimum else ''}'" if extra is None else ""
+    install = install or f"pip install 'skipstone[{extra}]'"
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        if extra is None:
+            return Check(name, PROBLEM, "not installed", install)
+        return Check(name, NOTE, f"not installed: needed for {_LIBRARIES[extra]}", install)
+    if minimum is not None and _numbers(version) < _numbers(minimum):
+        return Check(name, PROBLEM if extra is None else WARNING, f"{version}, older than {minimum}", install)
+    return Check(name, OK, version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _kernels() -> Iterator[Check]:
+    """Whether compiled code runs, comes from numba's cache, and can be kept there."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        yield Check("kernels", WARNING, "NUMBA_DISABLE_JIT is set: builds are slow", "unset NUMBA_DISABLE_JIT")
+        return
+    try:
+        from ..bloom import SplitBlockFilter, kernels, lazy
+
+        lazy.load_kernels_for(2 * lazy.LOAD_ABOVE_NS)
+        SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)
+    except Exception as error:  # of numba's or LLVM's own kinds; plain twins serve
+        remedy = "pip install --force-reinstall numba llvmlite; until then builds take the slower plain path"
+        yield Check("kernels", WARNING, f"no compiled code runs ({error})", remedy)
+        return
+    stats = [one.stats for one in vars(kernels).values() if hasattr(one, "stats") and hasattr(one, "py_func")]
+    used = [one for one in stats if one.cache_hits or one.cache_misses]
+    hits = sum(len(one.cache_hits) for one in used)
+    paths = {one.cache_path for one in used or stats if one.cache_path}
+    if not paths:
+        yield Check("kernels", WARNING, "compiled anew in each process: no place to keep them", _CACHE_REMEDY)
+        return
+    path = sorted(paths)[0]
+    seen = "loaded from the cache" if hits else "compiled now, and kept for the next process"
+    if os.access(path, os.W_OK | os.X_OK):
+        yield Check("kernels", OK, f"{seen}: {path}")
+    else:
+        yield Check("kernels", NOTE if hits else WARNING, f"{path} cannot be written", _CACHE_REMEDY)
+
+
+_CACHE_REMEDY = "set NUMBA_CACHE_DIR to a folder that may be written"
+
+
+def _java() -> Iterator[Check]:
+    if importlib.util.find_spec("pyspark") is None:
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    remedy = f"install Java {_JAVA_MIN} or newer, and point JAVA_HOME at it; only Spark needs it"
+    if java is None:
+        yield Check("java", NOTE, "none on the PATH, and no JAVA_HOME", remedy)
+        return
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError) as error:
+        yield Check("java", WARNING, f"{java} does not run ({error})", remedy)
+        return
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if match is None or int(match[1]) < _JAVA_MIN:
+        yield Check("java", WARNING, f"{java} is {match[1] if match else 'of a version that is not known'}", remedy)
+    else:
+        yield Check("java", OK, f"{match[1]}: {java}")
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def _table(
+    location: str | os.PathLike, index_path: str | os.PathLike | None, options: Mapping[str, str] | None
+) -> Iterator[Check]:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            handle = open_handle(location, index_path=index_path, storage_options=options)
+        except NotATableError as error:
+            yield Check("table", PROBLEM, str(error), f"skipstone create {os.fspath(location)}")
+            return
+        except SkipstoneError as error:
+            yield Check("table", PROBLEM, str(error), "skipstone repair goes on with a damaged index")
+            return
+    try:
+        yield Check("table", OK, _described(handle))
+        yield from (Check("table", WARNING, str(one.message)) for one in heard)
+        parts: list[tuple[str, Callable[[Handle], Iterator[Check]]]] = [
+            ("storage", lambda one: _storage(one.index_storage)),
+            ("clock", _clock),
+            ("log", _log),
+            ("files", _files),
+            ("indexes", _indexes),
+            ("runs", _runs),
+            ("transactions", _transactions),
+            ("clean", _clean),
+        ]
+        for name, part in parts:
+            try:
+                yield from part(handle)
+            except SkipstoneError as error:
+                yield Check(name, PROBLEM, str(error))
+    finally:
+        handle.close()
+
+
+def _described(handle: Handle) -> str:
+    totals = handle.snapshot.instant.totals
+    size = bytes_text(totals["bytes"])
+    return f"{handle.location} version {handle.version}: {totals['files']:,} files, {totals['rows']:,} rows, {size}"
+
+
+def _storage(storage: Storage) -> Iterator[Check]:
+    """Whether of two that put a file of one name, one alone wins: by that commits exclude each other."""
+    path = f"{_FOLDER}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+    first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
+    try:
+        is_first = storage.put_if_absent(path, first)
+    except StorageError as error:
+        remedy = "reading works; to commit, get the right to write, or keep the index elsewhere: --index-path"
+        yield Check("storage", WARNING, f"nothing can be written: {error}", remedy)
+        return
+    try:
+        is_second = storage.put_if_absent(path, second)
+        if is_first and not is_second and storage.read(path) == first:
+            yield Check("storage", OK, f"{storage.uri}: conditional writes hold")
+        else:
+            remedy = "never let two writers commit at once, or keep the index where conditional writes are known"
+            yield Check("storage", PROBLEM, f"{storage.uri}: two could put the same name", remedy)
+    finally:
+        storage.delete(path)
+
+
+def _clock(handle: Handle) -> Iterator[Check]:
+    try:
+        ahead_us = now_us() - StorageClock(handle.index_storage).now_us()
+    except StorageError:
+        return  # named by `_storage`
+    seconds = ahead_us / 1e6
+    detail = f"this machine is {abs(seconds):,.1f} s {'ahead of' if seconds > 0 else 'behind'} the storage"
+    if ahead_us > AHEAD_US_MAX:
+        yield Check("clock", PROBLEM, f"{detail}: commits are refused", "set this machine's clock, by NTP")
+    elif abs(ahead_us) > _SKEW_US_MAX:
+        yield Check("clock", WARNING, detail, "set this machine's clock, by NTP")
+    else:
+        yield Check("clock", OK, detail)
+
+
+def _log(handle: Handle) -> Iterator[Check]:
+    tail = handle.snapshot.tail
+    if tail is not None and (tail.added or tail.removed):
+        detail = f"the log has gone on: {tail.added:,} files came, of which no index speaks, {tail.removed:,} went"
+        yield Check("log", WARNING, detail, "skipstone sync commits that")
+    recorded = handle.instant.source.get("location")
+    if handle.log is None and recorded not in (None, handle.location):
+        yield Check("location", WARNING, f"indexed as {recorded}: a copy, or moved", "skipstone rebind")
+
+
+def _files(handle: Handle) -> Iterator[Check]:
+    findings = verify(handle)
+    for one in findings[:_SHOWN_MAX]:
+        status = WARNING if one.kind in ("pending", "unread") else PROBLEM
+        remedy = "skipstone sync tries it again, once it is mended" if one.kind == "pending" else ""
+        remedy = remedy or ("" if ";" in one.message or "()" in one.message else "skipstone verify --deep; repair")
+        yield Check(f"{one.kind} file", status, f"{one.path}: {one.message}", remedy)
+    if len(findings) > _SHOWN_MAX:
+        yield Check("files", PROBLEM, f"and {len(findings) - _SHOWN_MAX:,} findings more", "skipstone verify")
+    if not findings:
+        yield Check("files", OK, "index and files are as they were (skipstone verify --deep reads every byte)")
+
+
+def _indexes(handle: Handle) -> Iterator[Check]:
+    for row in indexes_view(handle.snapshot).to_pylist():
+        lacking = row["files_total"] - row["files_covered"]
+        name = row["name"] if row["kind"] in row["name"] else f"{row['kind']}({', '.join(row['columns'])})"
+        size = bytes_text(row["size_bytes"])
+        if lacking:
+            detail = f"does not cover {lacking:,} of {row['files_total']:,} files, which every look-up reads"
+            yield Check(name, WARNING, detail, "skipstone optimize, or index refresh")
+        else:
+            yield Check(name, OK, f"covers {row['files_total']:,} files, {size}")
+
+
+def _runs(handle: Handle) -> Iterator[Check]:
+    instant = handle.instant
+    counts = {"manifest": len(instant.manifest)}
+    counts |= {f"{one.kind} {one.id}": len(one.runs) for one in instant.indexes}
+    name, most = max(counts.items(), key=lambda item: item[1])
+    total = sum(counts.values())
+    if most >= LEVELS_MAX:
+        yield Check("runs", WARNING, f"{total:,}, of which {name} has {most:,}", "skipstone optimize merges them")
+    else:
+        yield Check("runs", OK, f"{total:,}")
+
+
+def _transactions(handle: Handle) -> Iterator[Check]:
+    now = now_us()
+    in_flight = handle.timeline.markers.in_flight()
+    stale = [one for one in in_flight if now - one.time_us > _STALE / dt.timedelta(microseconds=1)]
+    if stale:
+        detail = f"{len(stale):,} of {len(in_flight):,} began more than an hour ago"
+        yield Check("transactions", WARNING, detail, "skipstone clean gives up those that were silent for --min-age")
+    elif in_flight:
+        yield Check("transactions", NOTE, f"{len(in_flight):,} in flight")
+
+
+def _clean(handle: Handle) -> Iterator[Check]:
+    from .commit.clean import clean
+
+    removable = clean(handle, 10, _STALE, False, True, None)
+    size = sum(removable.column("size_bytes").to_pylist())
+    if removable.num_rows:
+        detail = f"{removable.num_rows:,} files of older versions, {bytes_text(size)}, are kept for nobody"
+        yield Check("clean", NOTE, detail, "skipstone clean removes them: --dry-run first")
+    else:
+        yield Check("clean", OK, "nothing to remove")

@@ -1,0 +1,143 @@
+"""Files that a change writes on an object store, gathered in memory and put side by side before anything names them.
+
+Each put waits for an answer. A commit writes a run or two of each index, which nobody reads until its instant names
+them, so all of them can wait together. What is gathered is read from memory, and what is deleted before it was put
+costs no request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, BinaryIO
+
+from ...errors import SkipstoneError
+from .interface import Entry, Storage
+from .prefetch import ahead, side_by_side
+from .ranges import Range
+
+FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
+GATHERED_BYTES_MAX = 16 << 20
+_PUTS_AT_ONCE = 16
+
+
+def gathering(storage: Storage) -> Storage:
+    """The storage, gathering small files where a put waits long."""
+    return GatheredStorage(storage) if storage.gap_bytes else storage
+
+
+def settle(storage: Storage, leave: Collection[str] = ()) -> None:
+    """Puts what was gathered, but for some paths: all is durable on return."""
+    if isinstance(storage, GatheredStorage):
+        storage.settle(leave)
+
+
+def bring(storage: Storage, paths: Sequence[str]) -> None:
+    """See `GatheredStorage.bring`; elsewhere nothing."""
+    if isinstance(storage, GatheredStorage):
+        storage.bring(paths)
+
+
+class GatheredStorage:
+    """A storage around another. `create` keeps small files; `settle` puts them. For one thread at a time."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+        self._waiting: dict[str, bytes] = {}
+        self._put: dict[str, bytes] = {}  # still read from memory, as far as there is room
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._storage, name)
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        with ExitStack() as stack:
+            sink = _Sink(self._storage, path, stack)
+            yield sink  # type: ignore[misc]
+            data = sink.gathered()
+        if data is not None:
+            if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
+                self.settle()
+            self._waiting[path] = data
+
+    def settle(self, leave: Collection[str] = ()) -> None:
+        """Puts what waits, but for some paths. Raises what the first put that failed raised; the others have ended."""
+        chosen = [path for path in self._waiting if path not in leave]
+        if sum(map(len, self._put.values())) > GATHERED_BYTES_MAX:
+            self._put.clear()
+        for path in chosen:  # from here on it may be there
+            self._put[path] = self._waiting.pop(path)
+
+        def put(path: str) -> None:
+            with self._storage.create(path) as file:
+                file.write(self._put[path])
+
+        if chosen:
+            list(ahead(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
+
+    def bring(self, paths: Sequence[str]) -> None:
+        """Reads some small files whole, side by side, to be read from memory. One that cannot be is left to whoever
+        reads it."""
+
+        def read(path: str) -> None:
+            with contextlib.suppress(SkipstoneError):
+                self._put[path] = self._storage.read(path)
+
+        list(side_by_side(self._storage, read, [path for path in paths if path not in self._put], "skipstone-bring"))
+
+    def delete(self, path: str) -> None:
+        if self._waiting.pop(path, None) is None:
+            self._put.pop(path, None)
+            self._storage.delete(path)
+
+    def stat(self, path: str) -> Entry:
+        if path in self._waiting:
+            self.settle()
+        return self._storage.stat(path)
+
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        return self.read_entry(path, max_bytes)[1]
+
+    def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
+        if path in self._waiting:
+            self.settle()
+        return self._storage.read_entry(path, max_bytes)
+
+    def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
+        data = self._waiting.get(path, self._put.get(path))
+        if data is None:
+            return self._storage.read_ranges(path, ranges)
+        return [data[offset : offset + length] if offset >= 0 else b"" for offset, length in ranges]
+
+
+class _Sink(io.RawIOBase):
+    """Takes a file's bytes, and hands them on once they are many."""
+
+    def __init__(self, storage: Storage, path: str, stack: ExitStack):
+        super().__init__()
+        self._storage, self._path, self._stack = storage, path, stack
+        self._kept = bytearray()
+        self._file: BinaryIO | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if self._file is None and len(self._kept) + len(view) > FILE_BYTES_MAX:
+            self._file = self._stack.enter_context(self._storage.create(self._path))
+            self._file.write(self._kept)
+            self._kept = bytearray()
+        if self._file is None:
+            self._kept += view
+        else:
+            self._file.write(view)
+        return len(view)
+
+    def gathered(self) -> bytes | None:
+        """What it keeps; None where it handed it on."""
+        return None if self._file is not None else bytes(self._kept)

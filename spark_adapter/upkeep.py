@@ -1,0 +1,267 @@
+"""`sync`, `verify`, `clean`, `perf`: the methods of a table, their work on many files done by executors.
+
+    sync      folders are listed, and footers of new files read
+    verify    files are looked at one by one; with `deep` their footers, and all bytes of the index
+    clean     files are removed; which ones the driver decides
+    perf      measured on the driver: what a call costs there
+
+Where there is little to do the driver does it alone. Results and errors are those of the methods.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..engine.choices import NewColumns
+from ..engine.commit.clean import clean as clean_here
+from ..engine.commit.clean import remove_file, remove_here
+from ..engine.commit.indexing import refresh_all
+from ..engine.commit.sync import SyncResult
+from ..engine.commit.sync import sync as sync_here
+from ..engine.commit.sync_log import sync_log
+from ..engine.lakes.log import parquet_options
+from ..engine.open import open_table
+from ..engine.perf import ROUNDS, Perf, perf_of
+from ..engine.progress import Progress, progress_function
+from ..engine.storage import Entry, Storage, StorageOptions, open_storage
+from ..engine.tasks.attach import Attacher, attach_all
+from ..engine.verify import Checker, Finding, file_findings, run_findings
+from ..engine.verify import verify as verify_here
+from ..errors import InvalidArgumentError
+from .builders import PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
+from .jobs import run_parts, slots, split_evenly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..engine.handle import Handle
+    from ..engine.indexes.task_result import TaskResult
+    from ..engine.state.leftovers import Leftovers
+
+_OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
+_DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
+
+
+def sync(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    new_columns: NewColumns = "adopt",
+    refresh: bool = False,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> SyncResult:
+    """As `Table.sync`: of many folders and many new files, executors list and read footers. With `refresh` they build
+    what indexes lack, too. A log of another format is followed by the driver.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        new_columns, refresh, progress: as of `Table.sync`.
+        index_path, storage_options: as for `scan`.
+
+    Returns:
+        The version, an int, with what was added, removed and set aside.
+
+    Raises as `Table.sync`.
+    """
+    if new_columns not in ("adopt", "report"):
+        raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
+    report = progress_function(progress)
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        handle = table.handle
+        handle.check_latest()
+        if handle.log is not None:
+            instant, result = sync_log(handle, report)
+        else:
+            instant, result = sync_here(
+                handle,
+                report,
+                adopts=new_columns == "adopt",
+                list_files=partial(list_files, spark),
+                attach=partial(_attach, spark),
+            )
+        handle.move_to(instant)
+        return result.at(refresh_all(handle, progress=report, builder=Executors(spark))) if refresh else result
+
+
+def _attach(
+    spark: SparkSession,
+    storage: Storage,
+    index_storage: Storage,
+    transaction: str,
+    listed: pa.Table,
+    leftovers: Leftovers,
+    **how: Any,
+) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """As `attach_all`, by executors where there are many files."""
+    work: Attacher = attach_all if listed.num_rows < PART_FILES_MIN else partial(attach, spark)
+    return work(storage, index_storage, transaction, listed, leftovers, **how)
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def verify(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    deep: bool = False,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[Finding]:
+    """As `Table.verify`: executors look at the data files, and with `deep` read their footers and all bytes of the
+    index. Returns what is wrong, in the order of `Table.verify`; [] when sound.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        deep: as of `Table.verify`.
+        index_path, storage_options: as for `scan`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+    """
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        return verify_here(table.handle, deep, _CheckedByExecutors(spark, progress_function(progress)))
+
+
+@dataclass(frozen=True)
+class CheckRuns:
+    """In an executor: what is wrong with sorted-block files."""
+
+    index_location: str
+    storage_options: StorageOptions
+    deep: bool
+
+    def __call__(self, runs: list[tuple[str, int | None]]) -> list[Finding]:
+        return run_findings(open_storage(self.index_location, self.storage_options, is_index=True), runs, self.deep)
+
+
+@dataclass(frozen=True)
+class CheckFiles:
+    """In an executor: what is wrong with data files."""
+
+    location: str
+    storage_options: StorageOptions
+    deep: bool
+    parquet_options: dict[str, str]
+
+    def __call__(self, files: pa.Table) -> list[Finding]:
+        storage = open_storage(self.location, self.storage_options)
+        return file_findings(storage, files, self.deep, self.parquet_options)
+
+
+class _CheckedByExecutors(Checker):
+    def __init__(self, spark: SparkSession, progress: Progress | None):
+        self._spark, self._progress = spark, progress
+
+    def check_runs(self, handle: Handle, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
+        weights = [(size_bytes or 0) + _OPEN_BYTES for _, size_bytes in runs]
+        if not deep or sum(weights) < _DEEP_BYTES_MIN:
+            return super().check_runs(handle, runs, deep)
+        work = CheckRuns(handle.index_storage.uri, handle.storage_options, deep)
+        return self._run(work, weights, lambda cut: runs[cut], "index, parts")
+
+    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
+        if files.num_rows < PART_FILES_MIN:
+            return super().check_files(handle, files, deep)
+        work = CheckFiles(handle.location, handle.storage_options, deep, parquet_options(handle.instant.source))
+        return self._run(work, [1.0] * files.num_rows, lambda cut: files[cut], "files, parts")
+
+    def _run(self, work: Callable, weights: Sequence[float], part: Callable[[slice], Any], step: str) -> list[Finding]:
+        parts: Iterable[Any] = map(part, split_evenly(weights, PARTS_A_CORE * slots(self._spark)))
+        found = run_parts(self._spark, work, parts, step=step, progress=self._progress)
+        return [finding for findings in found for finding in findings]
+
+
+# -- clean, perf ------------------------------------------------------------------------------------------------------
+
+
+def clean(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    retain_versions: int = 10,
+    min_age: dt.timedelta = dt.timedelta(hours=1),
+    delete_data: bool = False,
+    dry_run: bool = False,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> pa.Table:
+    """As `Table.clean`: the driver decides what goes, and publishes it; many files are removed by executors.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        retain_versions, min_age, delete_data, dry_run, progress: as of `Table.clean`.
+        index_path, storage_options: as for `scan`.
+
+    Returns:
+        What is removed (or would be): kind, path, size_bytes.
+
+    Raises as `Table.clean`.
+    """
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        if delete_data:
+            table.handle.check_owns_files()
+        report, remove = progress_function(progress), partial(_remove, spark)
+        return clean_here(table.handle, retain_versions, min_age, delete_data, dry_run, report, remove)
+
+
+@dataclass(frozen=True)
+class RemovePart:
+    """In an executor: removes files, (kind, file)."""
+
+    location: str
+    index_location: str
+    storage_options: StorageOptions
+
+    def __call__(self, files: list[tuple[str, Entry]]) -> None:
+        storage = open_storage(self.location, self.storage_options)
+        index_storage = open_storage(self.index_location, self.storage_options, is_index=True)
+        for kind, entry in files:
+            remove_file(storage, index_storage, kind, entry)
+
+
+def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
+    if len(files) < PART_FILES_MIN:
+        remove_here(handle, files, progress)
+        return
+    cuts = split_evenly([1.0] * len(files), PARTS_A_CORE * slots(spark))
+    work = RemovePart(handle.location, handle.index_storage.uri, handle.storage_options)
+    run_parts(spark, work, [list(files[cut]) for cut in cuts], step="clean, parts", progress=progress)
+
+
+def perf(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    partition: str | None = None,
+    *,
+    rounds: int = ROUNDS,
+    with_listing: bool = True,
+    version: int | None = None,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> Perf:
+    """What the index saves this table, as `skipstone perf` measures it: each call from the index, and by listing the
+    storage. It runs on the driver, which plans every scan, and starts no job.
+
+    Args:
+        path: the table's directory.
+        partition: which one, by its text; by default the one with most files.
+        rounds: how often each call is made; medians are reported.
+        with_listing: also list the storage, once.
+        version, index_path, storage_options: as for `scan`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+
+    Raises InvalidArgumentError for a partition that is not there, and a table without files.
+    """
+    with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
+        return perf_of(table, partition, rounds, with_listing, progress_function(progress))

@@ -1,0 +1,123 @@
+"""`doctor`: what is sound is called so, what is wrong is found and says what to do, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+from skipstone.cli import main
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(3):
+        pq.write_table(pa.table({"id": [f"{number}-{i}" for i in range(20)]}), root / f"{number}.parquet")
+    with ss.create(root) as table:
+        table.create_index("id", kind="bloom")
+    return root
+
+
+def _checks(lake: Path) -> dict[str, ss.Check]:
+    return {check.name: check for check in ss.doctor(lake)}
+
+
+def test_what_is_sound_is_called_so_and_nothing_is_left_behind(lake: Path) -> None:
+    before = sorted(file for file in lake.rglob("*") if file.is_file())
+    checks = _checks(lake)
+    assert [check for check in checks.values() if check.is_finding] == []
+    assert {"python", "numpy", "pyarrow", "numba", "kernels", "table", "storage", "clock", "files"} <= set(checks)
+    assert checks["bloom(id)"].status == "ok"
+    assert sorted(file for file in lake.rglob("*") if file.is_file()) == before
+
+
+def test_the_environment_alone(capsys: pytest.CaptureFixture) -> None:
+    names = {check.name for check in ss.doctor()}
+    assert "python" in names
+    assert "table" not in names
+
+
+def test_uncovered_files_quarantined_ones_and_damage_are_found(lake: Path) -> None:
+    pq.write_table(pa.table({"id": ["new"]}), lake / "3.parquet")
+    (lake / "4.parquet").write_bytes(b"PAR1 this is none PAR1")
+    ss.open(lake).sync()
+    checks = _checks(lake)
+    assert checks["bloom(id)"].status == "warning"
+    assert "1 of 4" in checks["bloom(id)"].detail
+    assert "4.parquet" in checks["pending file"].detail
+    (lake / "0.parquet").unlink()
+    assert _checks(lake)["missing file"].status == "problem"
+    run = _largest_run(lake)
+    run.write_bytes(run.read_bytes()[:-20])
+    assert any(check.status == "problem" for check in _checks(lake).values())
+
+
+def _largest_run(lake: Path) -> Path:
+    files = [file for file in (lake / ".skipstone").rglob("*") if file.is_file() and "timeline" not in file.parts]
+    return max(files, key=lambda file: file.stat().st_size)
+
+
+def test_where_there_is_no_table(tmp_path: Path) -> None:
+    check = _checks(tmp_path)["table"]
+    assert (check.status, check.is_finding) == ("problem", True)
+    assert "create" in check.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where nobody may")
+def test_storage_that_is_for_reading(lake: Path) -> None:
+    for folder in (lake / ".skipstone", *(f for f in (lake / ".skipstone").rglob("*") if f.is_dir())):
+        folder.chmod(0o500)
+    try:
+        assert _checks(lake)["storage"].status == "warning"
+    finally:
+        for folder in (lake / ".skipstone", *(f for f in (lake / ".skipstone").rglob("*") if f.is_dir())):
+            folder.chmod(0o700)
+
+
+def test_a_clock_that_is_ahead(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 600 * 1_000_000_000)
+    check = _checks(lake)["clock"]
+    assert check.status == "problem"
+    assert "ahead" in check.detail
+
+
+def test_a_moved_table(lake: Path) -> None:
+    moved = lake.with_name("moved")
+    lake.rename(moved)
+    assert _checks(moved)["location"].remedy == "skipstone rebind"
+
+
+def test_without_a_compiler_and_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    checks = {check.name: check for check in ss.doctor()}
+    assert checks["kernels"].status == "warning"
+    assert (checks["java"].status, checks["java"].remedy != "") == ("warning", True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
+    assert {check.name: check for check in ss.doctor()}["java"].status == "ok"
+
+
+def test_the_command(lake: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", str(lake)])
+    assert not end.value.code
+    assert "nothing is wrong" in capsys.readouterr().out
+    (lake / "0.parquet").unlink()
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", str(lake), "--json"])
+    assert end.value.code == 3
+    checks = json.loads(capsys.readouterr().out)
+    assert [check["name"] for check in checks if check["status"] == "problem"] == ["missing file"]
