@@ -115,7 +115,7 @@ def open_handle(
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    # A Hudi instant stands for what is completed up to it, which may be more by now.
+    # A Hudi instant means what is completed up to it, which may be more by now.
     if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
@@ -134,7 +134,7 @@ def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
 
 
 def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
-    """The newest version that stands for a state of the log; else one that is likely to share many files with it."""
+    """The newest version made of a state of the log; else one that is likely to share many files with it."""
     if latest.source["kind"] in (DELTA, HUDI):
         candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"] or 0)
     else:
@@ -185,7 +185,7 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
 
 
 def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
-    """A version whose table stands elsewhere than recorded: what a `Handle` asks for."""
+    """A version whose table lies elsewhere than recorded: what a `Handle` asks for."""
     from .commit.elsewhere import as_it_stands
 
     return as_it_stands(instant, readers, storage, index_storage)
@@ -217,11 +217,13 @@ def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
     if as_of.tzinfo is None:
         as_of = as_of.replace(tzinfo=dt.UTC)
     wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
-    found, is_doubted = timeline.last_until(latest, wanted)
-    told = "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
-    if found is None:
-        doubt = f" ({told})" if is_doubted else ""
+    instant, is_doubted = timeline.last_until(latest, wanted)
+    message = (
+        "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
+    )
+    if instant is None:
+        doubt = f" ({message})" if is_doubted else ""
         raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}{doubt}")
     if is_doubted:
-        warnings.warn(f"{timeline.storage.uri}: {told}", stacklevel=3)
-    return found
+        warnings.warn(f"{timeline.storage.uri}: {message}", stacklevel=3)
+    return instant
