@@ -14,13 +14,15 @@ from pyspark.sql import Column
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse, unknowns
 from ..errors import InvalidArgumentError
+from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
-from .from_columns import from_column, without_unknowns
+from .from_columns import from_column, from_tree, without_unknowns
 from .jobs import known_slots
 from .loads import bare_load
 from .options import Request, encode_predicate
 from .source import SkipstoneSource
 from .spark_semantics import Session
+from .where_text import where_node, where_of
 from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
-_residuals: weakref.WeakKeyDictionary[DataFrame, tuple[Column, DataFrame]] = weakref.WeakKeyDictionary()
+_residuals: weakref.WeakKeyDictionary[DataFrame, tuple[object, DataFrame]] = weakref.WeakKeyDictionary()
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
@@ -86,10 +88,10 @@ def scan(
         path: the table's directory; executors must see it under the same name.
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
             `.where(column)`. The parts that we understand prune; where a part is not understood (functions, arithmetic,
-            a UDF) Spark tests the remaining rows by the whole Column.
-            Or SQL text in Spark's dialect; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean
-            what they mean to `Table.scan`. All of it must be understood. Names are taken with their case, and
-            timestamps without a zone are UTC, whatever the session's settings. None for every row.
+            a UDF) Spark tests the remaining rows by the whole Column. Or SQL text, which means what `F.expr(text)`
+            means in this session: its time zone, case sensitivity, ANSI mode and functions are Spark's.
+            Or what `predicate` made; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they
+            mean to `Table.scan`. All of it must be understood. None for every row.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
@@ -100,14 +102,18 @@ def scan(
         or (where it is no Column) cannot be tested on rows. SchemaError: `columns` names no column, or one is of a
         type that Spark does not have.
     """
+    given = where
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        residual = None
-        if isinstance(where, str):
-            where = parse(where, table.schema, dialect="spark")
-        elif isinstance(where, Column):
-            node = read_column(spark, where, table.schema)
-            residual = where if unknowns(node) else None
+        residual, is_tested = None, False
+        if isinstance(where, str | Column):
+            node = _spark_node(spark, where, table.schema)
+            is_tested = bool(unknowns(node))
+            # What Spark meant by a text is tested by Spark too, where it says which columns that takes.
+            if is_tested or (isinstance(where, str) and _is_classic(spark)):
+                residual = as_column(spark, where)
             where = without_unknowns(node)
+        else:
+            where = where_node(where, table.schema)
         plan = table.scan(where, columns)
         plan.planning.check_evaluable()
         names = list(plan.columns)
@@ -120,7 +126,7 @@ def scan(
             path=table.location,
             # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
-            residual=None if residual is None else str(residual)[:_RESIDUAL_CHARACTERS],
+            residual=str(residual)[:_RESIDUAL_CHARACTERS] if is_tested else None,
             index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
             log_position=table.handle.log_position,
@@ -133,7 +139,7 @@ def scan(
         return frame
     filtered = frame.where(residual)
     result = filtered if wire.names == names else filtered.select(*map(quoted, names))
-    _residuals[result] = residual, frame
+    _residuals[result] = given, frame
     return result
 
 
@@ -155,30 +161,53 @@ def refresh(frame: DataFrame) -> DataFrame:
     return scan(
         frame.sparkSession,
         request.path,
-        (request.where or request.predicate_node()) if where is None else where,
+        where_of(request) if where is None else where,
         frame.columns,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
 
 
-def read_where(spark: SparkSession, where: object, schema: pa.Schema) -> object:
-    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark."""
+def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> object:
+    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark. Without a
+    session a text is read as an option's is."""
+    if isinstance(where, Column) or (isinstance(where, str) and spark is not None):
+        return _spark_node(spark, where, schema)
+    return where_node(where, schema)
+
+
+def as_column(spark: SparkSession, where: str | Column) -> Column:
+    """A text as the Column that it is to a session."""
     if isinstance(where, Column):
-        return read_column(spark, where, schema)
-    return parse(where, schema, dialect="spark") if isinstance(where, str) else where
+        return where
+    if _is_classic(spark):
+        from pyspark.sql.functions import expr
+    else:
+        from pyspark.sql.connect.functions import expr
+    return expr(where)
 
 
-def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
-    """`from_column` under the settings of a session."""
+def session_of(spark: Any) -> Session:
+    """The settings of a session that decide what a predicate means."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
     # Unset, it follows the ANSI mode.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
     is_null = str(legacy).lower() == "true"
     if legacy is None:
         is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
-    session = Session(str(zone), str(case).lower() == "true", is_null)
-    return from_column(column, schema, session)
+    return Session(str(zone), str(case).lower() == "true", is_null)
+
+
+def _spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
+    """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
+    if isinstance(where, str) and _is_classic(spark):
+        tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
+        return from_tree(tree, schema, session_of(spark))
+    return from_column(as_column(spark, where), schema, session_of(spark))
+
+
+def _is_classic(spark: Any) -> bool:
+    return hasattr(spark, "_jsparkSession")
 
 
 @contextlib.contextmanager

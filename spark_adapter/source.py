@@ -127,10 +127,11 @@ class SkipstoneReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Runs on the driver: the files that may hold a match, packed. One empty partition where there are none."""
         from .shares import pack
+        from .where_text import where_node, where_of
         from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
-            plan = table.scan(self._request.predicate_node(table.schema), self._schema.names)
+            plan = table.scan(where_node(where_of(self._request), table.schema), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
             packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
