@@ -12,8 +12,8 @@ from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.locations import located
 from .lakes.log import DELTA, HUDI, is_log
-from .state import Instant, Timeline
-from .state.runs import RunReaders
+from .state import Instant, Run, Timeline
+from .state.runs import RUNS_AHEAD_MAX, RunReaders
 from .state.snapshot import Snapshot
 from .storage import Counted, Storage, open_storages
 
@@ -58,7 +58,8 @@ def open_handle(
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
-    latest: Instant | None = timeline.latest() if version is None else None
+    readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
+    latest = timeline.latest(beside=lambda hinted: readers.open_ahead(_runs(hinted))) if version is None else None
     instant = latest if version is None else timeline.read(version)
     if instant is None:
         kind = storage.kind()
@@ -86,7 +87,6 @@ def open_handle(
         from .lakes.sources import open_source
 
         log = open_source(indexed, storage, table.log_options, table.metadata)
-    readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
 
     def handle_on(instant: Instant, is_pinned: bool) -> Handle:
         return new_handle(
@@ -119,6 +119,12 @@ def open_handle(
     if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
+
+
+def _runs(instant: Instant) -> list[Run]:
+    """The runs that a first question is likely to need: not those of an index in many shards."""
+    few = [index.runs for index in instant.indexes if len(index.runs) <= RUNS_AHEAD_MAX]
+    return [*instant.manifest, *(run for runs in few for run in runs)]
 
 
 def _log_version(handle: Handle) -> int:
