@@ -97,7 +97,7 @@ class DeltaSource:
                     raise
                 except (*_MALFORMED, pa.ArrowException):
                     pass  # deltalake says what is wrong with it
-        state = self._whole(wanted)
+        state = self._whole_state(wanted)
         same = since is not None and (state.version, state.table_id, state.mark) == (
             since.version,
             since.table_id,
@@ -106,7 +106,7 @@ class DeltaSource:
         return None if same else state
 
     def position_of(self, log_version: int) -> str:
-        latest = self._whole(None).version if self._mark(log_version) == _EXPIRED else log_version
+        latest = self._whole_state(None).version if self._mark(log_version) == _EXPIRED else log_version
         if not 0 <= log_version <= latest:
             raise NotATableError(f"{self._storage.uri}: its Delta log has no version {log_version}, up to {latest}")
         return str(log_version)
@@ -164,7 +164,7 @@ class DeltaSource:
 
     # -- a whole state ------------------------------------------------------------------------------------------------
 
-    def _whole(self, version: int | None) -> DeltaState:
+    def _whole_state(self, version: int | None) -> DeltaState:
         with storage_errors(self._storage, "deltalake"):
             table = self._table(version)
             columns = _columns(table)

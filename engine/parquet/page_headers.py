@@ -56,7 +56,7 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     end, row, dictionary = offset + chunk.total_compressed_size, 0, b""
     read_at = _Window(read_at, offset, end)
     data, starts = [], []
-    kept = last = 0
+    rows_read = last = 0
     remaining = wanted
     while len(remaining):
         kind, size_bytes, count, head_bytes = _header(read_at, offset, end)
@@ -66,13 +66,13 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
         if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
             dictionary = read_at(offset, length)
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
-            here = int(np.searchsorted(remaining, row + count))
-            if here:
+            row_index = int(np.searchsorted(remaining, row + count))
+            if row_index:
                 data.append(read_at(offset, length))
                 starts.append((row, count))
-                last = kept + int(remaining[here - 1]) - row + 1
-                kept += count
-                remaining = remaining[here:]
+                last = rows_read + int(remaining[row_index - 1]) - row + 1
+                rows_read += count
+                remaining = remaining[row_index:]
             row += count
         else:
             raise PagesUnknownError(f"a page of kind {kind}")

@@ -176,9 +176,9 @@ def _read(
 
 def _within(wanted: np.ndarray, chunk: Pages) -> np.ndarray:
     """Positions of wanted rows of a row group among those of its kept pages."""
-    cuts, kept = [], 0
+    cuts, rows_before = [], 0
     for start, count in chunk.starts:
         first, end = np.searchsorted(wanted, (start, start + count))
-        cuts.append(wanted[first:end] - start + kept)
-        kept += count
+        cuts.append(wanted[first:end] - start + rows_before)
+        rows_before += count
     return np.concatenate(cuts)

@@ -42,8 +42,8 @@ _METADATA_SERVICES = ("169.254.169.254", "metadata.google.internal", "168.63.129
 _SECRET_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|GCS|GCP).*(KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIAL)")
 
 
-class Answer(Enum):
-    """What an error of obstore means for the one who asked."""
+class Failure(Enum):
+    """What an error of obstore means for the caller."""
 
     missing = "no such object"
     no_bucket = "no such bucket"
@@ -53,25 +53,25 @@ class Answer(Enum):
     refused = "never"
 
 
-def answer_of(error: BaseException) -> Answer:
+def failure_of(error: BaseException) -> Failure:
     """What an error that obstore raised means."""
     import obstore.exceptions as known
 
     text = str(error)
     if isinstance(error, FileNotFoundError):
-        return Answer.no_bucket if any(code in text for code in _NO_BUCKET) else Answer.missing
+        return Failure.no_bucket if any(code in text for code in _NO_BUCKET) else Failure.missing
     if isinstance(error, (known.AlreadyExistsError, known.PreconditionError)):
-        return Answer.exists
+        return Failure.exists
     if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)):
-        return Answer.denied
+        return Failure.denied
     if not isinstance(error, known.GenericError) or any(word in _first_line(text) for word in _HOPELESS):
-        return Answer.refused
+        return Failure.refused
     status = _status(text)
     if status in (401, 403):  # listings and deletions do not distinguish these
-        return Answer.denied
+        return Failure.denied
     if status is None or status >= 500 or status in _WORTH_ANOTHER_TRY:
-        return Answer.refused if _asks_for_credentials(text) else Answer.passing
-    return Answer.refused
+        return Failure.refused if _asks_for_credentials(text) else Failure.passing
+    return Failure.refused
 
 
 def is_past_the_end(error: BaseException) -> bool:
@@ -81,13 +81,13 @@ def is_past_the_end(error: BaseException) -> bool:
 
 def refusal(error: BaseException, shown: str, options: StorageOptions) -> StorageError:
     """The error of ours that an error of obstore becomes: what, where, what to do. `shown` is the object's URI."""
-    answer, text = answer_of(error), str(error)
-    if answer is Answer.missing:
+    failure, text = failure_of(error), str(error)
+    if failure is Failure.missing:
         return FileMissingError(f"{shown}: no such file")
     message = scrubbed(_message_of(text), options)
-    if answer is Answer.no_bucket:
+    if failure is Failure.no_bucket:
         return StorageError(f"{shown}: there is no such bucket; create it, or correct the location ({message})")
-    if answer is Answer.denied:
+    if failure is Failure.denied:
         return StorageError(
             f"{shown}: access denied ({message}); check the credentials, in storage_options or the environment, and "
             "what they allow: listing and reading, and for an index also writing and deleting"
@@ -97,7 +97,7 @@ def refusal(error: BaseException, shown: str, options: StorageOptions) -> Storag
             f"{shown}: no credentials; give them in storage_options=, in the environment (AWS_ACCESS_KEY_ID, ...), or "
             "run where an instance role has them"
         )
-    if answer is Answer.passing:
+    if failure is Failure.passing:
         return StorageError(
             f"{shown}: the object store does not answer as it should ({message}); check endpoint and network, or try "
             "again later"

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar
 from ...errors import NotReadableError, SkipstoneError, StorageError
 from . import object_client
 from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
-from .object_client import Answer, answer_of, connect, refusal
+from .object_client import Failure, connect, failure_of, refusal
 from .options import StorageOptions
 from .places import Place, is_uri, place_of, tidied
 from .ranges import Range, RangeFile, merged_ranges, parts_of
@@ -61,14 +61,14 @@ class ObjectStorage:
         if not self.place.key:
             return "folder"
         try:
-            self._asked(lambda: self._client.head(self.place.key), self.place.key)
+            self._requested(lambda: self._client.head(self.place.key), self.place.key)
         except FileNotFoundError:
             return "folder"
         return "file"
 
     def stat(self, path: str) -> Entry:
         key = self._key(path)
-        return _entry(path, self._asked(lambda: self._client.head(key), key))
+        return _entry(path, self._requested(lambda: self._client.head(key), key))
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         return self.read_entry(path, max_bytes)[1]
@@ -81,7 +81,7 @@ class ObjectStorage:
             check_size(path, response.meta["size"], max_bytes)
             return _entry(path, response.meta), self._checked(bytes(response.bytes()), response.meta["size"], key)
 
-        return self._asked(fetch, key)
+        return self._requested(fetch, key)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         return self.read_pinned(path, ranges, None)
@@ -92,7 +92,7 @@ class ObjectStorage:
         merged = merged_ranges(ranges, self.gap_bytes)
 
         def read(one: Range) -> bytes:
-            return self._asked(lambda: self._range(key, path, one, pinned), key)
+            return self._requested(lambda: self._range(key, path, one, pinned), key)
 
         if len(merged) < 2:
             parts = [read(one) for one in merged]
@@ -106,7 +106,7 @@ class ObjectStorage:
 
     def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
         key = self._key(path)
-        listing = self._asked(lambda: self._client.list_with_delimiter(key or None), key)
+        listing = self._requested(lambda: self._client.list_with_delimiter(key or None), key)
         inside = len(key) + 1 if key else 0
         below = f"{path}/" if path else ""
         files = [
@@ -116,7 +116,7 @@ class ObjectStorage:
 
     def peek(self, path: str) -> list[str]:
         key = self._key(path)
-        page = self._asked(lambda: next(iter(self._client.list(key)), ()), key)
+        page = self._requested(lambda: next(iter(self._client.list(key)), ()), key)
         return [one["path"][len(key) + 1 :] for one in page if len(one["path"]) > len(key) + 1]
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class ObjectStorage:
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)
-        self._asked(lambda: self._client.put(key, data, use_multipart=False), key)
+        self._requested(lambda: self._client.put(key, data, use_multipart=False), key)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         key = self._key(path)
@@ -175,7 +175,7 @@ class ObjectStorage:
         check_inside(path)
         key = self._key(path)
         with contextlib.suppress(FileNotFoundError):
-            self._asked(lambda: self._client.delete(key), key)
+            self._requested(lambda: self._client.delete(key), key)
 
     def has_link(self, path: str) -> bool:
         return False
@@ -195,7 +195,7 @@ class ObjectStorage:
             file.seek(0)
             self._client.put(key, file, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARTS_AT_ONCE)
 
-        self._asked(send, key)
+        self._requested(send, key)
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class ObjectStorage:
             raise _PassingError(f"{self._shown(key)}: {len(data):,} bytes came of {size_bytes:,}; try again later")
         return data
 
-    def _asked(self, ask: Callable[[], R], key: str) -> R:
+    def _requested(self, ask: Callable[[], R], key: str) -> R:
         """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
         for attempt in range(object_client.ATTEMPTS_MAX - 1):
             try:
@@ -265,7 +265,7 @@ class ObjectStorage:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):  # the spool's disk
                 raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
             refused = refusal(error, self._shown(key), self.options)
-            kind = {Answer.exists: _TakenError, Answer.passing: _PassingError}.get(answer_of(error))
+            kind = {Failure.exists: _TakenError, Failure.passing: _PassingError}.get(failure_of(error))
             # The cause is left out: obstore's errors show requests whole, and so may show what signs them.
             raise (kind(str(refused)) if kind else refused) from None
 
