@@ -207,6 +207,8 @@ class _Rewriting:
 
     def _scanned(self, leaf: _Leaf, load: Load) -> DataFrame | None:
         request = pinned_request(load)
+        if request.first_rows is not None:  # a filter above chooses among the first rows
+            return None
         place = request.path, request.version, request.log_position, request.index_path, request.storage_options
         with open_pair(*place) as table:
             node = self._predicate(leaf, table.schema)

@@ -160,8 +160,6 @@ def test_random_queries_return_what_spark_returns(session: SparkSession) -> None
             made = sks.optimized(expected)
             assert _rows(made) == _rows(expected), query
             fewer += made is not expected
-                expected._jdf.queryExecution().optimizedPlan()
-            )
     assert fewer > 10
 
 
@@ -204,6 +202,12 @@ def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path
     assert sks.optimized(frame) is frame
     assert sks.sql(session, "CREATE OR REPLACE TEMPORARY VIEW made AS SELECT 1 AS one").columns == []
     assert sks.sql(session, "SELECT * FROM made").count() == 1
+
+
+def test_a_filter_stays_above_the_first_rows(session: SparkSession, lake: Path) -> None:
+    frame = sks.scan(session, lake, order_by="k", limit=5).where("k > 2")
+    assert _rows(sks.optimized(frame)) == _rows(frame)
+    assert sks.optimized(frame).count() == 2
 
 
 def test_each_sql_of_a_block_skips(session: SparkSession) -> None:
