@@ -61,7 +61,7 @@ bench: $(BENCH)  ## One benchmark (NAME=needle), or the list of them
 docs: $(DOCS)  ## The documentation site, in site/
 	$(PY) scripts/pages.py stage
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
-	$(PY) scripts/pages.py check
+	$(PY) scripts/pages.py finish
 
 wheel: $(VENV)/.installed-wheel  ## Wheel and source archive, in dist/, tried in empty environments (PYTHONS="python3.12 ...")
 	$(PY) scripts/wheel.py $(PYTHONS)

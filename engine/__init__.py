@@ -24,5 +24,8 @@ match; `scan/fine.py` asks their task index files which row groups may; `scan/ro
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
 `commit/publish.py` puts the instant if nobody was first, or binds again.
 
+Above all stand verbs that read a table as users do: `verify.py`, `doctor.py`, `report.py`, and `advice/`, which builds
+indexes over a sample to say which would pay.
+
 What lies on disk: `LAYOUT.md` beside this file.
 """

@@ -67,7 +67,7 @@ def create_handle(
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
-    tell = progress_function(progress)
+    report = progress_function(progress)
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
@@ -86,13 +86,13 @@ def create_handle(
 
         readers = RunReaders(index_storage)
         log = open_source(kind, storage, table.log_options, table.metadata)
-        instant = first_version(log, storage, timeline, readers, columns, tell)
+        instant = first_version(log, storage, timeline, readers, columns, report)
         return new_handle(storage, index_storage, timeline, readers, instant, log=log)
     transaction = new_transaction_id()
     is_hive = partitioning is not None
-    told = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
-    is_declared = isinstance(told, pa.Table)
-    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, tell)
+    declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
+    is_declared = isinstance(declared, pa.Table)
+    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, report)
     with Leftovers() as leftovers:
         results, pending = attach(
             storage,
@@ -103,7 +103,7 @@ def create_handle(
             hive_partitioned=is_hive,
             columns=columns,
             keep_pending=files is None,
-            progress=tell,
+            progress=report,
         )
         if schema is None and not results and not is_declared:
             raise CorruptionError(
@@ -112,14 +112,14 @@ def create_handle(
                 check="parquet",
             )
         is_listing = files is None
-        alike = results
+        typical = results
         if is_listing and schema is None:  # most files say what the columns and keys are
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
-            alike = without(results, minority(results, infers_keys=infers_keys))
-        texts = _told_partitions(told, storage, schema) if is_declared else _partitions_of(alike)
-        base = _first_instant(transaction, schema, partitioning, alike, texts, is_hive, columns, storage.uri)
+            typical = without(results, minority(results, infers_keys=infers_keys))
+        texts = _declared_partitions(declared, storage, schema) if is_declared else _partitions_of(typical)
+        base = _first_instant(transaction, schema, partitioning, typical, texts, is_hive, columns, storage.uri)
         if is_declared:
-            results = [declared_files(told, base.schema, base.partitioning, is_hive, storage)]
+            results = [declared_files(declared, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
             odd = _odd_files(base, results)
             results, pending = without(results, odd, index_storage), pending_of(pending, odd)
@@ -174,14 +174,14 @@ def _listed(
             raise NotATableError(str(error)) from error
     if storage.kind() is None and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
-    found = list_parquet(storage, index_storage, progress)
-    if not found.num_rows and schema is None:
+    listed = list_parquet(storage, index_storage, progress)
+    if not listed.num_rows and schema is None:
         raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)
-    return found
+    return listed
 
 
-def _told_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None) -> list[str]:
-    """The partitions of a table of files, as their paths tell them."""
+def _declared_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | None) -> list[str]:
+    """The partitions of a table of files, as their paths name them."""
     if schema is None:
         raise InvalidArgumentError(
             "files= is a table of files, which are not looked at: say with schema= what they hold"
@@ -234,13 +234,13 @@ def _first_instant(
 
 def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:
     """Each physical schema, in the order of files, with the path of the first file that has it."""
-    found: dict[pa.Schema, str] = {}
+    examples: dict[pa.Schema, str] = {}
     for result in results:
         ids, paths = result.files.column("schema_id"), result.files.column("path")
         for number, schema in enumerate(result.schemas):
-            if schema not in found:
-                found[schema] = paths[pc.index(ids, number).as_py()].as_py()
-    return found
+            if schema not in examples:
+                examples[schema] = paths[pc.index(ids, number).as_py()].as_py()
+    return examples
 
 
 def _partition_fields(

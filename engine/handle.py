@@ -214,7 +214,7 @@ class Handle:
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
-        state = self.log.at(position, known_state(instant))
+        state = self.log.state_at(position, known_state(instant))
         if state is None:
             return Snapshot(instant, self.readers)
         assert self._with_log_tail is not None

@@ -57,7 +57,7 @@ def open_table(
             (naive means UTC), or the version that a savepoint names. A version whose time lies in the future of the
             storage's clock counts from the time of its file; a warning says so. `log_version` is a number of the log's
             own, a Delta version, an Iceberg snapshot id or a Hudi instant (its digits, as a text too): the version that
-            stands for it, or where there is none the log is read at it, and files that no version near it knows may
+            is of it, or where there is none the log is read at it, and files that no version near it knows may
             match.
         source: "directory", "delta", "iceberg" or "hudi": raises InvalidArgumentError where the table is indexed as
             another.

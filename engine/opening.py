@@ -12,8 +12,8 @@ from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes.locations import located
 from .lakes.log import DELTA, HUDI, is_log
-from .state import Instant, Timeline
-from .state.runs import RunReaders
+from .state import Instant, Run, Timeline
+from .state.runs import RUNS_AHEAD_MAX, RunReaders
 from .state.snapshot import Snapshot
 from .storage import Counted, Storage, open_storages
 
@@ -58,7 +58,8 @@ def open_handle(
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
-    latest: Instant | None = timeline.latest() if version is None else None
+    readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
+    latest = timeline.latest(beside=lambda hinted: readers.open_ahead(_runs(hinted))) if version is None else None
     instant = latest if version is None else timeline.read(version)
     if instant is None:
         kind = storage.kind()
@@ -86,7 +87,6 @@ def open_handle(
         from .lakes.sources import open_source
 
         log = open_source(indexed, storage, table.log_options, table.metadata)
-    readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
 
     def handle_on(instant: Instant, is_pinned: bool) -> Handle:
         return new_handle(
@@ -115,10 +115,16 @@ def open_handle(
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
-    # A Hudi instant stands for what is completed up to it, which may be more by now.
+    # A Hudi instant means what is completed up to it, which may be more by now.
     if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
+
+
+def _runs(instant: Instant) -> list[Run]:
+    """The runs that a first question is likely to need: not those of an index in many shards."""
+    few = [index.runs for index in instant.indexes if len(index.runs) <= RUNS_AHEAD_MAX]
+    return [*instant.manifest, *(run for runs in few for run in runs)]
 
 
 def _log_version(handle: Handle) -> int:
@@ -134,7 +140,7 @@ def _stands_for(instant: Instant, log_version: int, latest: Instant) -> bool:
 
 
 def _nearest_to(log_version: int, timeline: Timeline, latest: Instant) -> Instant:
-    """The newest version that stands for a state of the log; else one that is likely to share many files with it."""
+    """The newest version made of a state of the log; else one that is likely to share many files with it."""
     if latest.source["kind"] in (DELTA, HUDI):
         candidate, _ = timeline.last_until(latest, log_version, lambda instant: instant.source["version"] or 0)
     else:
@@ -185,7 +191,7 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
 
 
 def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
-    """A version whose table stands elsewhere than recorded: what a `Handle` asks for."""
+    """A version whose table lies elsewhere than recorded: what a `Handle` asks for."""
     from .commit.elsewhere import as_it_stands
 
     return as_it_stands(instant, readers, storage, index_storage)
@@ -217,11 +223,13 @@ def _as_of(timeline: Timeline, latest: Instant, as_of: dt.datetime) -> Instant:
     if as_of.tzinfo is None:
         as_of = as_of.replace(tzinfo=dt.UTC)
     wanted = round((as_of - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) / dt.timedelta(microseconds=1))
-    found, is_doubted = timeline.last_until(latest, wanted)
-    told = "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
-    if found is None:
-        doubt = f" ({told})" if is_doubted else ""
+    instant, is_doubted = timeline.last_until(latest, wanted)
+    message = (
+        "some versions say times in the future of their files', by which they are dated instead: a clock was wrong"
+    )
+    if instant is None:
+        doubt = f" ({message})" if is_doubted else ""
         raise NotATableError(f"{timeline.storage.uri}: the table began after {as_of.isoformat()}{doubt}")
     if is_doubted:
-        warnings.warn(f"{timeline.storage.uri}: {told}", stacklevel=3)
-    return found
+        warnings.warn(f"{timeline.storage.uri}: {message}", stacklevel=3)
+    return instant

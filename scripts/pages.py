@@ -2,12 +2,13 @@
 that are made here: the commands, from the command line itself, and the list of decisions.
 
     .venv/bin/python scripts/pages.py stage     # before mkdocs
-    .venv/bin/python scripts/pages.py check     # after it: a page that would fetch something is an error
+    .venv/bin/python scripts/pages.py finish    # after it: a page that would fetch something is an error
 """
 
 from __future__ import annotations
 
 import enum
+import importlib
 import inspect
 import re
 import shutil
@@ -19,6 +20,7 @@ from typing import Any, get_args
 REPOSITORY = Path(__file__).resolve().parent.parent
 STAGED = REPOSITORY / ".cache" / "site"
 PAGES = ("*.md", "docs/**/*.md", "engine/*.md", "hfile_like/*.md", "bench/results/*.md")
+REFERENCES = {"docs/api.md": "skipstone", "docs/api-spark.md": "skipstone.spark_adapter"}
 MADE = ("docs/commands.md", "docs/decisions.md")
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _FETCHED = re.compile(r"<(?:script|img|iframe)[^>]+src=[\"']?(?:https?:)?//|<link[^>]+rel=[\"']?stylesheet[^>]+//")
@@ -45,7 +47,8 @@ def _stage() -> None:
     for page in held:
         target = STAGED / "pages" / page
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_linked(page, (REPOSITORY / page).read_text(encoding="utf-8"), known), encoding="utf-8")
+        text = _linked(page, (REPOSITORY / page).read_text(encoding="utf-8"), known)
+        target.write_text(text + _missing(page, text), encoding="utf-8")
     for name, text in zip(MADE, (_commands(), _decisions()), strict=True):
         (STAGED / "pages" / name).write_text(text, encoding="utf-8")
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -64,6 +67,24 @@ def _linked(page: Path, text: str, known: set[str]) -> str:
         return found.group(0) if _normal(page.parent / found.group(2)) in known else found.group(1)
 
     return _LINK.sub(kept, text)
+
+
+def public_names(package: str) -> set[str]:
+    """What a package offers, but for errors, which have a page of their own."""
+    names = importlib.import_module(package).__all__
+    return {name for name in names if not name.endswith(("Error", "Warning", "__"))}
+
+
+def documented_names(package: str, text: str) -> set[str]:
+    """What a page of the reference names of a package."""
+    return set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.MULTILINE))
+
+
+def _missing(page: Path, text: str) -> str:
+    """What a page of the reference does not name yet: each comes last."""
+    package = REFERENCES.get(page.as_posix())
+    missing = public_names(package) - documented_names(package, text) if package else ()
+    return "".join(f"\n::: {package}.{name}\n" for name in sorted(missing))
 
 
 def _decisions() -> str:
@@ -115,13 +136,52 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _check() -> None:
+# Where a page is opened as a file, browsers start no worker, and search runs in one: a hidden frame takes its place.
+_FRAME_WORKER = """\
+if (location.protocol === "file:") {
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super()
+      const frame = document.createElement("iframe")
+      frame.hidden = true
+      document.body.appendChild(frame)
+      const inside = (this.inside = frame.contentWindow)
+      const base = new URL(url, location.href)
+      inside.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      const load = source => new Promise((resolve, reject) => {
+        const script = inside.document.createElement("script")
+        Object.assign(script, { src: new URL(source, base), onload: resolve, onerror: reject })
+        inside.document.body.appendChild(script)
+      })
+      const after = (last, each) => last.then(() => load(each))
+      inside.importScripts = (...sources) => sources.reduce(after, Promise.resolve())
+      this.loaded = load(base)
+    }
+    set onmessage(listener) { this.addEventListener("message", listener) }
+    postMessage(data) {
+      this.loaded.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })))
+    }
+    terminate() {}
+  }
+}
+"""
+_SHIM, _LOCAL_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/javascripts/frame-worker.js"
+
+
+def _finish() -> None:
     site = REPOSITORY / "site"
-    fetching = [str(path) for path in site.rglob("*.html") if _FETCHED.search(path.read_text(encoding="utf-8"))]
-    if fetching or not (site / "index.html").exists():
-        sys.exit(f"these pages fetch something when they are read: {fetching}" if fetching else "no index.html")
+    (site / _LOCAL_SHIM).write_text(_FRAME_WORKER, encoding="utf-8")
+    fetching = []
+    for path in site.rglob("*.html"):
+        up = "../" * (len(path.relative_to(site).parts) - 1)
+        text = path.read_text(encoding="utf-8").replace(_SHIM, up + _LOCAL_SHIM)
+        path.write_text(text, encoding="utf-8")
+        if _FETCHED.search(text):
+            fetching.append(str(path))
+    if fetching:
+        sys.exit(f"these pages fetch something when they are read: {fetching}")
     print(f"{len(list(site.rglob('*.html')))} pages in {site}")
 
 
 if __name__ == "__main__":
-    {"stage": _stage, "check": _check}[sys.argv[1]]()
+    {"stage": _stage, "finish": _finish}[sys.argv[1]]()

@@ -110,7 +110,7 @@ def cluster(
             curve, and each less the more there are.
         curve: "linear" (sorted by the first column, in it by the second, ...), "zorder" or "hilbert" (near each other
             in all of the columns).
-        where: as for `scan`; None for every file. A part of a Column that is not understood excludes no file.
+        where: as for `scan`; None for every file. A part of a Column or a text that is not understood excludes no file.
         file_rows, file_bytes: how large files become, about; bytes by what rows take now. A partition of fewer rows
             is one file.
         row_group_rows: the most rows of a row group, the least that readers skip.
@@ -132,7 +132,7 @@ def cluster(
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
         node = read_where(spark, where, table.schema)
-        if isinstance(where, Column):
+        if isinstance(where, Column | str):
             node = without_unknowns(node)  # type: ignore[arg-type]
         plan = table.scan(node)
         tasks = plan.planning.readable_tasks()

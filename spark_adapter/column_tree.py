@@ -2,6 +2,7 @@
 
     tree_of(column) -> Tree      names, values, calls of functions, casts, extractions, SQL texts; the rest is Opaque
     columns_needed(...)          the columns of a table that a Column reads
+    analyzed_filter(...)         Spark's own plan of a filter by a Column, in a classic session
 
 Nothing is decided here: what a tree means for a table is read by `from_columns`.
 """
@@ -14,8 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from pyspark.errors import AnalysisException
 
 from ..engine.predicates.literals import DAY_NS, LiteralValue, Temporal, literal_value
 from ..errors import PredicateError
@@ -287,16 +286,24 @@ def columns_needed(spark: SparkSession, column: Column, schema: StructType) -> l
     return [name for name in schema.names if name.lower() in lowered]
 
 
-def _by_analysis(spark: SparkSession, column: Column, schema: StructType) -> set[str] | None:
-    """Spark resolves the Column over an empty DataFrame; no job is run."""
+def analyzed_filter(spark: Any, column: Column, schema: StructType) -> Any:
+    """The plan, in the JVM, of a filter over an empty DataFrame of this schema, resolved by Spark. No job is run.
+
+    Raises PredicateError where Spark cannot resolve it, with Spark's message.
+    """
+    from pyspark.errors import AnalysisException
     from pyspark.sql.classic.dataframe import DataFrame
 
-    session, java = spark._jsparkSession, spark._jvm.java.util  # type: ignore[union-attr]
+    session, java = spark._jsparkSession, spark._jvm.java.util
     empty = DataFrame(session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json())), spark)
     try:
-        plan = empty.where(column)._jdf.queryExecution().analyzed()
+        return empty.where(column)._jdf.queryExecution().analyzed()
     except AnalysisException as error:
-        raise PredicateError(f"Spark finds no meaning in the Column: {error}") from error
+        raise PredicateError(f"Spark finds no meaning in the predicate: {error}") from error
+
+
+def _by_analysis(spark: SparkSession, column: Column, schema: StructType) -> set[str] | None:
+    plan = analyzed_filter(spark, column, schema)
     if plan.getClass().getSimpleName() != "Filter":
         return None
     attributes = plan.references().iterator()

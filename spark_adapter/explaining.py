@@ -13,6 +13,7 @@ from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import loads_of
 from .shares import pack
+from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,8 +48,12 @@ def explain(frame: DataFrame) -> str:
 def _explained(request: Request) -> str:
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
-        plan = table.scan(request.predicate_node(table.schema))
+        plan = table.scan(where_node(where_of(request), table.schema))
         lines = [plan.explain(), "", _tasks_line(plan, request)]
+        if request.first_rows is not None:
+            first = request.first_rows
+            by = "" if first.order_by is None else f" by {', '.join(' '.join(key) for key in first.order_by)}"
+            lines[-1] = f"one task of Spark takes the first {first.limit:,} rows{by}, of these or fewer row groups"
         if request.residual is not None:
             lines.append(f"Spark tests the remaining rows by {request.residual}")
         if request.version is None:

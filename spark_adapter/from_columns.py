@@ -1,6 +1,8 @@
 """PySpark Columns read as predicates, under a table's schema and a session's settings.
 
     from_column(column, schema, session) -> Node     what Spark means by the column, in our nodes
+    from_tree(tree, schema, session) -> Node         the same of a Column's tree
+    text_tree(text) -> Tree                          SQL text that Spark's parser and ours read alike
     without_unknowns(node) -> Node                   a predicate that holds wherever the given one does, all understood
 
 A part that may mean something else to Spark than to us (`spark_semantics`), or that cannot be read, becomes `Unknown`:
@@ -11,6 +13,7 @@ the session says otherwise; a name with dots is one name only between backticks.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -63,9 +66,14 @@ _TYPES = {
     "date": pa.date32(),
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-# SQL that Spark's parser and ours read alike: no escapes, no adjacent strings, no typed numbers, no double quotes.
+_WAYS_OUT = (
+    "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan, or say it by options timeZone "
+    "and caseSensitive"
+)
+# SQL that Spark's parser and ours read alike: no escapes, adjacent strings, typed numbers, comments or double quotes.
 _PLAIN_SQL = re.compile(
-    r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|<=>|<>|!=|<=|>=|[=<>(),])*",
+    r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+    r"|<=>|<>|!=|<=|>=|[=<>(),+%]|-(?!-)|/(?!\*)|(?<!/)\*(?!/))*",
     re.ASCII,
 )
 
@@ -79,10 +87,29 @@ def from_column(column: Any, schema: pa.Schema, session: Session | None = None) 
 
     Raises PredicateError for a name that is not in the table, or a Column nested too deeply.
     """
+    return from_tree(lambda: tree_of(column), schema, session or Session())
+
+
+def from_tree(tree: Tree | Callable[[], Tree], schema: pa.Schema, session: Session) -> Node:
+    """The predicate that a Column's tree, or what makes the tree, means over a table of this schema.
+
+    Raises PredicateError for a name that is not in the table, a tree nested too deeply, and for what depends on a
+    setting that `session` does not know.
+    """
     try:
-        return _Reader(schema, session or Session()).predicate(tree_of(column))
+        return _Reader(schema, session).predicate(tree() if callable(tree) else tree)
     except RecursionError:
-        raise PredicateError("the Column is nested too deeply; use isin for a long list of values") from None
+        raise PredicateError("the predicate is nested too deeply; use isin for a long list of values") from None
+
+
+def text_tree(text: str) -> Tree:
+    """The tree of a text of SQL, by our own parser. Opaque where Spark's may read it otherwise.
+
+    Raises PredicateError where it is no SQL.
+    """
+    if not _PLAIN_SQL.fullmatch(text):
+        return Opaque(text, "SQL with escapes or signs that Spark may read in its own way")
+    return _tree_of_node(parse(text, dialect="spark"))
 
 
 def without_unknowns(node: Node, keeps: bool = True) -> Node:
@@ -113,7 +140,7 @@ class _Reader:
             unknown = unknowns(bind(node, self._schema))
         except _NotUnderstoodError as reason:
             return Unknown(str(tree), str(reason))
-        except _NoColumnError:
+        except _RefusedError:
             raise
         except PredicateError as error:  # not a predicate of ours; Spark may understand it, or raise its own error
             return Unknown(str(tree), str(error))
@@ -144,6 +171,9 @@ class _Reader:
             return Not(IsNull(self._operand(arguments[0]).node))
         if name == "isnan" and len(arguments) == 1:
             return self._is_nan(arguments[0])
+        if name == "between" and len(arguments) == 3:
+            value, low, high = arguments
+            return And((self.predicate(Call(">=", (value, low))), self.predicate(Call("<=", (value, high)))))
         if name == "in" and arguments:
             return self._in(arguments[0], arguments[1:])
         if name == "startswith" and len(arguments) == 2:
@@ -155,26 +185,34 @@ class _Reader:
     def _comparison(self, op: str, left: Tree, right: Tree) -> Node:
         if isinstance(left, Value) and not isinstance(right, Value):
             op, left, right = _FLIPPED.get(op, op), right, left
-        first = self._operand(left)
         if isinstance(right, Value):
+            first = self._operand_beside(left, [right])
             node = compared(op, first, right, self._session, f"{left} {op} {right}")
             if node is None:
-                raise _NotUnderstoodError(f"Spark may compare a {first.kinds[0]} with a {right.type} in its own way")
+                raise self._not_alike(f"a {first.kinds[0]} with a {right.type}", f"{left} {op} {right}")
+            if self._session.time_zone is None and unknowns(node):
+                raise _RefusedError(f"{left} {op} {right}: the instant depends on a session's time zone; {_WAYS_OUT}")
             return node
-        second = self._operand(right)
+        first, second = self._operand(left), self._operand(right)
         if not columns_agree(first, second):
-            raise _NotUnderstoodError(f"Spark may compare {first.kinds[0]} with {second.kinds[0]} in its own way")
+            raise self._not_alike(f"{first.kinds[0]} with {second.kinds[0]}", f"{left} {op} {right}")
         return Comparison(op, first.node, second.node)
 
     def _in(self, left: Tree, right: tuple[Tree, ...]) -> Node:
         values = [value for value in right if isinstance(value, Value)]
         if len(values) < len(right) or len({value.type for value in values} - {"null"}) > 1:
             raise _NotUnderstoodError("a list of literals of one type is expected")
-        operand = self._operand(left)
+        operand = self._operand_beside(left, values)
         node = listed(operand, values, self._session)
         if node is None:
-            raise _NotUnderstoodError(f"Spark may compare a {operand.kinds[0]} with this list in its own way")
+            raise self._not_alike(f"a {operand.kinds[0]} with this list", f"{left} IN (...)")
         return node
+
+    def _not_alike(self, pair: str, text: str) -> Exception:
+        """The error of a comparison that Spark may make otherwise than we do."""
+        if self._session.time_zone is None:  # no session is there to ask
+            return _RefusedError(f"{text}: Spark compares {pair} as a session says (ANSI, time zone); {_WAYS_OUT}")
+        return _NotUnderstoodError(f"Spark may compare {pair} in its own way")
 
     def _is_nan(self, tree: Tree) -> Node:
         operand = self._operand(tree)
@@ -199,11 +237,19 @@ class _Reader:
     # -- SQL texts ----------------------------------------------------------------------------------------------------
 
     def _sql(self, text: str) -> Node:
-        if not _PLAIN_SQL.fullmatch(text):
-            raise _NotUnderstoodError("SQL with escapes or signs that Spark may read in its own way")
-        return self.predicate(_tree_of_node(parse(text, dialect="spark")))
+        return self.predicate(text_tree(text))
 
     # -- operands -----------------------------------------------------------------------------------------------------
+
+    def _operand_beside(self, tree: Tree, values: Sequence[Value]) -> Operand:
+        """The operand that is compared with literals. Spark casts a time to the type of the literals, which `compared`
+        allows for."""
+        of_times = isinstance(tree, CastTo) and tree.type in ("timestamp", "timestamp_ntz")
+        if of_times and all(value.type in (tree.type, "null") for value in values):  # type: ignore[union-attr]
+            column, kind = self._column(self._path(tree.child))  # type: ignore[union-attr]
+            if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+                return plain_operand(column, kind)
+        return self._operand(tree)
 
     def _operand(self, tree: Tree) -> Operand:
         if isinstance(tree, CastTo):
@@ -232,7 +278,17 @@ class _Reader:
             if len(same) != 1:
                 if depth == 0 and not same:
                     raise _no_column(part, self._schema)
+                if self._session.case_sensitive is None:
+                    raise _RefusedError(
+                        f"{'.'.join(parts)}: names differ in case alone, so a session says which column "
+                        f"it is; {_WAYS_OUT}"
+                    )
                 raise _NotUnderstoodError(f"{'.'.join(parts)} is no field of structs, or more than one")
+            if self._session.case_sensitive is None and same[0].name != part:
+                raise _RefusedError(
+                    f"{part}: whether it names column {same[0].name!r} depends on a session's case "
+                    f"sensitivity; write it as the table does, or {_WAYS_OUT}"
+                )
             kind = plain_type(same[0].type)
             path.append(same[0].name)
             fields = list(kind) if pa.types.is_struct(kind) else []
@@ -247,16 +303,16 @@ class _Reader:
         return name.lower() == other.lower() or name.upper() == other.upper()
 
 
-class _NoColumnError(PredicateError):
-    """No column has this name."""
+class _RefusedError(PredicateError):
+    """What no part of a predicate may say, understood or not."""
 
 
 def _no_column(name: str, schema: pa.Schema) -> PredicateError:
     try:
         resolve(name, schema)
     except PredicateError as error:
-        return _NoColumnError(str(error))
-    return _NoColumnError(f"no column is named {name!r}")
+        return _RefusedError(str(error))
+    return _RefusedError(f"no column is named {name!r}")
 
 
 def _type_named(name: str) -> pa.DataType | None:

@@ -3,7 +3,9 @@
 A load:
 
     path         the table's directory
-    where        SQL text: which rows
+    where        SQL text: which rows; or what `predicate` made
+    timeZone     of the text: the zone of times that name none; UTC, or the text may not depend on it
+    caseSensitive  of the text: whether names are taken with their case (true, false); where absent, it may not matter
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
     log_position written with the version: which state of another format's log is read with it
@@ -12,6 +14,7 @@ A load:
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the driver's cores where absent
     residual     written by `scan`, for `explain` alone: what Spark tests besides
+    first_rows   written by `scan`: a limit, and maybe an order, in JSON: one task reads the first rows
     columns      written by `view`: which columns, a list in JSON; all where absent
 
 A save:
@@ -50,29 +53,37 @@ import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
-    import pyarrow as pa
-
-    from ..engine.predicates import Node
     from ..engine.storage import StorageOptions
 
-_TREE_MODULES = {f"{__name__.partition('.')[0]}.engine.predicates.{name}" for name in ("ast", "literals")}
+_PACKAGE = __name__.partition(".")[0]
+_TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals")} | {
+    f"{_PACKAGE}.spark_adapter.{name}" for name in ("column_tree", "spark_semantics", "where_text")
+}
+UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
 # What pickles of Arrow types call: a cast names one.
 _ARROW_TYPES = frozenset(
     {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "columns")
-_KNOWN_OF_LOADS = ("path", "where", "index_path", "version", *_WRITTEN_BY_US)
-_LOST = frozenset({"where", "index_path", "version", "log_position", "predicate"})  # by a table of Spark's catalog
+_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows", "columns")
+_KNOWN_OF_LOADS = ("path", "where", "timeZone", "caseSensitive", "index_path", "version", *_WRITTEN_BY_US)
+_LOST = frozenset(
+    {"where", "timezone", "casesensitive", "index_path", "version", "log_position", "predicate"}
+)  # by a table of Spark's catalog
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 _KNOWN_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
+PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
+_FIELDS = {
+    "timeZone": "time_zone",
+    "caseSensitive": "case_sensitive",
+}  # of a Request
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -85,17 +96,43 @@ def _no_options() -> StorageOptions:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """At most `limit` rows, the first ones of an order as `Table.scan` takes it; any, without one."""
+
+    limit: int
+    order_by: tuple[tuple[str, ...], ...] | None = None
+
+    def to_text(self) -> str:
+        """The text of option first_rows."""
+        return json.dumps([self.limit, self.order_by])
+
+    @classmethod
+    def from_text(cls, text: str | None) -> FirstRows | None:
+        """The inverse of `to_text`. Raises InvalidArgumentError for a text that it did not make."""
+        if text is None:
+            return None
+        try:
+            limit, order_by = json.loads(text)
+            return cls(int(limit), None if order_by is None else tuple(map(tuple, order_by)))
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"option first_rows is written by scan(), not {text!r}") from error
+
+
+@dataclass(frozen=True)
 class Request:
     """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
 
     path: str
     where: str | None = None
+    time_zone: str | None = None
+    case_sensitive: bool | None = None
     predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
+    first_rows: FirstRows | None = None
     columns: tuple[str, ...] | None = None
     storage_options: StorageOptions = field(default_factory=_no_options)
 
@@ -117,7 +154,7 @@ class Request:
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_KNOWN_OF_LOADS[:4])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_KNOWN_OF_LOADS[:6])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -126,36 +163,32 @@ class Request:
             )
         if "where" in values and "predicate" in values:
             raise InvalidArgumentError("give option where or option predicate, not both")
+        where, predicate = values.get("where"), values.get("predicate")
+        if where is not None and where.startswith(PREDICATE_PREFIX):
+            predicate, where = where.removeprefix(PREDICATE_PREFIX), None
         return cls(
             path=_local_path(values["path"]),
-            where=values.get("where"),
-            predicate=values.get("predicate"),
+            where=where,
+            time_zone=_time_zone(values.get("timezone")),
+            case_sensitive=_flag("caseSensitive", values.get("casesensitive")),
+            predicate=predicate,
             index_path=_local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
+            first_rows=FirstRows.from_text(values.get("first_rows")),
             columns=_columns(values.get("columns")),
             storage_options=_storage_options(values),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
-        values = {name: getattr(self, name) for name in _KNOWN_OF_LOADS}
+        values = {name: getattr(self, _FIELDS.get(name, name)) for name in _KNOWN_OF_LOADS}
         values["columns"] = None if self.columns is None else json.dumps(self.columns)
+        values["first_rows"] = None if self.first_rows is None else self.first_rows.to_text()
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
-
-    def predicate_node(self, schema: pa.Schema | None = None) -> Node | None:
-        """The predicate, as `Table.scan` takes it; a text means what Spark means by it, given the columns of a schema.
-        Raises PredicateError for a pickle that is none of ours."""
-        if self.predicate is not None:
-            return decode_predicate(self.predicate)
-        if self.where is None:
-            return None
-        from ..engine.predicates import parse
-
-        return parse(self.where, schema, dialect="spark")
 
 
 @dataclass(frozen=True)
@@ -198,21 +231,20 @@ class WriteRequest:
         )
 
 
-def encode_predicate(node: Node) -> str:
-    """A predicate as the text of an option, which a worker reads without the SQL parser."""
+def encode_predicate(node: object) -> str:
+    """A Node or a SparkPredicate as the text of an option, which a worker reads without the SQL parser."""
     return base64.b64encode(pickle.dumps(node)).decode("ascii")
 
 
-def decode_predicate(text: str) -> Node:
+def decode_predicate(text: str) -> Any:
     """The inverse of `encode_predicate`. Raises PredicateError for a text that it did not make."""
-
     from ..engine.predicates import Node
 
     try:
         node = _PredicateUnpickler(io.BytesIO(base64.b64decode(text, validate=True))).load()
     except Exception as error:  # a pickle may fail with anything
         raise PredicateError(f"option predicate is written by scan() and cannot be read here: {error}") from error
-    if not isinstance(node, Node):
+    if not isinstance(node, Node) and type(node).__name__ != "SparkPredicate":
         raise PredicateError(f"option predicate holds a {type(node).__name__}, not a predicate; use option where")
     return node
 
@@ -271,6 +303,21 @@ def _number(name: str, text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise InvalidArgumentError(f"option {name} is a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+def _time_zone(text: str | None) -> str | None:
+    if text is not None and text not in UTC_NAMES:
+        raise InvalidArgumentError(
+            f"option timeZone is UTC, not {text!r}: zones differ between machines; make the predicate where the "
+            "session is, by sks.predicate(spark, text)"
+        )
+    return text
+
+
+def _flag(name: str, text: str | None) -> bool | None:
+    if text is not None and text.lower() not in ("true", "false"):
+        raise InvalidArgumentError(f"option {name} is true or false, not {text!r}")
+    return None if text is None else text.lower() == "true"
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -36,7 +36,7 @@ from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
 from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
-from .scanning import read_where
+from .scanning import as_column, read_where
 from .to_columns import has_floats, literal, to_column
 from .wire_types import spark_schema, wire_schema
 
@@ -70,8 +70,8 @@ def read_parquet(
     Parquet's own statistics. So this is for large results, and `scan` for small ones.
 
     Args:
-        where: as in `scan`. A PySpark Column is Spark's own filter as well: parts that are not understood prune
-            nothing, and are tested by Spark.
+        where: as in `scan`. A PySpark Column or a text is Spark's own filter as well: parts that are not understood
+            prune nothing, and are tested by Spark.
         path, columns, index_path, version: as in `scan`.
         storage_options: what opens an object store, for the index and to look at the files. Spark opens the files by
             its own configuration: give the path under a scheme that it knows, as s3a://.
@@ -82,6 +82,7 @@ def read_parquet(
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         node = read_where(spark, where, table.schema)
+        where = as_column(spark, where) if isinstance(where, str) else where
         plan = table.scan(node, columns)
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))

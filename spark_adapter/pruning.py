@@ -9,13 +9,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine.open import open_table
 from ..engine.predicates import Node, parse
 from ..engine.scan.coarse_snapshot import FILTER_BYTES, Coarse, coarse_of
 from ..engine.state import Instant
 from ..errors import InvalidArgumentError, is_integer
+from .column_tree import tree_of
+from .from_columns import text_tree
+from .where_text import SparkPredicate, where_node
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def coarse(
@@ -68,27 +74,41 @@ def _by_secondary_alone(instant: Instant, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if instant.columns.get(name) in leading["secondary"] - leading["bloom"]]
 
 
-def predicate(where: object, coarse: Coarse | None = None) -> Node:
-    """Any predicate that `scan` takes, a PySpark Column too, as what `prune_partition` takes in an executor: it
-    pickles, and is read there without a parser.
+def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) -> Node | SparkPredicate:
+    """Any predicate that `scan` takes, as a value that pickles, and that `prune_partition`, `scan`, `read_parquet` and
+    option `where` of a load take in any process, without a parser.
+
+        made = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'")   # in this session's time zone
+        spark.read.format("skipstone").option("where", made).load("lake/flights")
 
     Args:
-        coarse: needed for a Column, of its table: what Spark means by a comparison depends on the types of the columns,
-            and on the settings of the active session.
+        spark: the session whose settings decide what a text or a Column means.
+        where: SQL text, a PySpark Column, or what means the same without Spark: tuples, `col`, a pyarrow expression.
+        coarse: of the table, where there is one: names are looked up now, and what Spark does is known by the columns'
+            types.
 
-    Raises:
-        PredicateError: what cannot be read. InvalidArgumentError: a Column without `coarse`.
+    Raises PredicateError for what cannot be read, and, with `coarse`, for a name that is not in the table. Over Spark
+    Connect a text is read by our own parser, and what Spark's may read otherwise prunes nothing.
     """
-    if not type(where).__module__.startswith("pyspark."):
-        return parse(where, dialect="spark")
-    if not isinstance(coarse, Coarse):
-        raise InvalidArgumentError("what a Column means depends on the table: pass its coarse() as well")
-    from pyspark.sql import SparkSession
+    if not isinstance(where, str | SparkPredicate) and not type(where).__module__.startswith("pyspark."):
+        return parse(where)
+    if coarse is not None and not isinstance(coarse, Coarse):
+        raise InvalidArgumentError(f"coarse= is the result of coarse(), not a {type(coarse).__name__}")
+    made = where if isinstance(where, SparkPredicate) else _made(spark, where)
+    return made if coarse is None else made.node(coarse.schema)
 
-    from .scanning import read_column
 
-    column: Any = where
-    return read_column(SparkSession.active(), column, coarse.schema)
+def _made(spark: SparkSession, where: Any) -> SparkPredicate:
+    from .scanning import active, session_of
+
+    if not isinstance(where, str):
+        return SparkPredicate(tree_of(where), session_of(spark), str(where))
+    if not hasattr(spark, "_jsparkSession"):
+        return SparkPredicate(text_tree(where), session_of(spark), where)
+    from .catalyst_tree import parsed
+
+    with active(spark):  # the parser reads the settings of the thread's session
+        return SparkPredicate(parsed(spark, where), session_of(spark), where)
 
 
 def prune_partition(
@@ -105,7 +125,8 @@ def prune_partition(
         paths: relative to the table, as `files()` has them; absolute; or URIs with their escapes, as Spark's
             `input_file_name()` gives them. A path without a scheme is not unescaped.
         coarse: made by `coarse`.
-        where: SQL text, pyarrow tuples, a `col` predicate, a pyarrow expression, or what `predicate` made.
+        where: what `predicate` made; SQL text, as far as it means one thing whatever a session's time zone, case
+            sensitivity and ANSI mode; pyarrow tuples, a `col` predicate or a pyarrow expression.
 
     Returns:
         (path as it was given, row groups or None). A path that the version of `coarse` does not have comes back whole,
@@ -115,10 +136,10 @@ def prune_partition(
     Where a fine index is damaged, or was cleaned meanwhile, its files come back whole, with a warning.
 
     Raises:
-        PredicateError: `where` cannot be read, or names no column.
+        PredicateError: `where` cannot be read, names no column, or is text that depends on a session.
     """
     if not isinstance(coarse, Coarse):
         raise InvalidArgumentError(
             f"coarse is the result of coarse(), not a {type(coarse).__name__}; pass a broadcast's .value"
         )
-    return coarse.prune(paths, parse(where, dialect="spark") if isinstance(where, str) else where)
+    return coarse.prune(paths, where_node(where, coarse.schema))

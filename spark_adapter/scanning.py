@@ -6,49 +6,62 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
+from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Node, parse, unknowns
 from ..errors import InvalidArgumentError
+from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
-from .from_columns import from_column, without_unknowns
+from .formats import activate, sessions_of, watch_formats
+from .from_columns import from_column, from_tree, without_unknowns
 from .jobs import known_slots
 from .loads import bare_load
-from .options import Request, encode_predicate
+from .options import FirstRows, Request, encode_predicate
 from .source import SkipstoneSource
 from .spark_semantics import Session
+from .where_text import where_node, where_of
 from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..engine.scan.request import OrderBy, SortKey
+
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
-_residuals: weakref.WeakKeyDictionary[DataFrame, tuple[Column, DataFrame]] = weakref.WeakKeyDictionary()
+_FIRST_ROWS_MAX = 100_000  # that one task takes; more are sorted by Spark
+_scans: weakref.WeakKeyDictionary[DataFrame, _Scan] = weakref.WeakKeyDictionary()
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
+@dataclass(frozen=True)
+class _Scan:
+    """What a DataFrame was asked for, where its load does not say all of it."""
+
+    where: object
+    order_by: OrderBy | None
+    limit: int | None
+    loaded: DataFrame | None = None
+
+
 def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session; and the session the active one of this thread, where the
-    thread has none.
+    """Makes the data source "skipstone" known to a session; and from then on, in this process, a plain save work in
+    any thread, and a stream of it be refused where it is asked for.
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
-    Spark looks for a data source of Python in the thread's active session, and a thread that Python starts has none. So
-    in such a thread call this before a plain save, or use `save`.
-
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
-    if hasattr(spark, "_jsparkSession"):
-        sessions = _sessions(spark)
-        if not sessions.getActiveSession().isDefined():
-            sessions.setActiveSession(spark._jsparkSession)
+    activate(spark)
     if spark in _registered:
         return
+    watch_formats(spark)
     if not _try_register(spark):
         # Spark checks the name in the thread's active session, which need not be this one.
         with active(spark):
@@ -73,6 +86,8 @@ def scan(
     where: object = None,
     columns: Sequence[str] | None = None,
     *,
+    order_by: OrderBy | None = None,
+    limit: int | None = None,
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -86,41 +101,55 @@ def scan(
         path: the table's directory; executors must see it under the same name.
         where: a PySpark Column, classic or of Spark Connect: the rows are those of `spark.read.parquet(...)` with
             `.where(column)`. The parts that we understand prune; where a part is not understood (functions, arithmetic,
-            a UDF) Spark tests the remaining rows by the whole Column.
-            Or SQL text in Spark's dialect; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean
-            what they mean to `Table.scan`. All of it must be understood. Names are taken with their case, and
-            timestamps without a zone are UTC, whatever the session's settings. None for every row.
+            a UDF) Spark tests the remaining rows by the whole Column. Or SQL text, which means what `F.expr(text)`
+            means in this session: its time zone, case sensitivity, ANSI mode and functions are Spark's.
+            Or what `predicate` made; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they
+            mean to `Table.scan`. All of it must be understood. None for every row.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
+        order_by: what the rows are sorted by, as `Table.scan` takes it: "ts", ("ts", "desc"), or a list of these;
+            nulls last where nothing is said.
+        limit: at most so many rows: the first ones of `order_by`, else any. Up to 100,000 are taken by one task, which
+            passes over files and row groups that cannot hold one of them. More, all of them, and the first of a `where`
+            that Spark tests, Spark sorts.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
 
     Raises:
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
-        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` names no column, or one is of a
-        type that Spark does not have.
+        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
+        one is of a type that Spark does not have. InvalidArgumentError: an order or a limit that is none.
     """
+    given = _Scan(where, order_by, limit)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        residual = None
-        if isinstance(where, str):
-            where = parse(where, table.schema, dialect="spark")
-        elif isinstance(where, Column):
-            node = read_column(spark, where, table.schema)
-            residual = where if unknowns(node) else None
+        residual, is_tested = None, False
+        if isinstance(where, str | Column):
+            node = _spark_node(spark, where, table.schema)
+            is_tested = bool(unknowns(node))
+            # What Spark meant by a text is tested by Spark too, where it says which columns that takes.
+            if is_tested or (isinstance(where, str) and _is_classic(spark)):
+                residual = as_column(spark, where)
             where = without_unknowns(node)
-        plan = table.scan(where, columns)
+        else:
+            where = where_node(where, table.schema)
+        plan = table.scan(where, columns, limit=limit, order_by=order_by)
         plan.planning.check_evaluable()
-        names = list(plan.columns)
-        wire = wire_schema(table.schema, names)
+        names, keys = list(plan.columns), plan.planning.order_by
+        first = None
+        if limit is not None and limit <= _FIRST_ROWS_MAX and not is_tested:
+            first, residual = FirstRows(limit, _as_given(keys)), None
+        needed = [] if first else [top_level(table.schema, key.column) for key in keys]
         if residual is not None:
             whole = readable_schema(table.schema)
-            needed = columns_needed(spark, residual, spark_schema(whole))
-            wire = wire_schema(table.schema, [*names, *(name for name in needed if name not in names)])
+            needed += columns_needed(spark, residual, spark_schema(whole))
+        wire = wire_schema(table.schema, list(dict.fromkeys([*names, *needed])))
+        sorts = [] if first else [_sort(spark, key, table.schema) for key in keys]
         request = Request(
             path=table.location,
             # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
-            residual=None if residual is None else str(residual)[:_RESIDUAL_CHARACTERS],
+            residual=str(residual)[:_RESIDUAL_CHARACTERS] if is_tested else None,
+            first_rows=first,
             index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
             log_position=table.handle.log_position,
@@ -129,12 +158,32 @@ def scan(
         )
     register(spark)
     frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
-    if residual is None:
-        return frame
-    filtered = frame.where(residual)
-    result = filtered if wire.names == names else filtered.select(*map(quoted, names))
-    _residuals[result] = residual, frame
+    result = frame if residual is None else frame.where(residual)
+    if sorts:
+        result = result.orderBy(*sorts)
+    if limit is not None and first is None:
+        result = result.limit(limit)
+    if wire.names != names:
+        result = result.select(*map(quoted, names))
+    if result is not frame:
+        _scans[result] = replace(given, loaded=frame)
     return result
+
+
+def _as_given(keys: Sequence[SortKey]) -> tuple[tuple[str, ...], ...] | None:
+    """Sort keys as `Table.scan` takes them."""
+    words = [(key.column, *["desc"] * key.is_max, *["nulls_first"] * key.nulls_first) for key in keys]
+    return tuple(words) or None
+
+
+def _sort(spark: SparkSession, key: SortKey, schema: pa.Schema) -> Column:
+    """A sort key as Spark's Column."""
+    top = top_level(schema, key.column)
+    rest = key.column[len(top) + 1 :].split(".") if len(key.column) > len(top) else []
+    column: Any = as_column(spark, quoted(top, *rest))
+    if key.is_max:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
 
 
 def refresh(frame: DataFrame) -> DataFrame:
@@ -144,41 +193,70 @@ def refresh(frame: DataFrame) -> DataFrame:
     Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
     joins of Spark's to what this returns. Else as `scan`.
     """
-    where, loaded = _residuals.get(frame, (None, frame))
-    load = bare_load(loaded)
+    given = _scans.get(frame)
+    load = bare_load(frame if given is None or given.loaded is None else given.loaded)
     if load is None:
         raise InvalidArgumentError(
             'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
             "filters and joins to the result"
         )
     request = load.request()
+    if given is None:
+        first = request.first_rows
+        order_by = None if first is None or first.order_by is None else list(first.order_by)
+        given = _Scan(where_of(request), order_by, None if first is None else first.limit)
     return scan(
         frame.sparkSession,
         request.path,
-        (request.where or request.predicate_node()) if where is None else where,
+        given.where,
         frame.columns,
+        order_by=given.order_by,
+        limit=given.limit,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
 
 
-def read_where(spark: SparkSession, where: object, schema: pa.Schema) -> object:
-    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark."""
+def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> object:
+    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark. Without a
+    session a text is read as an option's is."""
+    if isinstance(where, Column) or (isinstance(where, str) and spark is not None):
+        return _spark_node(spark, where, schema)
+    return where_node(where, schema)
+
+
+def as_column(spark: SparkSession, where: str | Column) -> Column:
+    """A text as the Column that it is to a session."""
     if isinstance(where, Column):
-        return read_column(spark, where, schema)
-    return parse(where, schema, dialect="spark") if isinstance(where, str) else where
+        return where
+    if _is_classic(spark):
+        from pyspark.sql.functions import expr
+    else:
+        from pyspark.sql.connect.functions import expr
+    return expr(where)
 
 
-def read_column(spark: SparkSession, column: Column, schema: pa.Schema) -> Node:
-    """`from_column` under the settings of a session."""
+def session_of(spark: Any) -> Session:
+    """The settings of a session that decide what a predicate means."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
     # Unset, it follows the ANSI mode.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
     is_null = str(legacy).lower() == "true"
     if legacy is None:
         is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
-    session = Session(str(zone), str(case).lower() == "true", is_null)
-    return from_column(column, schema, session)
+    return Session(str(zone), str(case).lower() == "true", is_null)
+
+
+def _spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
+    """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
+    if isinstance(where, str) and _is_classic(spark):
+        tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
+        return from_tree(tree, schema, session_of(spark))
+    return from_column(as_column(spark, where), schema, session_of(spark))
+
+
+def _is_classic(spark: Any) -> bool:
+    return hasattr(spark, "_jsparkSession")
 
 
 @contextlib.contextmanager
@@ -187,7 +265,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     if not hasattr(spark, "_jsparkSession"):
         yield
         return
-    sessions = _sessions(spark)
+    sessions = sessions_of(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -197,7 +275,3 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _sessions(spark: Any) -> Any:
-    return spark._jvm.org.apache.spark.sql.classic.SparkSession

@@ -40,8 +40,8 @@ from ..engine.predicates.literals import Temporal, parse_temporal
 from ..engine.predicates.patterns import is_text
 from ..engine.predicates.widening import is_exact_widening, plain_type
 from .column_tree import Value
+from .options import UTC_NAMES
 
-_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
 _ZONE_NS_MAX = 19 * 3_600_000_000_000  # more than java.time.ZoneOffset.MAX
 _MICROSECOND_NS = 1_000
 _EXACT_IN_DOUBLE, _EXACT_IN_FLOAT = 1 << 53, 1 << 24
@@ -52,16 +52,19 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", 
 
 @dataclass(frozen=True)
 class Session:
-    """The settings of a session that decide what a Column means. `null_in_empty`: null IN () is null, not false."""
+    """The settings of a session that decide what a Column means. `null_in_empty`: null IN () is null, not false.
 
-    time_zone: str = "UTC"
-    case_sensitive: bool = False
+    Where no session is, `time_zone` and `case_sensitive` may be None: not known. What depends on them is then refused.
+    """
+
+    time_zone: str | None = "UTC"
+    case_sensitive: bool | None = False
     null_in_empty: bool = False
 
     @property
     def is_utc(self) -> bool:
         """True where a time without a zone is one of UTC."""
-        return self.time_zone in _UTC
+        return self.time_zone in UTC_NAMES
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def view(
 
     Args:
         name: of the view, as it stands.
-        where, columns, index_path, storage_options: as in `scan`, but all of a Column must be understood. Its meaning
-            is fixed now, by the session's present settings.
+        where, columns, index_path, storage_options: as in `scan`, but all of a Column or a text must be understood. Its
+            meaning is fixed now, by the session's present settings.
 
     Raises:
         As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.

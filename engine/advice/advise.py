@@ -170,6 +170,7 @@ def advise(
     suggestions: list[Suggestion] = []
     if workload.queries and trial.sizes:
         with trial.scratch() as scratch:
+            workload.leave_out(scratch, read)
             suggestions = _Trials(workload, trial, scratch, progress).suggestions()
     return Advice(
         handle.location,
@@ -201,6 +202,17 @@ class _Workload:
                 read.refuse(text, str(error))
             else:
                 self.queries.append((node, plan, weight))
+
+    def leave_out(self, scratch: Scratch, read: Queries) -> None:
+        """Names the queries that the sample cannot be asked, and leaves them out."""
+        kept = []
+        for query in self.queries:
+            try:
+                scratch.check(query[0])
+                kept.append(query)
+            except SkipstoneError as error:
+                read.refuse(str(query[0]), f"the files that it was to be tried on: {error}")
+        self.queries = kept
 
     def candidates(self) -> list[tuple[str, tuple[str, ...]]]:
         """(kind, columns) that may help, of columns that many queries name first."""

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 from ...arrays import from_numpy
 from ...errors import InvalidArgumentError
 from ..clustering import RowOrder, sorted_by
+from ..commit.alter import alter
 from ..commit.indexing import create_index, drop_index
 from ..creating import create_handle
 from ..handle import Handle
+from ..indexes.columns import names_in_files
 from ..lakes.log import is_log
 from ..parquet.leaves import top_level
-from ..predicates import Node
+from ..predicates import Node, prepare
 from ..scan.fine import row_groups_of
 from ..scan.planning import Planning
 from ..scan.request import ScanRequest
@@ -61,17 +63,18 @@ class Trial:
         for plan in plans:
             rows = plan.pruned.units.files.select(["path", "file_id", "size_bytes"]).to_pydict()
             files |= dict(zip(rows["path"], zip(rows["file_id"], rows["size_bytes"], strict=True), strict=True))
-        paths = sorted(files)
+        all_paths = sorted(files)
+        self._names, paths = _alike(handle, all_paths)
         if len(paths) > files_max:
             chosen = np.random.default_rng(len(paths)).choice(len(paths), files_max, replace=False)
             sampled = [paths[i] for i in sorted(chosen.tolist())]
         else:
             sampled = paths
-        self.handle, self.all_paths = handle, paths
+        self.handle, self.all_paths = handle, all_paths
         self.sizes = {path: files[path][1] for path in sampled}
-        self.population_bytes = sum(files[path][1] for path in paths)
+        self.population_bytes = sum(files[path][1] for path in all_paths)
         self._ids = np.array([files[path][0] for path in sampled], dtype=np.uint64)
-        self.scale = len(paths) / max(1, len(sampled))
+        self.scale = len(all_paths) / max(1, len(sampled))
         self.table_scale = handle.snapshot.instant.totals["files"] / max(1, len(sampled))
 
     def kept_now(self, plan: Planning) -> Kept:
@@ -91,7 +94,9 @@ class Trial:
                 raise InvalidArgumentError(
                     f"{self.handle.location}: its paths do not say its partitions, so that no sample can be indexed"
                 )
-        stats = {instant.path_of(c) for index in instant.indexes if index.kind == "stats" for c in index.columns}
+        paths = {instant.path_of(c) for index in instant.indexes if index.kind == "stats" for c in index.columns}
+        tops = {path: top_level(instant.schema, path) for path in paths}
+        stats = [self._names[top] + path[len(top) :] for path, top in tops.items() if top in self._names]
         keys = pa.schema([instant.schema.field(name) for name in instant.partitioning])
         options = self.handle.storage_options
         with tempfile.TemporaryDirectory(prefix="skipstone-advice-") as folder:
@@ -105,6 +110,9 @@ class Trial:
                 storage_options=dict(options) if options else None,
             )
             handle.scan_log = None
+            renamed = {physical: name for name, physical in self._names.items() if name != physical}
+            if renamed:
+                alter(handle, renamed, None, None, None, None)
             try:
                 yield Scratch(handle, Path(folder))
             finally:
@@ -116,6 +124,10 @@ class Scratch:
 
     def __init__(self, handle: Handle, folder: Path):
         self._handle, self._folder = handle, folder
+
+    def check(self, query: Node) -> None:
+        """Raises PredicateError for a query that names what the sample's files lack."""
+        prepare(query, self._handle.schema)
 
     def tried(self, columns: Sequence[str], kind: str, queries: Sequence[Node]) -> Tried:
         """Builds an index, plans the queries with it, and drops it. Raises what `create_index` does."""
@@ -212,6 +224,22 @@ def _by_partition(rows: pa.Table, partitioning: list[str]) -> Iterator[tuple[dic
     for key in keys.unique():
         part = rows.filter(pc.equal(keys, key))
         yield {name: part.column(name)[0].as_py() for name in partitioning}, part
+
+
+def _alike(handle: Handle, paths: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The names that most of some files have for the table's columns, and the files that have them: others cannot be
+    indexed beside these, as after a rename."""
+    instant = handle.snapshot.instant
+    maps = names_in_files(instant, [name for name in instant.schema.names if name not in instant.partitioning])
+    if not paths or all(names == maps[0] for names in maps):
+        return (maps[0] if maps else {}), paths
+    rows = handle.snapshot.files(columns=["path", "schema_id"])
+    schema_of = dict(zip(*(rows.column(name).to_pylist() for name in ("path", "schema_id")), strict=True))
+    by_names: dict[tuple, list[str]] = {}
+    for path in paths:
+        by_names.setdefault(tuple(maps[schema_of[path]].items()), []).append(path)
+    names, alike = max(by_names.items(), key=lambda item: len(item[1]))
+    return dict(names), alike
 
 
 def _kept(handle: Handle, query: Node) -> Kept:

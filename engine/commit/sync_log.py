@@ -37,11 +37,11 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     assert handle.log is not None
     for attempt in range(ATTEMPTS_MAX):
         base = handle.timeline.latest(known=handle.instant) or handle.instant
-        state = handle.log.at(None, known_state(base))
+        state = handle.log.state_at(None, known_state(base))
         if state is not None:
             changes = followed(base, handle.readers, state)
         elif base.pending:
-            state = handle.log.at(base.source["position"], None)
+            state = handle.log.state_at(base.source["position"], None)
             assert state is not None
             changes = _again(handle, base, state)
         else:
@@ -143,9 +143,9 @@ def first_version(
     columns: Sequence[str] | None,
     progress: Progress | None,
 ) -> Instant:
-    """Publishes version 1 of a table that follows a log. Raises what `LogSource.at` does, SchemaError for `columns`
-    that name none, CommitConflictError where another was first."""
-    state = log.at(None, None)
+    """Publishes version 1 of a table that follows a log. Raises as `LogSource.state_at`, SchemaError for `columns` that
+    name none, CommitConflictError where another was first."""
+    state = log.state_at(None, None)
     assert state is not None
     declared = state.columns()
     assert declared is not None

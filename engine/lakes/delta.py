@@ -2,8 +2,8 @@
 
 A state that was looked up before is followed commit by commit: `_delta_log/00000000000000000042.json` holds an action a
 line (the Delta protocol, "Delta Log Entries"), so a look at an unchanged table is two requests, and one at a changed
-table costs what changed. Where that cannot tell - commits that expired, a log that is shorter than it was or was
-written anew, a change of the schema or of the protocol - the whole state is read through `deltalake`.
+table costs what changed. Where commits are not enough - some expired, the log is shorter than it was or was
+replaced, the schema or the protocol changed - the whole state is read through `deltalake`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
-from .log import DELTA, Changes, Columns, Known, Naming
-from .log_files import head_mark, log_files, loose_schema, missing_package, table_path, told, what_is_said
+from .log import DELTA, Changes, Columns, KnownState, Naming
+from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
 
-_EXPIRED = "expired"  # the mark of a commit that only a checkpoint tells of: two of them look alike
+_EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
 _TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
 _FEATURES = {
     "columnMapping",
@@ -83,7 +83,7 @@ class DeltaSource:
     def location(self) -> str:
         return self._storage.uri
 
-    def at(self, position: str | None, since: Known | None) -> DeltaState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> DeltaState | None:
         wanted = None if position is None else int(position)
         if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
             if wanted == since.version:
@@ -97,16 +97,16 @@ class DeltaSource:
                     raise
                 except (*_MALFORMED, pa.ArrowException):
                     pass  # deltalake says what is wrong with it
-        found = self._whole(wanted)
-        same = since is not None and (found.version, found.table_id, found.mark) == (
+        state = self._whole_state(wanted)
+        same = since is not None and (state.version, state.table_id, state.mark) == (
             since.version,
             since.table_id,
             since.mark,
         )
-        return None if same else found
+        return None if same else state
 
     def position_of(self, log_version: int) -> str:
-        latest = self._whole(None).version if self._mark(log_version) == _EXPIRED else log_version
+        latest = self._whole_state(None).version if self._mark(log_version) == _EXPIRED else log_version
         if not 0 <= log_version <= latest:
             raise NotATableError(f"{self._storage.uri}: its Delta log has no version {log_version}, up to {latest}")
         return str(log_version)
@@ -117,7 +117,7 @@ class DeltaSource:
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
     def _tail(self, first: int, last: int | None) -> _Tail | None:
-        """The commits from `first` on, to the latest or to `last`; None where they do not tell all."""
+        """The commits from `first` on, to the latest or to `last`; None where they are not enough."""
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
@@ -143,7 +143,7 @@ class DeltaSource:
             return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
         return -1
 
-    def _followed(self, tail: _Tail, since: Known) -> DeltaState:
+    def _followed(self, tail: _Tail, since: KnownState) -> DeltaState:
         assert since.version is not None
         version = since.version + tail.count
         adds = [add for add in tail.files.values() if add is not None]
@@ -164,8 +164,8 @@ class DeltaSource:
 
     # -- a whole state ------------------------------------------------------------------------------------------------
 
-    def _whole(self, version: int | None) -> DeltaState:
-        with told(self._storage, "deltalake"):
+    def _whole_state(self, version: int | None) -> DeltaState:
+        with storage_errors(self._storage, "deltalake"):
             table = self._table(version)
             columns = _columns(table)
             return DeltaState(
@@ -184,8 +184,10 @@ class DeltaSource:
         except Exception as error:
             if version is None or self._mark(version) != _EXPIRED:
                 raise
-            said, cause = what_is_said(self._storage, error)
-            raise NotATableError(f"{self._storage.uri}: version {version} of its Delta log expired ({said})") from cause
+            message, cause = first_line_of(self._storage, error)
+            raise NotATableError(
+                f"{self._storage.uri}: version {version} of its Delta log expired ({message})"
+            ) from cause
 
     def _live(self, table: Any, columns: Columns) -> pa.Table:
         actions = pa.table(table.get_add_actions())
@@ -193,9 +195,9 @@ class DeltaSource:
         paths = [self._path(path) for path in actions.column("path").to_pylist()]
         values = []
         if columns.partitioning:
-            given = canon.flatten(actions.column("partition"))
+            texts = canon.flatten(actions.column("partition"))
             fields = (columns.schema.field(name) for name in columns.partitioning)
-            values = [_empty_as_null(pc.struct_field(given, f.name).cast(f.type)) for f in fields]
+            values = [_empty_as_null(pc.struct_field(texts, f.name).cast(f.type)) for f in fields]
         return log_files(
             paths,
             partition_texts(columns.partitioning, values, len(paths)),
@@ -205,7 +207,7 @@ class DeltaSource:
         )
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        with told(self._storage, "deltalake"):
+        with storage_errors(self._storage, "deltalake"):
             table = _delta_table(self._storage, None if position is None else int(position), self._options)
             wanted = set(paths)
             return {path: rows for path, rows in self._vectors(table) if path in wanted}
@@ -214,8 +216,8 @@ class DeltaSource:
         """Each file that has a deletion vector, with the rows that it takes out."""
         if "deletionVectors" in (table.protocol().reader_features or ()):
             for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
-                for path, kept in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                    yield self._path(path), np.flatnonzero(~to_numpy(kept.values))
+                for path, is_live in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                    yield self._path(path), np.flatnonzero(~to_numpy(is_live.values))
 
 
 class _Tail:
@@ -285,13 +287,13 @@ def _row_count(add: dict) -> int | None:
 
 def _typed(texts: list[str | None], field: pa.Field) -> pa.Array:
     """Partition values from their texts in a commit, where an empty one is null and a time without a zone is UTC."""
-    given = _empty_as_null(string_array(texts))
+    values = _empty_as_null(string_array(texts))
     kind = field.type
     try:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
-            plain = pc.replace_substring_regex(given, r"(Z|[+-]00:?00)$", "")
+            plain = pc.replace_substring_regex(values, r"(Z|[+-]00:?00)$", "")
             return plain.cast(pa.timestamp(kind.unit)).cast(kind)
-        return hive.typed_texts(given.to_pylist(), kind)
+        return hive.typed_texts(values.to_pylist(), kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(f"partition column {field.name!r} is {kind}: {str(error).splitlines()[0]}") from error
 
@@ -315,8 +317,8 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:
-        said, cause = what_is_said(storage, error)
-        raise NotATableError(f"{storage.uri}: no Delta table there ({said})") from cause
+        message, cause = first_line_of(storage, error)
+        raise NotATableError(f"{storage.uri}: no Delta table there ({message})") from cause
 
 
 def _columns(table: Any) -> Columns:
@@ -333,13 +335,13 @@ def _columns(table: Any) -> Columns:
         raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which this version does not follow")
     is_mapped = mode != "none"
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
-    names = {own: name for name, own in keys.items()}
+    names = {physical: name for name, physical in keys.items()}
     nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
     naming = Naming(names, nested={each.own: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
         naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
-        nested += [_NestedField((own,), name, name, None) for own, name in names.items()]
+        nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
     inner = {".".join(each.own): f"{each.own[0]}{each.place[len(names[each.own[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)
 

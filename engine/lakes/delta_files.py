@@ -35,14 +35,14 @@ def check_log(storage: Storage, version: int | None) -> None:
         for folder in ("", FOLDER, _SIDECARS):  # deletion vectors lie beside the data
             _check_folder(os.path.join(storage.uri, folder))
     files, _ = storage.list_folder(FOLDER)
-    named = [(int(found[1]), f) for f in files if (found := _CHECKPOINT.search(f.path))]
+    named = [(int(match[1]), f) for f in files if (match := _CHECKPOINT.search(f.path))]
     newest = max((number for number, _ in named if version is None or number <= version), default=None)
     parts = [entry for number, entry in named if number == newest]
     if any(entry.path.count(".") > 2 for entry in parts):  # a checkpoint in parts, or of the second kind
         parts += [entry for entry in storage.list_folder(_SIDECARS)[0] if entry.path.endswith(".parquet")]
     for entry in parts:
         open_parquet(storage, entry, is_checked=False).close()
-    commits = [(int(found[1]), f.path) for f in files if (found := _COMMIT.search(f.path))]
+    commits = [(int(match[1]), f.path) for f in files if (match := _COMMIT.search(f.path))]
     first, last = -1 if newest is None else newest, version
     read = [path for number, path in commits if first < number and (last is None or number <= last)]
     checks = side_by_side(storage, lambda path: _is_too_deep(storage, path), read, "skipstone-log")
@@ -57,7 +57,7 @@ def _is_too_deep(storage: Storage, path: str) -> bool:
         data = storage.read(path, FILE_BYTES_MAX)
     except FileMissingError:  # it expired meanwhile
         return False
-    text = np.frombuffer(data, np.uint8) & 0xDF  # { and [ alike, } and ] alike
+    text = np.frombuffer(data, np.uint8) & 0xDF  # { becomes [ and } becomes ]
     depth = np.cumsum((text == ord("[")).astype(np.int8) - (text == ord("]")).astype(np.int8), dtype=np.int64)
     return bool(len(depth)) and int(depth.max()) > _DEPTH_MAX
 
@@ -68,10 +68,10 @@ def _check_folder(folder: str) -> None:
             if entry.name.endswith(".parquet") and entry.is_file():
                 continue
             with contextlib.suppress(OSError):  # a link that leads nowhere
-                found = entry.stat()
-                if stat.S_ISREG(found.st_mode) and found.st_size > FILE_BYTES_MAX:
+                status = entry.stat()
+                if stat.S_ISREG(status.st_mode) and status.st_size > FILE_BYTES_MAX:
                     raise NotReadableError(
-                        f"{entry.path}: {found.st_size:,} bytes, more than a Delta log's file may have"
+                        f"{entry.path}: {status.st_size:,} bytes, more than a Delta log's file may have"
                     )
-                if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
                     raise NotReadableError(f"{entry.path}: is no regular file, but a FIFO, a socket or a device")

@@ -62,7 +62,7 @@ def _nearest_log(storage: Storage) -> Log | None:
         outer = open_storage(roots[-1], storage.options)
     except SkipstoneError:
         roots, outer = roots[:1], storage
-    asked = [(root, kind) for root in roots for kind in _MARKS]
+    candidates = [(root, kind) for root in roots for kind in _MARKS]
 
     def is_there(one: tuple[str, str]) -> bool:
         root, kind = one
@@ -73,8 +73,8 @@ def _nearest_log(storage: Storage) -> Log | None:
         except StorageError:  # above, nobody need be allowed to look; here, the listing that follows says so
             return False
 
-    answers = zip(asked, ahead(is_there, asked, STAT_THREADS, "skipstone-detect"), strict=True)
-    return next((Log(kind, root) for (root, kind), there in answers if there), None)
+    results = zip(candidates, ahead(is_there, candidates, STAT_THREADS, "skipstone-detect"), strict=True)
+    return next((Log(kind, root) for (root, kind), is_log in results if is_log), None)
 
 
 def _has_log(storage: Storage, folder: str, kind: str) -> bool:
@@ -85,15 +85,15 @@ def _has_log(storage: Storage, folder: str, kind: str) -> bool:
 
 def _above(uri: str) -> list[str]:
     """The folders above one, the nearest first: to the root of the disk, or to the bucket."""
-    found = []
+    folders = []
     place = place_of(uri)
     if place is not None:
         while place.key:
             place = replace(place, key=posixpath.dirname(place.key))
-            found.append(place.uri)
-        return found
+            folders.append(place.uri)
+        return folders
     path = os.path.realpath(uri)
     while (above := os.path.dirname(path)) != path:
         path = above
-        found.append(path)
-    return found
+        folders.append(path)
+    return folders

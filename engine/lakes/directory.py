@@ -3,8 +3,8 @@
 Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders; so is our own folder.
 Files count as Parquet by their ending, in any case, or by having none.
 
-A lake may have millions of files, in one folder or in as many, so what was found stands in columns (`LISTED`), and only
-a few folders are asked for at a time.
+A lake may have millions of files, in one folder or in as many, so the listing is kept in columns (`LISTED`), and only
+a few folders are listed at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | 
     """Every visible Parquet file below the root, by path: a table of `LISTED`. The index may lie there, too, under any
     name: what is below its own root is left out.
 
-    `progress("folders", listed, found so far)` and `progress("files", found, None)` tell how it goes.
+    Reports `progress("folders", listed, found so far)` and `progress("files", found, None)`.
     """
     files, _ = list_below(storage, index_storage.uri, [""], progress)
     return files.take(pc.sort_indices(files.column("path")))
@@ -49,31 +49,31 @@ def list_below(
     """The same of some folders, in no order, and the folders that were not listed: those that wait once there are
     `folders_max` of them."""
     gathered = _Gathered()
-    left, listed = deque(folders), 0
-    found = len(left)
-    own = index_location.removeprefix(f"{storage.uri}/")
+    unlisted, listed = deque(folders), 0
+    folder_count = len(unlisted)
+    index_folder = index_location.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
     with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
-        while left or waiting:
-            is_enough = folders_max is not None and len(left) >= folders_max
-            while left and len(waiting) < 2 * THREADS and not is_enough:
-                waiting.add(pool.submit(_folder, storage, left.popleft()))
+        while unlisted or waiting:
+            is_enough = folders_max is not None and len(unlisted) >= folders_max
+            while unlisted and len(waiting) < 2 * THREADS and not is_enough:
+                waiting.add(pool.submit(_folder, storage, unlisted.popleft()))
             if not waiting:
                 break
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, inner = future.result()
                 gathered.add(files)
-                inner = [folder for folder in inner if folder != own]
-                left.extend(inner)
-                found += len(inner)
+                inner = [folder for folder in inner if folder != index_folder]
+                unlisted.extend(inner)
+                folder_count += len(inner)
             listed += len(done)
             if progress:
                 progress("files", gathered.count, None)
-                progress("folders", listed, found)
+                progress("folders", listed, folder_count)
     if progress:
         progress("files", gathered.count, gathered.count)
-    return gathered.table(), list(left)
+    return gathered.table(), list(unlisted)
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
@@ -131,7 +131,7 @@ class _Gathered:
 
 
 def is_listed(path: str) -> bool:
-    """Whether a listing tells of a file of this path, relative to the root, where it is there."""
+    """Whether a listing includes a file of this path, relative to the root, if it exists."""
     *folders, name = path.split("/")
     return _is_parquet(name) and not any(map(_is_hidden_folder, folders))
 

@@ -29,11 +29,11 @@ from ...caching import cached_property
 from ...errors import NotATableError, NotReadableError
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
-from .iceberg_columns import columns_of, given_columns, partition_ids, partition_value, typed_values
+from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, open_checked, static_table
 from .locations import pyiceberg_options
-from .log import ICEBERG, METADATA_ENDING, Changes, Columns, Known
-from .log_files import head_mark, log_files, table_path, told
+from .log import ICEBERG, METADATA_ENDING, Changes, Columns, KnownState
+from .log_files import head_mark, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -61,7 +61,7 @@ class IcebergSource:
         is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
         return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
 
-    def at(self, position: str | None, since: Known | None) -> IcebergState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
         mark = head_mark(self._storage, path)
@@ -69,7 +69,7 @@ class IcebergSource:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == position and since.mark == mark:
             return None
-        with told(self._storage, "pyiceberg"):
+        with storage_errors(self._storage, "pyiceberg"):
             table = static_table(self._storage, path, self._options)
             if snapshot:
                 _go_back(table, int(snapshot), self._storage.uri)
@@ -77,11 +77,11 @@ class IcebergSource:
 
     def position_of(self, log_version: int) -> str:
         position = f"{self._latest()}{_SNAPSHOT}{log_version}"
-        self.at(position, None)
+        self.state_at(position, None)
         return position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        state = self.at(position, None)
+        state = self.state_at(position, None)
         assert state is not None
         return state.deleted_rows(paths)
 
@@ -99,7 +99,7 @@ class IcebergSource:
                 number += 1
             return _hadoop_path(number)
         files, _ = self._storage.list_folder(_FOLDER)
-        numbered = [(int(found[1]), f.path) for f in files if (found := _NUMBERED.match(f.path.rsplit("/", 1)[-1]))]
+        numbered = [(int(match[1]), f.path) for f in files if (match := _NUMBERED.match(f.path.rsplit("/", 1)[-1]))]
         if not numbered:
             raise NotATableError(f"{self._storage.uri}: no Iceberg table there: no {_FOLDER}/*{METADATA_ENDING}")
         newest = max(number for number, _ in numbered)
@@ -127,7 +127,7 @@ class IcebergState:
     position: str
     mark: str
     table: StaticTable
-    since: Known | None
+    since: KnownState | None
     kind: str = ICEBERG
 
     @property
@@ -140,37 +140,37 @@ class IcebergState:
         return str(self.table.metadata.table_uuid)
 
     def columns(self) -> Columns:
-        with told(self.storage, "pyiceberg"):
+        with storage_errors(self.storage, "pyiceberg"):
             return self._columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        with told(self.storage, "pyiceberg"):
-            found = None if is_anew else self._since()
-            if found is not None:
-                return found
+        with storage_errors(self.storage, "pyiceberg"):
+            followed = None if is_anew else self._since()
+            if followed is not None:
+                return followed
             return Changes(self._files(self._live, self._manifests.deletes), None)
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        with told(self.storage, "pyiceberg"):
+        with storage_errors(self.storage, "pyiceberg"):
             applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
             files: dict[str, pa.Table] = {}
-            found = {}
+            rows_of = {}
             for entry in self._live:
                 path = table_path(self.storage, entry.data_file.file_path)
                 deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
                 if deletes and all(_holds_positions(d) for d in deletes):
                     rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
-                    found[path] = np.unique(np.concatenate(rows))
-            return found
+                    rows_of[path] = np.unique(np.concatenate(rows))
+            return rows_of
 
     def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
         """The rows that a position delete file takes out of a data file. `files`: those that were read."""
         if deletes not in files:
             with open_checked(self.table.io, deletes) as file:
                 files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
-        mine = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
-        return to_numpy(mine.column("pos").cast(pa.int64()))
+        of_file = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
+        return to_numpy(of_file.column("pos").cast(pa.int64()))
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -186,27 +186,29 @@ class IcebergState:
         return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
 
     def _since(self) -> Changes | None:
-        """What changed since the state that is known; None where that cannot be told from what differs alone."""
-        known = self.since
-        if known is None or known.table_id != self.table_id:
+        """What changed since the state that is known; None where the manifests that differ do not show it."""
+        last = self.since
+        if last is None or last.table_id != self.table_id:
             return None
-        if known.version == self.version:
+        if last.version == self.version:
             return Changes(self._files([], {}), frozenset())
-        if [field.name for _, field in known.partitioning] != list(self._columns.partitioning):
+        if [field.name for _, field in last.partitioning] != list(self._columns.partitioning):
             return None
-        if known.version is not None and self.table.snapshot_by_id(known.version) is None:
+        if last.version is not None and self.table.snapshot_by_id(last.version) is None:
             return None
         try:
-            before, now = _Manifests.of(self.table, known.version), self._manifests
+            before, now = _Manifests.of(self.table, last.version), self._manifests
             if before.deletes or now.deletes:
                 return None
-            left = self._entries(m for path, m in before.data.items() if path not in now.data)
+            removed_entries = self._entries(m for path, m in before.data.items() if path not in now.data)
         except (OSError, ValueError):  # a manifest of the earlier snapshot that is gone
             return None
-        came = {e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)}
-        went = {e.data_file.file_path for e in left}
-        added = [entry for path, entry in came.items() if path not in went]
-        removed = frozenset(table_path(self.storage, path) for path in went if path not in came)
+        added_entries = {
+            e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)
+        }
+        removed_paths = {e.data_file.file_path for e in removed_entries}
+        added = [entry for path, entry in added_entries.items() if path not in removed_paths]
+        removed = frozenset(table_path(self.storage, path) for path in removed_paths if path not in added_entries)
         return Changes(self._files(added, {}), removed)
 
     def _files(self, entries: list[ManifestEntry], deletes: Mapping[str, ManifestFile]) -> pa.Table:
@@ -222,13 +224,13 @@ class IcebergState:
             [file.file_size_in_bytes for file in files],
             [file.record_count for file in files],
             [_unreadable(entry) or applying.token(entry) for entry in entries],
-            [self._given[file.spec_id] for file in files],
+            [self._log_only[file.spec_id] for file in files],
         )
 
     @cached_property
-    def _given(self) -> dict[int, list[str] | None]:
+    def _log_only(self) -> dict[int, list[str] | None]:
         """For each spec the columns, but partition columns of ours, that its files are partitioned by as they are."""
-        return given_columns(self.table, self._partition_ids)
+        return log_only_columns(self.table, self._partition_ids)
 
     # -- columns ------------------------------------------------------------------------------------------------------
 
@@ -256,11 +258,11 @@ class _Manifests:
         from pyiceberg.manifest import ManifestContent
 
         snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-        found = cls({}, {})
+        manifests = cls({}, {})
         for manifest in [] if snapshot is None else manifests_of(table.io, snapshot):
-            kind = found.deletes if manifest.content == ManifestContent.DELETES else found.data
+            kind = manifests.deletes if manifest.content == ManifestContent.DELETES else manifests.data
             kind[manifest.manifest_path] = manifest
-        return found
+        return manifests
 
 
 class _Deletes:

@@ -18,7 +18,7 @@ def newest_metadata(table: Any) -> Callable[[], str]:
         calls += 1
         if calls == 1 or type(table.catalog).__name__ == "NoopCatalog":
             return str(table.metadata_location)
-        return str(_asked(lambda: table.catalog.load_table(table.name()), table.name()).metadata_location)
+        return str(_from_catalog(lambda: table.catalog.load_table(table.name()), table.name()).metadata_location)
 
     return metadata
 
@@ -36,17 +36,17 @@ def load_table(name: Any, catalog: Any) -> Any:
         except ImportError as error:
             raise missing_package("pyiceberg", "iceberg") from error
         label = catalog
-        catalog = _asked(lambda: load_catalog(label), name)
+        catalog = _from_catalog(lambda: load_catalog(label), name)
     elif not hasattr(catalog, "load_table"):
         raise InvalidArgumentError(f"catalog= is the name of a catalog or one of pyiceberg's, not {catalog!r}")
-    return _asked(lambda: catalog.load_table(name), name)
+    return _from_catalog(lambda: catalog.load_table(name), name)
 
 
-def _asked(question: Callable[[], Any], name: Any) -> Any:
+def _from_catalog(request: Callable[[], Any], name: Any) -> Any:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return question()
+        return request()
     except SkipstoneError:
         raise
     except (NoSuchTableError, NoSuchNamespaceError) as error:

@@ -85,33 +85,34 @@ def _never_renamed(table: StaticTable) -> bool:
 
 
 def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the columns by whose very values the files of all these specs are partitioned, if texts can tell."""
+    """The ids of the columns by whose very values the files of all these specs are partitioned, where a text can hold
+    these."""
     from pyiceberg.transforms import IdentityTransform
 
     top = {field.field_id: field for field in table.schema().fields}
     common: list[int] | None = None
     for number in sorted(spec_ids):
-        mine = [f.source_id for f in table.specs()[number].fields if isinstance(f.transform, IdentityTransform)]
-        common = mine if common is None else [source for source in common if source in mine]
+        sources = [f.source_id for f in table.specs()[number].fields if isinstance(f.transform, IdentityTransform)]
+        common = sources if common is None else [source for source in common if source in sources]
     arrow = loose_schema(table.schema().as_arrow())
-    found = tuple(n for n in common or () if n in top and _is_told_in_text(arrow.field(top[n].name).type))
-    return found if len(found) < len(top) else ()  # a table needs a column besides
+    usable = tuple(n for n in common or () if n in top and _has_text_form(arrow.field(top[n].name).type))
+    return usable if len(usable) < len(top) else ()  # a table needs a column besides
 
 
-def given_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
+def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
     """For each spec, the other columns by whose very values its files are partitioned: files of a Hive table that was
     taken over may lack them. None for none."""
     from pyiceberg.transforms import IdentityTransform
 
-    left = {f.field_id: f.name for f in table.schema().fields if f.field_id not in set(partition_ids)}
-    found = {}
+    others = {f.field_id: f.name for f in table.schema().fields if f.field_id not in set(partition_ids)}
+    by_spec = {}
     for number, spec in table.specs().items():
         sources = [f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)]
-        found[number] = [left[source] for source in sources if source in left] or None
-    return found
+        by_spec[number] = [others[source] for source in sources if source in others] or None
+    return by_spec
 
 
-def _is_told_in_text(kind: pa.DataType) -> bool:
+def _has_text_form(kind: pa.DataType) -> bool:
     tests = (
         pa.types.is_integer,
         pa.types.is_floating,
@@ -129,14 +130,14 @@ def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
     from pyiceberg.transforms import IdentityTransform
 
     fields = table.specs()[file.spec_id].fields
-    at = next(
+    position = next(
         i for i, f in enumerate(fields) if f.source_id == source_id and isinstance(f.transform, IdentityTransform)
     )
-    return file.partition[at]
+    return file.partition[position]
 
 
 def typed_values(values: list, kind: pa.DataType) -> pa.Array:
-    """Partition values as they stand in manifests: days and microseconds since 1970 are plain numbers there."""
+    """Partition values as manifests have them: days and microseconds since 1970 are plain numbers there."""
     if pa.types.is_date(kind) and all(v is None or isinstance(v, int) for v in values):
         return pa.array(values, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind) and all(v is None or isinstance(v, int) for v in values):

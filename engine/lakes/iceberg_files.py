@@ -1,6 +1,6 @@
 """The files of an Iceberg log, read with care: a table may come from a stranger, and `pyiceberg` trusts what it reads.
 
-What opens files is told by the caller's options alone. A table's own properties may name endpoints, and with
+Only the caller's options say what opens files. A table's own properties may name endpoints, and with
 `py-io-impl` any callable of any module; `pyiceberg.table.StaticTable.from_metadata` would follow them.
 
 Only regular files are read, of a size that a log may have. An Avro file (Avro 1.11, "Object Container Files") must be
@@ -125,11 +125,11 @@ def _check_file(path: str) -> None:
     local = path.removeprefix("file://") if path.startswith("file://") else path.removeprefix("file:")
     if "://" in local:
         return
-    found = os.stat(local)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.stat(local)
+    if not stat.S_ISREG(status.st_mode):
         raise NotReadableError(f"{path}: is no regular file, but a folder or a device")
-    if found.st_size > _FILE_BYTES_MAX:
-        raise NotReadableError(f"{path}: {found.st_size:,} bytes, more than a file of an Iceberg log may have")
+    if status.st_size > _FILE_BYTES_MAX:
+        raise NotReadableError(f"{path}: {status.st_size:,} bytes, more than a file of an Iceberg log may have")
 
 
 # -- Avro -------------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _check_file(path: str) -> None:
 
 def check_avro(data: bytes) -> None:
     """Raises ValueError, and what the standard library's decoders raise, for an Avro file that is not whole, or costs
-    more to read than its size tells."""
+    more to read than its size says."""
     if data[:4] != _MAGIC:
         raise ValueError("it does not begin as Avro does")
     metadata, offset = _header(data, 4)
@@ -195,7 +195,7 @@ def _long(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _inflated_bytes(codec: str, block: bytes, most: int) -> int:
-    """How many bytes a block has when it is inflated; more than `most` need not be told exactly."""
+    """How many bytes a block has when it is inflated; beyond `most` the number need not be exact."""
     if codec == "deflate":
         return len(zlib.decompressobj(-zlib.MAX_WBITS).decompress(block, most + 1))
     if codec == "bzip2":
@@ -245,7 +245,7 @@ def _is_empty(schema: Any, named: dict[str, Any], depth: int) -> bool:
     if isinstance(schema, str):
         return schema == "null" or (schema in named and _is_empty(named[schema], named, depth + 1))
     if not isinstance(schema, dict):
-        return False  # a union tells which of its types follows
+        return False  # a union says which of its types follows
     kind = schema.get("type")
     if kind == "record":
         return all(_is_empty(field.get("type"), named, depth + 1) for field in schema.get("fields") or ())

@@ -27,7 +27,7 @@ _PYICEBERG_NAMES = {
 
 @dataclass(frozen=True)
 class Location:
-    """Where a table lies, and what is known of its log beforehand.
+    """Where a table lies, and what the caller says of its log.
 
     path             the table's directory, or its URI
     kind             "delta" or "iceberg", where what was given says so
@@ -47,7 +47,7 @@ class Location:
 
 
 def located(
-    given: Any,
+    place: Any,
     *,
     name: str | None = None,
     catalog: Any = None,
@@ -60,23 +60,23 @@ def located(
     StorageError where the catalog cannot be read.
     """
     if name is not None or catalog is not None:
-        if (given is None) == (name is None):
+        if (place is None) == (name is None):
             raise InvalidArgumentError("a table of a catalog has one name: give it as the location, or as name=")
         if source not in (None, ICEBERG):
             raise InvalidArgumentError(f"catalog= and name= are for Iceberg tables, not for source={source!r}")
         from .iceberg_catalog import load_table
 
-        return _of_iceberg(load_table(given if name is None else name, catalog), storage_options)
-    package = type(given).__module__.partition(".")[0]
-    if package == "deltalake" and hasattr(given, "table_uri"):
+        return _of_iceberg(load_table(place if name is None else name, catalog), storage_options)
+    package = type(place).__module__.partition(".")[0]
+    if package == "deltalake" and hasattr(place, "table_uri"):
         _check_source(source, DELTA)
-        return _of_delta(given, storage_options)
-    if package == "pyiceberg" and hasattr(given, "metadata_location"):
+        return _of_delta(place, storage_options)
+    if package == "pyiceberg" and hasattr(place, "metadata_location"):
         _check_source(source, ICEBERG)
-        return _of_iceberg(given, storage_options)
-    if given is None:
+        return _of_iceberg(place, storage_options)
+    if place is None:
         raise InvalidArgumentError("no table is named: give its directory, a table object, or name= and catalog=")
-    path, metadata = split_location(given) if source != "directory" else (given, None)
+    path, metadata = split_location(place) if source != "directory" else (place, None)
     return Location(path, None, metadata, None, storage_options, storage_options)
 
 
@@ -92,7 +92,7 @@ def split_location(location: str | os.PathLike) -> tuple[str | os.PathLike, str 
 
 def pyiceberg_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of ours, and the same by the names that pyiceberg has for them."""
-    same = {theirs: options[ours] for theirs, ours in _PYICEBERG_NAMES.items() if ours in options}
+    same = {name: options[ours] for name, ours in _PYICEBERG_NAMES.items() if ours in options}
     return {**same, **options}
 
 
@@ -101,25 +101,27 @@ def _check_source(source: str | None, kind: str) -> None:
         raise InvalidArgumentError(f"source={source!r} does not go with a {kind.capitalize()} table object")
 
 
-def _of_delta(table: Any, given: Mapping[str, Any] | None) -> Location:
+def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     uri = str(table.table_uri)
     path = unquote(uri[len("file://") :]) if uri.startswith("file://") else uri
-    options = given if given is not None else getattr(table, "_storage_options", None)
+    options = storage_options if storage_options is not None else getattr(table, "_storage_options", None)
     if "://" not in path:  # deltalake takes options for local folders, too; we have no use for them
-        options = given
+        options = storage_options
     return Location(path.rstrip("/") or "/", DELTA, None, int(table.version()), options, options)
 
 
-def _of_iceberg(table: Any, given: Mapping[str, Any] | None) -> Location:
+def _of_iceberg(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     from .iceberg_catalog import newest_metadata
 
     path = _plain(str(table.location())).rstrip("/")
-    theirs = dict(table.io.properties)
-    options = given
+    properties = dict(table.io.properties)
+    options = storage_options
     if options is None and "://" in path:
-        options = {ours: theirs[name] for name, ours in _PYICEBERG_NAMES.items() if theirs.get(name)}
+        options = {ours: properties[name] for name, ours in _PYICEBERG_NAMES.items() if properties.get(name)}
     newest = newest_metadata(table)
-    return Location(path, ICEBERG, lambda: _below(path, newest()), None, options, {**theirs, **(given or {})})
+    return Location(
+        path, ICEBERG, lambda: _below(path, newest()), None, options, {**properties, **(storage_options or {})}
+    )
 
 
 def _plain(uri: str) -> str:

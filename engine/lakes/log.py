@@ -2,7 +2,7 @@
 Hudi (by its timeline).
 
 A log is asked three things: what its latest state is, which files are live in a state, and what changed since another.
-A state is the log at one of its versions; a `mark` in it tells it from another log that has the same version at the
+A state is the log at one of its versions; its `mark` differs from that of another log that has the same version at the
 same place. Nothing here writes.
 """
 
@@ -40,8 +40,8 @@ class FileNames:
 class Naming:
     """How the files of a log name the table's columns.
 
-    physical   {name in every file: name in the table}; None where files may differ, and tell by field ids
-    ids        {field id: dotted path in the table} of every field, nested ones too, where files tell by ids
+    physical   {name in every file: name in the table}; None where files may differ, and have field ids
+    ids        {field id: dotted path in the table} of every field, nested ones too, where files have ids
     fallback   {path of names in a file: field id} for files without ids of their own
     types      the table's columns, where files may hold them under types that only the format's own reader casts
     nested     {path of names in every file: name in the table} of fields within columns, where these have names of
@@ -65,18 +65,18 @@ class Naming:
         """Why the rows of a file, by its Arrow schema, are not ours to read: a column that is not of the table's type,
         or one that it holds. None where they are."""
         if self.types is not None:
-            for own in schema:
-                if self.types.get_field_index(own.name) >= 0:
-                    kind = self.types.field(own.name).type
-                    if merged_type(kind, own.type) != kind:
-                        return f"type:{own.name} is {own.type}"
+            for column in schema:
+                if self.types.get_field_index(column.name) >= 0:
+                    kind = self.types.field(column.name).type
+                    if merged_type(kind, column.type) != kind:
+                        return f"type:{column.name} is {column.type}"
         return None
 
     def names_in(self, schema: pa.Schema, path: str, log_only: Iterable[str] | None = None) -> FileNames:
         """The names of a file's columns by its Arrow schema (with what Parquet says of its fields).
 
-        Raises SchemaError for a file without ids where nothing else tells, and for one that lacks a column whose value
-        the log has (`log_only`).
+        Raises SchemaError for a file without ids where nothing else names its columns, and for one that lacks a
+        column whose value the log has (`log_only`).
         """
         ids = self._ids_in(schema, path)
         if ids is None:
@@ -231,7 +231,7 @@ class Columns:
 @dataclass(frozen=True)
 class Changes:
     """What happened between two states: files that came or changed (LOG_FILES), and every path whose file, as it was
-    before, is live no more. `added` is all that is live, and `removed` None, where the log could not tell. `groups`:
+    before, is live no more. `added` is all that is live, and `removed` None, where the log does not show it. `groups`:
     (partition, file group) of which only the files in `added` are live."""
 
     added: pa.Table
@@ -240,11 +240,11 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownState:
     """A state that was looked up before, as an instant remembers it.
 
     partitioning    (key, type) of each partition column, in order: what the log knows it by
-    has_nested_names    fields within columns may have other names in files, which `Naming` alone tells
+    has_nested_names    fields within columns may have other names in files, which only `Naming` knows
     """
 
     version: int | None
@@ -260,9 +260,9 @@ class LogState(Protocol):
 
     kind        "delta" | "iceberg" | "hudi"
     version     the log's own number for it; None where it has none yet
-    position    by which `LogSource.at` finds it again
-    table_id    the log's own id of its table: a table that was made anew has another
-    mark        tells this state from another of the same version: of a log that was written anew
+    position    by which `LogSource.state_at` finds it again
+    table_id    the log's own id of its table: a table that was made again has another
+    mark        differs from that of another state of the same version, of a log that was replaced
     """
 
     kind: str
@@ -297,7 +297,7 @@ class LogSource(Protocol):
     @property
     def location(self) -> str: ...
 
-    def at(self, position: str | None, since: Known | None) -> LogState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> LogState | None:
         """The latest state, or the one at a position; None where it is `since`, the state that is known.
 
         Raises NotATableError where there is no such log, NotReadableError for one in which rows could be missed or
@@ -306,12 +306,12 @@ class LogSource(Protocol):
 
     def position_of(self, log_version: int) -> str:
         """The position of the state that the log numbers so. Raises NotATableError where the log has it no more, or
-        never had; else as `at`."""
+        never had; else as `state_at`."""
         ...
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """The rows that deletes take out of some live files of a state: int64, ascending, by their position. Files of
-        which that cannot be told, as of those under equality deletes, are left out. Raises as `at`."""
+        which that is not known, as of those under equality deletes, are left out. Raises as `state_at`."""
         ...
 
 
@@ -320,8 +320,8 @@ class MergesSlices(Protocol):
     """A log whose slices its own reader merges into rows."""
 
     def slice_rows(self, position: str | None) -> Callable[[pa.Table], pa.Table]:
-        """What gives the rows of one slice at a state, from its files (path, kind, merge). Raises as `LogSource.at`; it
-        raises NotReadableError, naming a file, for a slice that the reader cannot merge."""
+        """What gives the rows of one slice at a state, from its files (path, kind, merge). Raises as
+        `LogSource.state_at`; it raises NotReadableError, naming a file, for a slice that the reader cannot merge."""
         ...
 
 
@@ -336,11 +336,11 @@ def described(state: LogState) -> dict[str, Any]:
     }
 
 
-def known_state(instant: Instant) -> Known:
+def known_state(instant: Instant) -> KnownState:
     """The state that a version was made of."""
     source = instant.source
     keys = {number: key for key, number in source["keys"].items()}
-    return Known(
+    return KnownState(
         source["version"],
         source["position"],
         source["table"],

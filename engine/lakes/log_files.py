@@ -22,7 +22,7 @@ _HEAD_BYTES = 1 << 16
 
 
 def head_mark(storage: Storage, path: str) -> str | None:
-    """What tells a file of a log from another of the same name: its size and a digest of how it begins. None where
+    """Identifies a file of a log among others of the same name: its size and a digest of how it begins. None where
     there is none. (Not its time: a lake that was copied is still the same.)"""
     try:
         size = storage.stat(path).size_bytes
@@ -45,7 +45,7 @@ def log_files(
     size_bytes: Sequence[int | None] | pa.Array,
     row_counts: Sequence[int | None] | pa.Array,
     deletes: Sequence[str | None],
-    given: Sequence[list[str] | None] | None = None,
+    log_only: Sequence[list[str] | None] | None = None,
     slices: Mapping[str, Sequence[str | None]] | None = None,
 ) -> pa.Table:
     """A table of LOG_FILES. `slices`: the fields of files that form slices."""
@@ -55,7 +55,7 @@ def log_files(
         pa.array(size_bytes, pa.int64()),
         pa.array(row_counts, pa.int64()),
         string_array(deletes),
-        pa.nulls(len(paths), pa.list_(pa.string())) if given is None else pa.array(given, pa.list_(pa.string())),
+        pa.nulls(len(paths), pa.list_(pa.string())) if log_only is None else pa.array(log_only, pa.list_(pa.string())),
     ]
     for name in LOG_FILES.names[len(columns) :]:
         columns.append(pa.nulls(len(paths), pa.string()) if slices is None else string_array(slices[name]))
@@ -97,18 +97,18 @@ def missing_package(package: str, extra: str) -> InvalidArgumentError:
 
 
 @contextlib.contextmanager
-def told(storage: Storage, package: str) -> Iterator[None]:
+def storage_errors(storage: Storage, package: str) -> Iterator[None]:
     """What a package raises about a log becomes a StorageError that names the table."""
     try:
         yield
     except (SkipstoneError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # what a library's Rust part raises in a panic is no Exception
-        said, cause = what_is_said(storage, error)
-        raise StorageError(f"{storage.uri}: {package} cannot read its log ({said})") from cause
+        message, cause = first_line_of(storage, error)
+        raise StorageError(f"{storage.uri}: {package} cannot read its log ({message})") from cause
 
 
-def what_is_said(storage: Storage, error: BaseException) -> tuple[str, BaseException | None]:
+def first_line_of(storage: Storage, error: BaseException) -> tuple[str, BaseException | None]:
     """(the first line of what a package says of a log, without secrets; the cause to name). Of an object store no cause
     is named: its text may show requests whole, and so what signs them."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__

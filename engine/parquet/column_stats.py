@@ -1,6 +1,6 @@
 """Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
 
-`holds_no_values` tells that every value is certainly null or NaN: in the index of files it stands for `value_count`,
+`holds_no_values` says that every value is certainly null or NaN: in the index of files it replaces `value_count`,
 which takes bytes, and is only kept there where it is not the number of the file's rows.
 
 Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span
@@ -100,8 +100,8 @@ def shortened(stats: ColumnStats) -> ColumnStats:
 
 def rounded_up(prefix: bytes) -> bytes | None:
     """The least byte string above everything that starts with `prefix`; None where there is none (all 0xFF)."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 def combine(parts: Sequence[ColumnStats]) -> ColumnStats:
@@ -160,10 +160,10 @@ def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
 
 def numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """(int64 values with 0 where unknown, bool known) of a stored count or code column."""
-    known = valid_mask(array)
+    valid = valid_mask(array)
     values = to_numpy(array)
     if values.dtype != np.int64:
         values = values.astype(np.int64)
-    if known is None:
+    if valid is None:
         return values, np.ones(len(array), dtype=bool)
-    return np.where(known, values, 0), known
+    return np.where(valid, values, 0), valid

@@ -23,14 +23,14 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     try:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        found = conformed(column, kind)
+        result = conformed(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        told = str(error).splitlines()[0]
-        raise SchemaError(f"column {wanted.name!r}: {column.type} does not fit {kind}: {told}") from error
+        message = str(error).splitlines()[0]
+        raise SchemaError(f"column {wanted.name!r}: {column.type} does not fit {kind}: {message}") from error
     numbers = _is_number(plain_type(column.type)) and _is_number(kind)
-    if numbers and not is_exact_widening(column.type, kind) and not _comes_back(found, column):
+    if numbers and not is_exact_widening(column.type, kind) and not _comes_back(result, column):
         raise SchemaError(f"column {wanted.name!r}: some values of type {column.type} have no equal in {kind}")
-    return found
+    return result
 
 
 def conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -54,10 +54,10 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
 
 
-def _comes_back(found: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
+def _comes_back(result: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
     """True where every value, cast back, is the one that it was."""
     try:
-        back = found.cast(column.type)
+        back = result.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     same = pc.equal(back, column)

@@ -243,7 +243,7 @@ def _unpacked(leaf: Leaf, low: bytes, high: bytes) -> tuple[Any, Any] | None:
 
 # -- a column chunk's own bytes ---------------------------------------------------------------------------------------
 #
-# Walking through thrift takes Python longer than all else that is done with a footer, and chunks look alike: so a
+# Walking through thrift takes Python longer than all else that is done with a footer, and chunks are similar: so a
 # regular expression parses the usual one, from its first byte to its last. Its parts are numbers and byte strings that
 # begin with their length, so there is one way alone to match them. `_column_of` reads any other.
 

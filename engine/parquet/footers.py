@@ -1,6 +1,6 @@
 """Statistics from Parquet footers: no data is read.
 
-A footer is believed where writers are known to tell the truth, and no further:
+A footer is believed where writers are known to be right, and no further:
 
 - bounds that may be in another order than the values' are none (`footer_bytes.py`)
 - float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
@@ -74,8 +74,8 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
 
     if entry.size_bytes == 0:
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
-    whole = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
-    with _refusals(entry.path, whole):
+    message = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
+    with _refusals(entry.path, message):
         try:
             source = storage.open_file(entry)
             if tail_bytes and not isinstance(source, str):
@@ -189,7 +189,7 @@ def read_footer(
     wanted: Callable[[str], bool] = lambda leaf: True,
     options: Mapping[str, Any] | None = None,
 ) -> Footer:
-    """The footer of the file that `entry` told of, with statistics for the leaves that are `wanted`. `options`: how
+    """The footer of the file of `entry`, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
     file, footer = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
@@ -204,20 +204,20 @@ def parse_footer(
     leaves = list(leaves_of(schema))
     stats: dict[str, list[ColumnStats]] = {}
     if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
-        known = leaf_types(schema)
+        types = leaf_types(schema)
         for leaf, (name, kind) in enumerate(leaves):
-            if name not in known or not wanted(name):
+            if name not in types or not wanted(name):
                 continue
-            is_ordered = footer.has_ordered_bounds(leaf, known[name])
+            is_ordered = footer.has_ordered_bounds(leaf, types[name])
             read = _bound_reader(metadata.schema.column(leaf), kind) if is_ordered else None
-            is_exact = not canon.is_bytes_like(known[name])
+            is_exact = not canon.is_bytes_like(types[name])
             nan_count = None if pa.types.is_floating(kind) else 0
             stats[name] = [_chunk_stats(chunks[leaf], read, nan_count, is_exact=is_exact) for chunks in footer.chunks]
     return Footer(plain_schema(schema), footer.row_groups, stats, schema)
 
 
 def row_groups_of(metadata: Any) -> list[RowGroup]:
-    """The row groups that pyarrow's FileMetaData tells of."""
+    """The row groups of pyarrow's FileMetaData."""
     from .footer_bytes import footer_bytes
 
     return footer_bytes(metadata).row_groups

@@ -82,22 +82,22 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The type of each leaf that can be indexed, by dotted path through structs; where two share a path, neither."""
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     twice: set[str] = set()
     for path, kind in leaves_of(schema):
         if path is None or kind is None or canon.order_class(kind) is None:
             continue
-        if path in found:
+        if path in types:
             twice.add(path)
-        found[path] = plain_type(kind)
-    return {path: kind for path, kind in found.items() if path not in twice}
+        types[path] = plain_type(kind)
+    return {path: kind for path, kind in types.items() if path not in twice}
 
 
 def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
     """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
     leaves = list(leaves_of(schema))
-    found = [(index, kind) for index, (name, kind) in enumerate(leaves) if name == path and kind is not None]
-    return found[0] if len(found) == 1 and len(leaves) == count else None
+    matching = [(index, kind) for index, (name, kind) in enumerate(leaves) if name == path and kind is not None]
+    return matching[0] if len(matching) == 1 and len(leaves) == count else None
 
 
 def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:

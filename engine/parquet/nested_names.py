@@ -2,7 +2,7 @@
 
 A rename is held by the path of the field in the file, from the column down, with the steps "element", "key" and "value"
 through lists and maps. It gives the field's name in the table, or None for a field that is not in the table, even
-where the table has another of that name. Under the path of a column itself stands why the column cannot be read.
+where the table has another of that name. The path of a column itself has the reason why the column cannot be read.
 """
 
 from __future__ import annotations

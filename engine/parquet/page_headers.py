@@ -1,4 +1,4 @@
-"""Where the pages of a column chunk begin, and which of them hold some rows: each header tells where the next one is.
+"""Where the pages of a column chunk begin, and which of them hold some rows: each header says where the next one is.
 
 Format: github.com/apache/parquet-format, parquet.thrift, PageHeader.
 """
@@ -56,9 +56,9 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     end, row, dictionary = offset + chunk.total_compressed_size, 0, b""
     read_at = _Window(read_at, offset, end)
     data, starts = [], []
-    kept = last = 0
-    left = wanted
-    while len(left):
+    rows_read = last = 0
+    remaining = wanted
+    while len(remaining):
         kind, size_bytes, count, head_bytes = _header(read_at, offset, end)
         length = head_bytes + size_bytes
         if offset + length > end:
@@ -66,13 +66,13 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
         if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
             dictionary = read_at(offset, length)
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
-            here = int(np.searchsorted(left, row + count))
-            if here:
+            row_index = int(np.searchsorted(remaining, row + count))
+            if row_index:
                 data.append(read_at(offset, length))
                 starts.append((row, count))
-                last = kept + int(left[here - 1]) - row + 1
-                kept += count
-                left = left[here:]
+                last = rows_read + int(remaining[row_index - 1]) - row + 1
+                rows_read += count
+                remaining = remaining[row_index:]
             row += count
         else:
             raise PagesUnknownError(f"a page of kind {kind}")
@@ -132,7 +132,7 @@ def _parsed(data: bytes) -> tuple[int, int, int, int]:
             count = value >> 1
             offset = skipped(
                 data, end, STRUCT
-            )  # as a struct of the fields that are left: only their distances are told
+            )  # as a struct of the fields that remain: thrift keeps only their distances
         else:
             offset = skipped(data, offset, head & 15)
         if head < 16:

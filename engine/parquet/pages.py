@@ -1,8 +1,8 @@
 """Few rows of a Parquet file by position, reading and decoding only the pages that hold them.
 
 pyarrow decompresses whole column chunks. So it is given another file, made in memory: of each chunk the dictionary page
-and the pages of the wanted rows, as they are, behind a footer that names nothing else (`made_file`). Where a page
-begins is told by the header of the one before (`page_headers`). The footer says that the rows end with the last that is
+and the pages of the wanted rows, as they are, behind a footer that names nothing else (`synthetic_file`). Where a page
+begins is in the header of the one before (`page_headers`). The footer says that the rows end with the last that is
 wanted, and decoding ends there, too. Rows of a row group are of one number, but columns have pages of unlike rows:
 those whose kept pages hold the same rows make a file together.
 
@@ -63,10 +63,10 @@ def _copied(batch: pa.RecordBatch, rows: np.ndarray) -> list[pa.RecordBatch]:
             return [batch.take(from_numpy(rows))]
         columns = batch.columns
         others = [i for i in range(len(columns)) if i not in views]
-        taken = dict(zip(views, (_text_of(columns[i], rows) for i in views), strict=True))
+        copies = dict(zip(views, (_text_of(columns[i], rows) for i in views), strict=True))
         if others:
-            taken.update(zip(others, batch.select(others).take(from_numpy(rows)).columns, strict=True))
-        return [pa.RecordBatch.from_arrays([taken[i] for i in range(len(columns))], names=batch.schema.names)]
+            copies.update(zip(others, batch.select(others).take(from_numpy(rows)).columns, strict=True))
+        return [pa.RecordBatch.from_arrays([copies[i] for i in range(len(columns))], names=batch.schema.names)]
     except pa.ArrowNotImplementedError:  # structs of views have no take either
         return [batch.slice(row, 1) for row in rows.tolist()]
 
@@ -111,13 +111,13 @@ def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     from .synthetic_file import TYPES
 
     schema, wanted = file.metadata.schema, set(columns)
-    found: dict[str, bool] = {}
+    flat: dict[str, bool] = {}
     for i in range(len(schema)):
         leaf = schema.column(i)
         name = leaf.path.split(".", 1)[0]
         is_flat = leaf.path == leaf.name and leaf.max_repetition_level == 0 and leaf.physical_type in TYPES
-        found[name] = is_flat and name not in found
-    return [name for name in columns if name in wanted and found.get(name, False)]
+        flat[name] = is_flat and name not in flat
+    return [name for name in columns if name in wanted and flat.get(name, False)]
 
 
 def rows_by_page(
@@ -137,27 +137,27 @@ def rows_by_page(
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
     from .page_headers import pages_of
-    from .synthetic_file import PageGroup, made_file
+    from .synthetic_file import PageGroup, synthetic_file
 
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    alike: dict[tuple, PageGroup] = {}
+    same_pages: dict[tuple, PageGroup] = {}
     for name in columns:
         chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
-        group = alike.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
+        group = same_pages.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
         group.columns.append(name)
         group.chunks.append(chunks)
-    found: dict[str, pa.ChunkedArray] = {}
-    for group in alike.values():
+    selected: dict[str, pa.ChunkedArray] = {}
+    for group in same_pages.values():
         wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
-        made = made_file(metadata, [leaves[name] for name in group.columns], group)
-        found.update(_read(made, wanted, coded, options))
-    return found
+        synthetic = synthetic_file(metadata, [leaves[name] for name in group.columns], group)
+        selected.update(_read(synthetic, wanted, coded, options))
+    return selected
 
 
 def _read(
-    made: pa.Buffer, wanted: list[np.ndarray], coded: list[str], options: Mapping[str, Any]
+    synthetic: pa.Buffer, wanted: list[np.ndarray], coded: list[str], options: Mapping[str, Any]
 ) -> dict[str, pa.ChunkedArray]:
     """The wanted rows of a made file, by column; `wanted`: positions in each of its row groups."""
     import pyarrow.parquet as pq
@@ -165,20 +165,20 @@ def _read(
     from .page_headers import PagesUnknownError
 
     parts: list[pa.RecordBatch] = []
-    with pq.ParquetFile(pa.BufferReader(made), read_dictionary=coded, **options) as file:
+    with pq.ParquetFile(pa.BufferReader(synthetic), read_dictionary=coded, **options) as file:
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
             parts += picked(file, group, None, rows)
     if sum(part.num_rows for part in parts) != sum(map(len, wanted)):
-        raise PagesUnknownError("pages do not hold the rows that their headers tell of")
+        raise PagesUnknownError("pages do not hold the rows that their headers count")
     table = pa.Table.from_batches(parts)
     return {name: table.column(name) for name in table.column_names}
 
 
 def _within(wanted: np.ndarray, chunk: Pages) -> np.ndarray:
     """Positions of wanted rows of a row group among those of its kept pages."""
-    found, kept = [], 0
+    cuts, rows_before = [], 0
     for start, count in chunk.starts:
         first, end = np.searchsorted(wanted, (start, start + count))
-        found.append(wanted[first:end] - start + kept)
-        kept += count
-    return np.concatenate(found)
+        cuts.append(wanted[first:end] - start + rows_before)
+        rows_before += count
+    return np.concatenate(cuts)

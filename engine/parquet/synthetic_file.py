@@ -63,18 +63,18 @@ class _Template:
 _templates: dict[tuple[int, ...], list[_Template]] = {}
 
 
-def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
+def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
     """A Parquet file of the kept pages of some columns."""
     template = _template(metadata, tuple(leaves))
     parts, offset = [_MAGIC], len(_MAGIC)
     row_groups, row_count = [], 0
     for pages in zip(*group.chunks, strict=True):
         chunks = []
-        for column, kept in zip(template.columns, pages, strict=True):
+        for column, of_column in zip(template.columns, pages, strict=True):
             begin = offset
-            parts += [kept.dictionary, *kept.data]
-            offset += len(kept.dictionary) + sum(map(len, kept.data))
-            chunks.append(_chunk(column, kept, begin, offset))
+            parts += [of_column.dictionary, *of_column.data]
+            offset += len(of_column.dictionary) + sum(map(len, of_column.data))
+            chunks.append(_chunk(column, of_column, begin, offset))
         last = pages[0].last
         row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(offset)), (3, I64, an_int(last))))
         row_count += last
@@ -88,12 +88,12 @@ def made_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
     return pa.py_buffer(b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC]))
 
 
-def _chunk(column: bytes, kept: Pages, begin: int, end: int) -> bytes:
+def _chunk(column: bytes, pages: Pages, begin: int, end: int) -> bytes:
     """ColumnChunk: 2 file_offset, 3 ColumnMetaData, of which `column` has the first three fields."""
     size = an_int(end - begin)
-    parts = [b"\x26", an_int(begin), b"\x1c", column, b"\x15", an_int(kept.codec), b"\x16", an_int(kept.last)]
-    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(begin + len(kept.dictionary))]
-    if kept.dictionary:
+    parts = [b"\x26", an_int(begin), b"\x1c", column, b"\x15", an_int(pages.codec), b"\x16", an_int(pages.last)]
+    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(begin + len(pages.dictionary))]
+    if pages.dictionary:
         parts += [b"\x26", an_int(begin)]
     return b"".join([*parts, b"\0\0"])
 
@@ -106,20 +106,20 @@ def _first_fields(leaf: Any) -> bytes:
 
 def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
     pairs, created_by = metadata.metadata, metadata.created_by or ""
-    for known in _templates.get(leaves, ()):
-        if known.schema.equals(metadata.schema) and known.pairs == pairs and known.created_by == created_by:
-            return known
+    for template in _templates.get(leaves, ()):
+        if template.schema.equals(metadata.schema) and template.pairs == pairs and template.created_by == created_by:
+            return template
     names = [metadata.schema.column(leaf).path for leaf in leaves]
     elements = _elements(metadata, names)
     columns = [_first_fields(metadata.schema.column(leaf)) for leaf in leaves]
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
-    made = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
+    new = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
     # No lock, which a fork could leave held: each call on the dict is a step that no other thread can part.
     if sum(map(len, _templates.copy().values())) >= _TEMPLATES_MAX:
         _templates.clear()
-    _templates.setdefault(leaves, []).append(made)
-    return made
+    _templates.setdefault(leaves, []).append(new)
+    return new
 
 
 def _elements(metadata: Any, names: list[str]) -> list[bytes]:
@@ -139,17 +139,17 @@ def _elements(metadata: Any, names: list[str]) -> list[bytes]:
                 offset = end
         elif number >= 8:
             raise PagesUnknownError("an encrypted file")
-    found: dict[str, bytes] = {}
+    ranges: dict[str, bytes] = {}
     position = 1
     for _ in range(elements[0][1]):
         name, children, element = elements[position]
         if children == 0:
-            found[name] = element
-        left = 1
-        while left:  # over everything below
-            left += elements[position][1] - 1
+            ranges[name] = element
+        remaining = 1
+        while remaining:  # over everything below
+            remaining += elements[position][1] - 1
             position += 1
-    return [found[name] for name in names]
+    return [ranges[name] for name in names]
 
 
 def _name_and_children(footer: bytes, offset: int) -> tuple[str, int]:
@@ -164,10 +164,10 @@ def _name_and_children(footer: bytes, offset: int) -> tuple[str, int]:
 
 def _arrow_schema(metadata: Any, names: list[str]) -> bytes | None:
     """The key-value pair by which Arrow knows the types of columns again; None where the file has none."""
-    told = (metadata.metadata or {}).get(b"ARROW:schema")
-    if told is None:
+    stored = (metadata.metadata or {}).get(b"ARROW:schema")
+    if stored is None:
         return None
-    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(told)))
-    own = pa.schema([schema.field(name) for name in names]).serialize()
-    value = base64.b64encode(own.to_pybytes())
+    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
+    selected = pa.schema([schema.field(name) for name in names]).serialize()
+    value = base64.b64encode(selected.to_pybytes())
     return a_list(STRUCT, [a_struct((1, BINARY, a_binary(b"ARROW:schema")), (2, BINARY, a_binary(value)))])

@@ -169,12 +169,12 @@ def skipped(data: bytes, offset: int, kind: int, depth: int = 0) -> int:
 
 def varint(value: int) -> bytes:
     """An unsigned number."""
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def an_int(value: int) -> bytes:

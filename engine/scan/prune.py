@@ -27,6 +27,7 @@ from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state import Run
 from ..state.manifest import BASE, split_file_ids
+from ..state.runs import RUNS_AHEAD_MAX
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage.prefetch import ahead
@@ -39,7 +40,6 @@ NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 17  # whose arrays fit the caches: a million files at once took 1.4 times as long
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
-_RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Pruning:
         indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
         runs = [*instant.manifest]
         for index in indexes:
-            if len(index.runs) <= _RUNS_AHEAD_MAX and (index.kind == "stats" or not self._request.only_stats):
+            if len(index.runs) <= RUNS_AHEAD_MAX and (index.kind == "stats" or not self._request.only_stats):
                 runs += [run for run in index.runs if run.path not in self._reader.damaged]
         return runs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey,
 T = TypeVar("T")
 # A run of so few entries is decoded whole at the first question: the next ones cost nothing.
 TINY_ENTRIES_MAX = 1 << 12
+RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 
 
@@ -63,6 +65,7 @@ class RunReaders:
         self._process = os.getpid()
         self._cache = process_cache() if self._is_shared else Cache()
         self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
+        self._opened_as: dict[str, Run] = {}
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
         """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
@@ -142,7 +145,7 @@ class RunReaders:
         if self._process != os.getpid():  # forked: a thread of the parent may have been using a reader, and its locks
             self._begin()
         opened = self._open.get(run.path)
-        if opened is not None:
+        if opened is not None and _is_alike(run, self._opened_as[run.path]):
             return opened
         cached = self._cached(run)
         _check_same(run, cached.reader)
@@ -151,7 +154,9 @@ class RunReaders:
         # What this handle reads of the run is counted by its own storage.
         source = Ranged(self.storage, run.path, run.size_bytes)
         reader = cached.reader if run.path in self.in_memory else cached.reader.reading_from(source)
-        return self._open.setdefault(run.path, (reader, cached))
+        self._opened_as[run.path] = run
+        self._open[run.path] = reader, cached
+        return reader, cached
 
     def _cached(self, run: Run) -> CachedRun:
         """The run as the cache has it. Its file is looked at in any case: one that was damaged or removed since is
@@ -189,7 +194,7 @@ class _Opening(Ranged):
     def read_end(self) -> Entry:
         """What the file is."""
         if self.size <= self.storage.gap_bytes:
-            entry, self._tail = self.storage.read_entry(self.path)
+            entry, self._tail = self.storage.read_entry(self.path, self.size)
             self.tail_bytes = max(TAIL_BYTES, self.size)
             return entry
         end = [(self.size - TAIL_BYTES, TAIL_BYTES)]
@@ -205,6 +210,11 @@ class _Opening(Ranged):
         if list(ranges) == [(self.size - len(tail), len(tail))]:
             return [tail]
         return super().read_ranges(ranges)
+
+
+def _is_alike(run: Run, other: Run) -> bool:
+    """Whether two instants say the same of a run's file: what is checked of it where it is opened."""
+    return run is other or replace(run, segments=other.segments) == other
 
 
 def _check_same(run: Run, reader: SortedFileReader) -> None:

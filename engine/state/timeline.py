@@ -3,6 +3,7 @@
     timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
     timeline/00000/archive.sbf         the old ones of a folder: `archive.py`
     timeline/HINT                      a version that existed, and the table's id: where to begin looking for the latest
+                                       (on an object store then a copy of its instant, by which runs are opened early)
 
 Finding the latest version begins at the newest that this process has read, if its file is still there, or at the hint
 where that is newer, and costs one read a version that came after it; only where the hint is missing, wrong, far behind
@@ -20,6 +21,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +71,7 @@ class Timeline:
         self.markers = Markers(storage)
         self.lost: int | None = None
         self._table_id: str | None = None  # of the latest
+        self._hinted = b""  # what the hint says besides
 
     def read(self, version: int) -> Instant:
         """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
@@ -87,13 +90,14 @@ class Timeline:
                 return instant
         return self._listed(version - _PROBES_MAX)
 
-    def latest(self, known: Instant | None = None) -> Instant | None:
+    def latest(self, known: Instant | None = None, beside: Callable[[Instant], None] | None = None) -> Instant | None:
         """The newest instant, or None where the timeline is empty. `known`, if given and standing, saves the reads
-        before it. Sets `lost`."""
+        before it. `beside`, far away, is called with the instant that the hint holds while that is looked for: what it
+        does must do no harm where the newest is another. Sets `lost`."""
         probed: dict[int, Instant | None] = {}
         hint, newest = self._begin(known, probed)
         if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
-            self._probe(probed, hint[0], hint[0] + 1, archived=False)
+            self._probe(probed, hint[0], hint[0] + 1, archived=False, beside=beside)
             newest = self._probed(probed, hint[0], archived=False) or newest
         if newest is None or hint is None or hint[1] != newest.table_id:
             newest = _newer(newest, self._listed())
@@ -127,7 +131,13 @@ class Timeline:
         hint, newest, *_ = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline")
         return hint, newest
 
-    def _probe(self, probed: dict[int, Instant | None], *versions: int, archived: bool = True) -> None:
+    def _probe(
+        self,
+        probed: dict[int, Instant | None],
+        *versions: int,
+        archived: bool = True,
+        beside: Callable[[Instant], None] | None = None,
+    ) -> None:
         """Notes what `find` gives of some versions (`archived` says so of the first), side by side; nothing where that
         is no quicker than one by one. What gives an error is not noted: it does so again when it is asked for."""
 
@@ -135,8 +145,16 @@ class Timeline:
             with contextlib.suppress(SkipstoneError):
                 probed[version] = self.find(version, archived or version != versions[0])
 
+        def go_ahead() -> None:
+            with contextlib.suppress(SkipstoneError):
+                instant = parse_instant(self._hinted, path=_HINT)
+                if beside is not None and instant.version == versions[0]:
+                    beside(instant)
+
         if self.storage.gap_bytes:
-            list(side_by_side(self.storage, find, versions, "skipstone-timeline"))
+            asks: list[Callable[[], None]] = [partial(find, version) for version in versions]
+            asks += [go_ahead] if beside is not None and self._hinted else []
+            list(side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline"))
 
     def _probed(self, probed: dict[int, Instant | None], version: int, archived: bool = True) -> Instant | None:
         """As `find`, or what was noted."""
@@ -199,8 +217,13 @@ class Timeline:
         published = self._put(instant)
         if published:
             with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
-                self.storage.put(_HINT, f"{instant.version} {instant.table_id}\n".encode(), is_durable=False)
+                self.storage.put(_HINT, self._hint_of(instant), is_durable=False)
         return published
+
+    def _hint_of(self, instant: Instant) -> bytes:
+        line = f"{instant.version} {instant.table_id}\n".encode()
+        copy = instant.to_bytes() if self.storage.gap_bytes else b""
+        return line + copy if len(line) + len(copy) <= SMALL_BYTES_MAX else line
 
     def _put(self, instant: Instant) -> bool:
         """An error may come after the put was done (a lost answer, a folder that could not be flushed). It is put once
@@ -378,7 +401,8 @@ class Timeline:
         """(version, table's id) of the hint; None where it cannot be read, or is none of ours."""
         # A folder, say; whether the storage answers at all is asked next.
         with contextlib.suppress(StorageError, CorruptionError):
-            match = _HINT_FORM.fullmatch(self.storage.read(_HINT, SMALL_BYTES_MAX))
+            line, end, copy = self.storage.read(_HINT, SMALL_BYTES_MAX).partition(b"\n")
+            match, self._hinted = _HINT_FORM.fullmatch(line + end), copy
             return None if match is None else (int(match[1]), match[2].decode())
         return None
 

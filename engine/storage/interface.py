@@ -1,7 +1,7 @@
 """What Skipstone asks of a place where files lie: a few calls, and nothing is ever changed in place.
 
 Paths are relative to the storage's root, with "/" between names, no leading slash. Every call raises `StorageError`
-when the place refuses; a path that is not there is `FileMissingError`, so that a probe can tell the two apart.
+when the place refuses; a path that is not there is `FileMissingError`, so that a probe can distinguish the two.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry:
 
     def is_same(self, size_bytes: int, modified_ns: int | None, etag: str | None = None) -> bool:
         """True where this is the file of that identity; what is not known of either is not compared. An etag that both
-        have says more than a time, which object stores tell by the second."""
+        have says more than a time, which object stores round to seconds."""
         if self.size_bytes != size_bytes:
             return False
         if self.etag is None:
@@ -89,7 +89,7 @@ class Storage(Protocol):
 
     def open_file(self, entry: Entry) -> str | RangeFile:
         """What Arrow opens to read a file: its local path, or a file object that raises NotReadableError where the file
-        is not, or no longer, the one that `entry` told of."""
+        is not, or no longer, the one of `entry`."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -98,7 +98,7 @@ class Storage(Protocol):
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Publishes `data` whole under a name that nobody has; False where somebody has it. Durable on return, also
-        what somebody else put there: he may have died before it was. Raises UncertainPutError where it cannot tell
+        what somebody else put there: he may have died before it was. Raises UncertainPutError where it is unknown
         whether it did. `data` must be unlike any other writer's."""
         ...
 
@@ -122,7 +122,7 @@ class Storage(Protocol):
         ...
 
     def has_link(self, path: str) -> bool:
-        """True where a symbolic link stands below the root on the way to a file, or in its place: then it may lie
+        """True where a symbolic link below the root is on the way to a file, or in its place: then it may lie
         elsewhere, and is another's."""
         ...
 
@@ -160,7 +160,7 @@ class Ranged:
 
     @property
     def size(self) -> int:
-        """In bytes; a look at the file where nobody told it, since who knows his ranges does not ask."""
+        """In bytes; asked of the storage where it is not known: callers that know their ranges do not ask."""
         if self._size is None:
             self._size = self.storage.stat(self.path).size_bytes
         return self._size

@@ -64,26 +64,26 @@ class LocalStorage:
 
     def stat(self, path: str) -> Entry:
         with _refusals(path):
-            found = os.stat(self.local_path(path), follow_symlinks=not self._is_index)
-        if self._is_index and not stat.S_ISREG(found.st_mode):
+            status = os.stat(self.local_path(path), follow_symlinks=not self._is_index)
+        if self._is_index and not stat.S_ISREG(status.st_mode):
             raise self._not_regular(path)
-        return Entry(path, found.st_size, found.st_mtime_ns)
+        return Entry(path, status.st_size, status.st_mtime_ns)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         return self.read_entry(path, max_bytes)[1]
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
-        with self._opened(path) as (descriptor, found):
-            check_size(path, found.st_size, max_bytes)
-            data = _read_at(descriptor, 0, found.st_size)
-        return Entry(path, found.st_size, found.st_mtime_ns), data
+        with self._opened(path) as (descriptor, status):
+            check_size(path, status.st_size, max_bytes)
+            data = _read_at(descriptor, 0, status.st_size)
+        return Entry(path, status.st_size, status.st_mtime_ns), data
 
     def open_file(self, entry: Entry) -> str:
         return self.local_path(entry.path)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        with self._opened(path) as (descriptor, found):
-            return [_read_at(descriptor, offset, min(length, found.st_size - offset)) for offset, length in ranges]
+        with self._opened(path) as (descriptor, status):
+            return [_read_at(descriptor, offset, min(length, status.st_size - offset)) for offset, length in ranges]
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
@@ -96,10 +96,10 @@ class LocalStorage:
                     raise self._not_regular(path) from None
                 raise
             try:
-                found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
                     raise self._not_regular(path)
-                yield descriptor, found
+                yield descriptor, status
             finally:
                 os.close(descriptor)
 
@@ -165,12 +165,12 @@ class LocalStorage:
                             if not self._leads_inside(entry):
                                 folders.append(entry.name)
                             continue
-                        found = entry.stat()
+                        status = entry.stat()
                     except OSError as error:
                         if error.errno in (errno.ENOENT, errno.ELOOP):  # gone meanwhile, or a link that leads nowhere
                             continue
                         raise
-                    files.append(Entry(prefix + entry.name, found.st_size, found.st_mtime_ns))
+                    files.append(Entry(prefix + entry.name, status.st_size, status.st_mtime_ns))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
         except OSError as error:

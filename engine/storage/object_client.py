@@ -5,7 +5,7 @@ environment (AWS_ACCESS_KEY_ID, AZURE_STORAGE_ACCOUNT_KEY, GOOGLE_APPLICATION_CR
 is given: web identities, containers' and instances' roles. A named profile of AWS is read by boto3.
 
 obstore is imported here and nowhere before: who has local files only does not need it. It tries nothing twice, since
-only who knows how often a conditional put was tried can tell whose object it meets.
+only who knows how often a conditional put was tried knows whose object it meets.
 
 What obstore raises becomes an error of ours here, without the secrets that its texts hold: the request, the answer's
 body, the client's state.
@@ -42,8 +42,8 @@ _METADATA_SERVICES = ("169.254.169.254", "metadata.google.internal", "168.63.129
 _SECRET_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|GCS|GCP).*(KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIAL)")
 
 
-class Answer(Enum):
-    """What an error of obstore means for the one who asked."""
+class Failure(Enum):
+    """What an error of obstore means for the caller."""
 
     missing = "no such object"
     no_bucket = "no such bucket"
@@ -53,25 +53,25 @@ class Answer(Enum):
     refused = "never"
 
 
-def answer_of(error: BaseException) -> Answer:
+def failure_of(error: BaseException) -> Failure:
     """What an error that obstore raised means."""
     import obstore.exceptions as known
 
     text = str(error)
     if isinstance(error, FileNotFoundError):
-        return Answer.no_bucket if any(code in text for code in _NO_BUCKET) else Answer.missing
+        return Failure.no_bucket if any(code in text for code in _NO_BUCKET) else Failure.missing
     if isinstance(error, (known.AlreadyExistsError, known.PreconditionError)):
-        return Answer.exists
+        return Failure.exists
     if isinstance(error, (known.PermissionDeniedError, known.UnauthenticatedError)):
-        return Answer.denied
+        return Failure.denied
     if not isinstance(error, known.GenericError) or any(word in _first_line(text) for word in _HOPELESS):
-        return Answer.refused
+        return Failure.refused
     status = _status(text)
-    if status in (401, 403):  # listings and deletions do not tell these apart
-        return Answer.denied
+    if status in (401, 403):  # listings and deletions do not distinguish these
+        return Failure.denied
     if status is None or status >= 500 or status in _WORTH_ANOTHER_TRY:
-        return Answer.refused if _asks_for_credentials(text) else Answer.passing
-    return Answer.refused
+        return Failure.refused if _asks_for_credentials(text) else Failure.passing
+    return Failure.refused
 
 
 def is_past_the_end(error: BaseException) -> bool:
@@ -81,28 +81,28 @@ def is_past_the_end(error: BaseException) -> bool:
 
 def refusal(error: BaseException, shown: str, options: StorageOptions) -> StorageError:
     """The error of ours that an error of obstore becomes: what, where, what to do. `shown` is the object's URI."""
-    answer, text = answer_of(error), str(error)
-    if answer is Answer.missing:
+    failure, text = failure_of(error), str(error)
+    if failure is Failure.missing:
         return FileMissingError(f"{shown}: no such file")
-    said = scrubbed(_said(text), options)
-    if answer is Answer.no_bucket:
-        return StorageError(f"{shown}: there is no such bucket; create it, or mend the location ({said})")
-    if answer is Answer.denied:
+    message = scrubbed(_message_of(text), options)
+    if failure is Failure.no_bucket:
+        return StorageError(f"{shown}: there is no such bucket; create it, or correct the location ({message})")
+    if failure is Failure.denied:
         return StorageError(
-            f"{shown}: access denied ({said}); check the credentials, in storage_options or the environment, and what "
-            "they allow: listing and reading, and for an index also writing and deleting"
+            f"{shown}: access denied ({message}); check the credentials, in storage_options or the environment, and "
+            "what they allow: listing and reading, and for an index also writing and deleting"
         )
     if _asks_for_credentials(text):
         return StorageError(
             f"{shown}: no credentials; give them in storage_options=, in the environment (AWS_ACCESS_KEY_ID, ...), or "
             "run where an instance role has them"
         )
-    if answer is Answer.passing:
+    if failure is Failure.passing:
         return StorageError(
-            f"{shown}: the object store does not answer as it should ({said}); check endpoint and network, or try "
+            f"{shown}: the object store does not answer as it should ({message}); check endpoint and network, or try "
             "again later"
         )
-    return StorageError(f"{shown}: the object store refused ({said})")
+    return StorageError(f"{shown}: the object store refused ({message})")
 
 
 def scrubbed(text: str, options: StorageOptions) -> str:
@@ -114,21 +114,21 @@ def scrubbed(text: str, options: StorageOptions) -> str:
 
 
 def pause(attempt: int) -> None:
-    """Waits longer after more attempts, by chance, so that those who were told to come back do not meet again."""
+    """Waits longer after more attempts, by chance, so that writers that wait do not collide again."""
     time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S_MAX, _PAUSE_S_MIN * 2**attempt))
 
 
 def _status(text: str) -> int | None:
-    found = _STATUS.search(text)
-    return int(found[1]) if found else None
+    match = _STATUS.search(text)
+    return int(match[1]) if match else None
 
 
-def _said(text: str) -> str:
+def _message_of(text: str) -> str:
     """What matters of an error's text: status and code, where there was an answer."""
     status, code, message = _status(text), _CODE.search(text), _MESSAGE.search(text)
     parts = [str(status) if status else "", (code[1] or code[2]) if code else "", message[1] if message else ""]
-    told = ": ".join(part for part in parts if part)
-    return told or _first_line(text)[:300]
+    summary = ": ".join(part for part in parts if part)
+    return summary or _first_line(text)[:300]
 
 
 def _first_line(text: str) -> str:
@@ -186,7 +186,7 @@ def _connected(kind: str, bucket: str, account: str, options: StorageOptions, va
         raise InvalidArgumentError(f"storage_options= for {kind}://: {message}") from None
     except (obstore.exceptions.BaseError, ValueError) as error:
         message = scrubbed(str(error).splitlines()[0], options)
-        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); mend storage_options=") from None
+        raise StorageError(f"{kind}://{bucket}: cannot be opened so ({message}); correct storage_options=") from None
 
 
 def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
@@ -199,18 +199,18 @@ def _config(kind: str, account: str, options: StorageOptions) -> dict[str, str]:
             config[_FSSPEC_NAMES[kind].get(name, name)] = value
     if account:
         config.setdefault("account_name", account)
-    told = [options.get(name, "") for name in _ENDPOINTS[kind]]
-    told += [os.environ.get(name.upper(), "") for name in _ENDPOINTS[kind] if name.startswith(_PREFIXES[kind])]
-    for endpoint in told:
+    endpoints = [options.get(name, "") for name in _ENDPOINTS[kind]]
+    endpoints += [os.environ.get(name.upper(), "") for name in _ENDPOINTS[kind] if name.startswith(_PREFIXES[kind])]
+    for endpoint in endpoints:
         _check_url(endpoint, kind)
-    if any(endpoint.lower().startswith("http://") for endpoint in told) and "aws_allow_http" not in config:
+    if any(endpoint.lower().startswith("http://") for endpoint in endpoints) and "aws_allow_http" not in config:
         config.setdefault("allow_http", "true")  # who writes http:// has said so
     return config
 
 
 def _check_url(endpoint: str, kind: str) -> None:
-    """Raises InvalidArgumentError, which does not show it, for an endpoint whose host cannot be told from the rest of
-    it: obstore would panic."""
+    """Raises InvalidArgumentError, which does not show it, for an endpoint without a clear host: obstore would
+    panic."""
     try:
         parts = urlsplit(endpoint)
         is_url = not parts.netloc or (bool(parts.hostname) and parts.port != 0)
@@ -244,5 +244,5 @@ def _of_profile(name: str) -> Any:
     try:
         return Boto3CredentialProvider(boto3.session.Session(profile_name=name))
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
-        told = f"the profile {name!r} of AWS gives no credentials ({error}); mend it, or name another"
-        raise StorageError(told) from None
+        message = f"the profile {name!r} of AWS gives no credentials ({error}); correct it, or name another"
+        raise StorageError(message) from None

@@ -1,4 +1,4 @@
-"""A prefix of an object store: S3 and what speaks like it, Google Cloud Storage, Azure.
+"""A prefix of an object store: S3 and its compatibles, Google Cloud Storage, Azure.
 
 Nothing is ever changed in place, so three things are all that a commit asks for: an object is whole or absent, a new
 one is seen by everybody at once, and a conditional put (`If-None-Match: *`) has one winner. S3 itself, GCS, Azure,
@@ -8,8 +8,8 @@ Every call is tried again, a bounded number of times, where the store or the way
 been done though it gave an error, or may still arrive: `put_if_absent` asks until it knows, and where it cannot know
 says so (`UncertainPutError`).
 
-An object's identity is its size and etag; its time is told by the second, since listings and answers to a look at one
-object tell fractions of it differently.
+An object's identity is its size and etag; its time is rounded to seconds, since listings and answers about one
+object have different fractions of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar
 from ...errors import NotReadableError, SkipstoneError, StorageError
 from . import object_client
 from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
-from .object_client import Answer, answer_of, connect, refusal
+from .object_client import Failure, connect, failure_of, refusal
 from .options import StorageOptions
 from .places import Place, is_uri, place_of, tidied
 from .ranges import Range, RangeFile, merged_ranges, parts_of
@@ -61,14 +61,14 @@ class ObjectStorage:
         if not self.place.key:
             return "folder"
         try:
-            self._asked(lambda: self._client.head(self.place.key), self.place.key)
+            self._requested(lambda: self._client.head(self.place.key), self.place.key)
         except FileNotFoundError:
             return "folder"
         return "file"
 
     def stat(self, path: str) -> Entry:
         key = self._key(path)
-        return _entry(path, self._asked(lambda: self._client.head(key), key))
+        return _entry(path, self._requested(lambda: self._client.head(key), key))
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
         return self.read_entry(path, max_bytes)[1]
@@ -76,12 +76,12 @@ class ObjectStorage:
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         key = self._key(path)
 
-        def whole() -> tuple[Entry, bytes]:
-            found = self._client.get(key)
-            check_size(path, found.meta["size"], max_bytes)
-            return _entry(path, found.meta), self._checked(bytes(found.bytes()), found.meta["size"], key)
+        def fetch() -> tuple[Entry, bytes]:
+            response = self._client.get(key)
+            check_size(path, response.meta["size"], max_bytes)
+            return _entry(path, response.meta), self._checked(bytes(response.bytes()), response.meta["size"], key)
 
-        return self._asked(whole, key)
+        return self._requested(fetch, key)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         return self.read_pinned(path, ranges, None)
@@ -92,7 +92,7 @@ class ObjectStorage:
         merged = merged_ranges(ranges, self.gap_bytes)
 
         def read(one: Range) -> bytes:
-            return self._asked(lambda: self._range(key, path, one, pinned), key)
+            return self._requested(lambda: self._range(key, path, one, pinned), key)
 
         if len(merged) < 2:
             parts = [read(one) for one in merged]
@@ -106,17 +106,17 @@ class ObjectStorage:
 
     def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
         key = self._key(path)
-        found = self._asked(lambda: self._client.list_with_delimiter(key or None), key)
+        listing = self._requested(lambda: self._client.list_with_delimiter(key or None), key)
         inside = len(key) + 1 if key else 0
         below = f"{path}/" if path else ""
         files = [
-            _entry(below + one["path"][inside:], one) for one in found["objects"] if len(one["path"]) > inside
+            _entry(below + one["path"][inside:], one) for one in listing["objects"] if len(one["path"]) > inside
         ]  # else it is what some tools put for the folder itself
-        return files, [folder[inside:].rstrip("/") for folder in found["common_prefixes"]]
+        return files, [folder[inside:].rstrip("/") for folder in listing["common_prefixes"]]
 
     def peek(self, path: str) -> list[str]:
         key = self._key(path)
-        page = self._asked(lambda: next(iter(self._client.list(key)), ()), key)
+        page = self._requested(lambda: next(iter(self._client.list(key)), ()), key)
         return [one["path"][len(key) + 1 :] for one in page if len(one["path"]) > len(key) + 1]
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class ObjectStorage:
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)
-        self._asked(lambda: self._client.put(key, data, use_multipart=False), key)
+        self._requested(lambda: self._client.put(key, data, use_multipart=False), key)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         key = self._key(path)
@@ -152,7 +152,7 @@ class ObjectStorage:
                 return True
             except _TakenError:
                 try:
-                    there = self.read(path)
+                    existing = self.read(path)
                 except FileNotFoundError:  # AWS answers 409 to two at once, of whom neither may have won
                     continue
                 except StorageError:
@@ -160,7 +160,7 @@ class ObjectStorage:
                         raise
                     raise self._uncertain(key) from None
                 # Once a try broke off, what is there may be ours: nobody else has these bytes.
-                return not is_certain and there == data
+                return not is_certain and existing == data
             except _PassingError:
                 is_certain = False
             except StorageError:
@@ -175,7 +175,7 @@ class ObjectStorage:
         check_inside(path)
         key = self._key(path)
         with contextlib.suppress(FileNotFoundError):
-            self._asked(lambda: self._client.delete(key), key)
+            self._requested(lambda: self._client.delete(key), key)
 
     def has_link(self, path: str) -> bool:
         return False
@@ -195,7 +195,7 @@ class ObjectStorage:
             file.seek(0)
             self._client.put(key, file, use_multipart=True, chunk_size=part_bytes, max_concurrency=_PARTS_AT_ONCE)
 
-        self._asked(send, key)
+        self._requested(send, key)
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
@@ -220,25 +220,25 @@ class ObjectStorage:
         if offset < 0:
             return b""
         try:
-            found = self._client.get(key, options={"range": (offset, offset + length)})
+            response = self._client.get(key, options={"range": (offset, offset + length)})
         except Exception as error:
             if object_client.is_past_the_end(error):
                 return b""
             raise
-        now = _entry(path, found.meta)
+        now = _entry(path, response.meta)
         if pinned is not None and not now.is_same(pinned.size_bytes, pinned.modified_ns, pinned.etag):
             raise NotReadableError(
                 f"{path}: overwritten while it was being read", paths=[path], hint="{sync} the table and scan again"
             )
-        there = max(0, min(length, found.meta["size"] - offset))
-        return self._checked(bytes(found.bytes()), there, key)
+        available = max(0, min(length, response.meta["size"] - offset))
+        return self._checked(bytes(response.bytes()), available, key)
 
     def _checked(self, data: bytes, size_bytes: int, key: str) -> bytes:
         if len(data) != size_bytes:
             raise _PassingError(f"{self._shown(key)}: {len(data):,} bytes came of {size_bytes:,}; try again later")
         return data
 
-    def _asked(self, ask: Callable[[], R], key: str) -> R:
+    def _requested(self, ask: Callable[[], R], key: str) -> R:
         """What `ask` gives; tried again where that may help. It must do no harm to ask twice."""
         for attempt in range(object_client.ATTEMPTS_MAX - 1):
             try:
@@ -252,7 +252,7 @@ class ObjectStorage:
         store says that the object exists, or that another puts it."""
         global _process
         _process = _process or os.getpid()
-        if os.getpid() != _process:  # a client that is made anew would wait for ever, too
+        if os.getpid() != _process:  # a new client would wait for ever, too
             raise StorageError(
                 f"{self.uri}: this process was forked from one that uses object stores, whose threads do not live on "
                 "in it, so it can use none; begin processes by spawn: multiprocessing.get_context('spawn')"
@@ -264,15 +264,15 @@ class ObjectStorage:
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):  # the spool's disk
                 raise StorageError(f"{self._shown(key)}: {error.strerror or error}") from error
-            told = refusal(error, self._shown(key), self.options)
-            kind = {Answer.exists: _TakenError, Answer.passing: _PassingError}.get(answer_of(error))
+            refused = refusal(error, self._shown(key), self.options)
+            kind = {Failure.exists: _TakenError, Failure.passing: _PassingError}.get(failure_of(error))
             # The cause is left out: obstore's errors show requests whole, and so may show what signs them.
-            raise (kind(str(told)) if kind else told) from None
+            raise (kind(str(refused)) if kind else refused) from None
 
     def _uncertain(self, key: str) -> UncertainPutError:
         return UncertainPutError(
-            f"{self._shown(key)}: the store broke off, and whether it took what was put cannot be told yet; open the "
-            "table anew and look, before the same is done again"
+            f"{self._shown(key)}: the store broke off, and whether it took what was put is not known yet; open the "
+            "table again and look, before the same is done again"
         )
 
 

@@ -9,18 +9,29 @@ from ...errors import InvalidArgumentError
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4  # a shorter value hides nothing, and to blot it out would make errors unreadable
-# What may be told: without it no error about an endpoint could be read. All other values count as secrets.
-_TOLD = ("endpoint", "endpoint_url", "region", "default_region", "region_name", "account_name", "allow_http", "profile")
+# What may be shown: without it no error about an endpoint could be read. All other values count as secrets.
+_SHOWN = (
+    "endpoint",
+    "endpoint_url",
+    "region",
+    "default_region",
+    "region_name",
+    "account_name",
+    "allow_http",
+    "profile",
+)
 
 
 class StorageOptions(Mapping[str, str]):
     """Names and values, as texts; names in lower case. Immutable, hashable, picklable; no `repr` shows a value."""
 
-    def __init__(self, given: Mapping[str, object] | None = None):
+    def __init__(self, values: Mapping[str, object] | None = None):
         self._values: dict[str, str] = {}
-        if given is not None and not isinstance(given, Mapping):
-            raise InvalidArgumentError(f"storage_options= is a mapping of names to texts, not a {type(given).__name__}")
-        for name, value in (given or {}).items():
+        if values is not None and not isinstance(values, Mapping):
+            raise InvalidArgumentError(
+                f"storage_options= is a mapping of names to texts, not a {type(values).__name__}"
+            )
+        for name, value in (values or {}).items():
             if not isinstance(name, str) or not isinstance(value, (str, int, float)):
                 raise InvalidArgumentError(
                     f"storage_options= is a mapping of names to texts; {name!r} is given a {type(value).__name__}"
@@ -46,13 +57,13 @@ class StorageOptions(Mapping[str, str]):
         return f"StorageOptions({', '.join(f'{name}={HIDDEN}' for name in self._values)})"
 
     def secrets(self) -> list[str]:
-        """The texts that nothing may show, longest first: of what may be told, who signs in, and what signs a URL."""
-        found: set[str] = set()
+        """The texts that nothing may show, longest first: of what may be shown, who signs in, and what signs a URL."""
+        texts: set[str] = set()
         for name, value in self._values.items():
-            if not name.endswith(_TOLD):
-                found |= {value, quote(value, safe="")}
+            if not name.endswith(_SHOWN):
+                texts |= {value, quote(value, safe="")}
             elif "://" in value:
                 user = value.partition("://")[2].rpartition("@")[0]
-                found |= {user, user.partition(":")[2], value.partition("?")[2]}
-        shown = {text for text in found if len(text) < _SHORTEST_SECRET} | {"true", "false"}
-        return sorted(found - shown, key=len, reverse=True)
+                texts |= {user, user.partition(":")[2], value.partition("?")[2]}
+        shown = {text for text in texts if len(text) < _SHORTEST_SECRET} | {"true", "false"}
+        return sorted(texts - shown, key=len, reverse=True)

@@ -29,7 +29,7 @@ class Place:
 
     kind       "s3", "gs" or "az"
     bucket     or container
-    account    of Azure, where the URI tells it; else ""
+    account    of Azure, where the URI has it; else ""
     key        "/" between names, none at either end; "" is the bucket itself
     """
 
@@ -54,7 +54,7 @@ class Place:
 
 
 def is_uri(path: str) -> bool:
-    """True where a path tells its scheme."""
+    """True where a path has a scheme."""
     return "://" in path
 
 
@@ -63,15 +63,15 @@ def place_of(uri: str) -> Place | None:
 
     Raises InvalidArgumentError for a URI that holds credentials (without showing it), or names nothing.
     """
-    found = _URI.match(uri)
-    if found is None:
+    match = _URI.match(uri)
+    if match is None:
         return None
-    kind, host, key = _SCHEMES.get(found[1].lower()), found[2], found[3] or ""
+    kind, host, key = _SCHEMES.get(match[1].lower()), match[2], match[3] or ""
     user, is_user, _ = host.rpartition("@")
     of_store = kind is not None and (":" in host or (kind != "az" and bool(is_user)))
     if of_store or ":" in user or _has_signature(f"{host}/{key}"):
         raise InvalidArgumentError(
-            f"a {found[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
+            f"a {match[1]}:// location holds no credentials: give them in storage_options=, or in the environment"
         )
     if kind is None:
         return None

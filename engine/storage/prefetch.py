@@ -39,11 +39,11 @@ def ahead(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -
     given up, and the threads, called `name`, have ended when the iterator has."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
     try:
-        left = iter(items)
-        waiting = deque(pool.submit(work, item) for item in islice(left, 2 * threads))
+        remaining = iter(items)
+        waiting = deque(pool.submit(work, item) for item in islice(remaining, 2 * threads))
         while waiting:
             done = waiting.popleft().result()
-            waiting.extend(pool.submit(work, item) for item in islice(left, 1))
+            waiting.extend(pool.submit(work, item) for item in islice(remaining, 1))
             yield done
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

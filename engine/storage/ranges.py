@@ -27,16 +27,16 @@ def merged_ranges(ranges: Sequence[Range], gap_bytes: int) -> list[Range]:
 def parts_of(ranges: Sequence[Range], merged: Sequence[Range], parts: Sequence[bytes]) -> list[bytes]:
     """The bytes of each range, cut from those of the merged ones; short where these are."""
     starts = [offset for offset, _ in merged]
-    found = []
+    pieces = []
     for offset, length in ranges:
         if length <= 0:
-            found.append(b"")
+            pieces.append(b"")
             continue
-        at = bisect_right(starts, offset) - 1
-        begin = offset - starts[at]
-        part = parts[at]
-        found.append(part if begin == 0 and len(part) == length else part[begin : begin + length])
-    return found
+        position = bisect_right(starts, offset) - 1
+        begin = offset - starts[position]
+        part = parts[position]
+        pieces.append(part if begin == 0 and len(part) == length else part[begin : begin + length])
+    return pieces
 
 
 ReadRanges = Callable[[Sequence[Range]], list[bytes]]
@@ -45,7 +45,7 @@ ReadRanges = Callable[[Sequence[Range]], list[bytes]]
 class RangeFile(io.RawIOBase):
     """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
 
-    `on_read`, where it is set, is told of the ranges of every request.
+    `on_read`, where it is set, is called with the ranges of every request.
     """
 
     def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
@@ -82,15 +82,15 @@ class RangeFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self.size_bytes - self._position)
-        length = left if size is None or size < 0 else min(size, left)
+        remaining = max(0, self.size_bytes - self._position)
+        length = remaining if size is None or size < 0 else min(size, remaining)
         data = self.read_at(self._position, length)
         self._position += len(data)
         return data
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Some bytes, wherever the position is; threads may call this side by side."""
-        data = self._held(offset, length)
+        data = self._part_with(offset, length)
         return self._fetched([(offset, length)])[0] if data is None else data
 
     def readall(self) -> bytes:
@@ -114,7 +114,7 @@ class RangeFile(io.RawIOBase):
             return None
         return place
 
-    def _held(self, offset: int, length: int) -> bytes | None:
+    def _part_with(self, offset: int, length: int) -> bytes | None:
         place = self._place(offset, length)
         if place is None:
             return None

@@ -42,9 +42,9 @@ class Counted:
         return data
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
-        found = self._storage.read_entry(path, max_bytes)
-        self.count(1, len(found[1]))
-        return found
+        data = self._storage.read_entry(path, max_bytes)
+        self.count(1, len(data[1]))
+        return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         parts = self._storage.read_ranges(path, ranges)
@@ -55,10 +55,10 @@ class Counted:
         return parts
 
     def open_file(self, entry: Entry) -> str | RangeFile:
-        found = self._storage.open_file(entry)
-        if isinstance(found, RangeFile):
-            found.on_read = self._count_merged
-        return found
+        file = self._storage.open_file(entry)
+        if isinstance(file, RangeFile):
+            file.on_read = self._count_merged
+        return file
 
     def _count_merged(self, ranges: Sequence[tuple[int, int]]) -> None:
         merged = merged_ranges(ranges, self._storage.gap_bytes)
@@ -103,8 +103,8 @@ class CarriedStorage:
         self.uri = uri
         self.sizes = dict(sizes)
         self._opening = opening
-        self._starts = {path: [offset for offset, _ in some] for path, some in parts.items()}
-        self._parts = {path: [data for _, data in some] for path, some in parts.items()}
+        self._starts = {path: [offset for offset, _ in ranges] for path, ranges in parts.items()}
+        self._parts = {path: [data for _, data in ranges] for path, ranges in parts.items()}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -117,21 +117,21 @@ class CarriedStorage:
         return self._opened.stat(path)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        found = [self._at_hand(path, wanted) for wanted in ranges]
-        missing = [wanted for wanted, data in zip(ranges, found, strict=True) if data is None]
+        pieces = [self._at_hand(path, wanted) for wanted in ranges]
+        missing = [wanted for wanted, data in zip(ranges, pieces, strict=True) if data is None]
         if not missing:
-            return found  # type: ignore[return-value]
+            return pieces  # type: ignore[return-value]
         read = iter(self._opened.read_ranges(path, missing))
-        return [next(read) if data is None else data for data in found]
+        return [next(read) if data is None else data for data in pieces]
 
     def _at_hand(self, path: str, wanted: Range) -> bytes | None:
         offset, length = wanted[0], min(wanted[1], self.sizes.get(path, 0) - wanted[0])
         starts = self._starts.get(path, [])
-        at = bisect_right(starts, offset) - 1
-        if at < 0:
+        part = bisect_right(starts, offset) - 1
+        if part < 0:
             return None
-        first = offset - starts[at]
-        data = self._parts[path][at]
+        first = offset - starts[part]
+        data = self._parts[path][part]
         return data[first : first + length] if 0 <= length <= len(data) - first else None
 
     @cached_property
@@ -167,12 +167,12 @@ class ReadOnce:
 
     def parts(self, sizes: Mapping[str, int]) -> dict[str, list[tuple[int, bytes]]]:
         """What was read of files of these sizes, (offset, bytes), neighbours as one."""
-        found = {}
+        by_path = {}
         for path, ranges in self._ranges.items():
             if path in sizes:
                 joined = _joined(ranges, sizes[path])
-                found[path] = list(zip([offset for offset, _ in joined], self.read_ranges(path, joined), strict=True))
-        return found
+                by_path[path] = list(zip([offset for offset, _ in joined], self.read_ranges(path, joined), strict=True))
+        return by_path
 
 
 def _joined(ranges: Iterable[Range], size: int) -> list[Range]:

@@ -82,12 +82,15 @@ SPARK_MODULES = (
     "key_files",
     "rewriting",
     "column_tree",
+    "catalyst_tree",
     "spark_semantics",
     "from_columns",
+    "where_text",
     "to_columns",
     "pushdown_guard",
     "source",
     "loads",
+    "formats",
     "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")

@@ -29,6 +29,7 @@ from predicate_strategies import predicates, row_matches
 from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.engine.storage import LocalStorage
+from skipstone.spark_adapter.where_text import text_predicate
 from soundness_lakes import make_lake
 from soundness_predicates import FORMS, Pool, outcomes_of, random_tree, where_of
 from test_slice_scan import TABLE_SCHEMA, groups, live, table_of, worlds
@@ -308,7 +309,7 @@ def test_predicates_of_every_form(lake: Path) -> None:
         col("k") == 150,
         [("k", "=", 150)],
         pa.compute.field("k") == 150,
-        pickle.loads(pickle.dumps(sks.predicate("k = 150"))),
+        pickle.loads(pickle.dumps(sks.predicate(None, col("k") == 150))),
     ):
         assert list(sks.prune_partition(paths, coarse, where)) == wanted
     assert len(list(sks.prune_partition(paths, coarse, None))) == 8
@@ -320,7 +321,7 @@ def test_errors(lake: Path, tmp_path: Path) -> None:
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.prune_partition([], coarse, "nosuch = 1")
     with pytest.raises(ss.PredicateError):
-        sks.predicate("k =")
+        sks.prune_partition([], coarse, "k =")
     with pytest.raises(ss.SchemaError, match="nosuch"):
         sks.coarse(lake, ["nosuch"])
     with pytest.raises(ss.SchemaError, match="a list of column names"):
@@ -336,7 +337,7 @@ def test_errors(lake: Path, tmp_path: Path) -> None:
 
 
 def test_an_executor_loads_neither_spark_nor_a_compiler_nor_a_parser(lake: Path, tmp_path: Path) -> None:
-    sent = (_paths(lake), sks.coarse(lake, ["k", "s"]), sks.predicate(f"s = '{_scattered(730)}'"))
+    sent = (_paths(lake), sks.coarse(lake, ["k", "s"]), text_predicate(f"s = '{_scattered(730)}'"))
     (tmp_path / "sent").write_bytes(pickle.dumps(sent))
     code = (
         "import json, pickle, sys\n"

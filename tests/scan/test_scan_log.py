@@ -84,6 +84,11 @@ def test_a_file_that_may_not_be_written_is_refused(lake: str, tmp_path: Path) ->
         ss.open(lake, scan_log=log)
 
 
+def test_a_folder_that_is_not_there_is_refused(lake: str, tmp_path: Path) -> None:
+    with pytest.raises(ss.StorageError, match="scan log"):
+        ss.open(lake, scan_log=tmp_path / "nowhere" / "queries.jsonl")
+
+
 @pytest.mark.parametrize("path", [7, "", "s3://bucket/log", "a\0b"])
 def test_what_is_no_local_file_is_refused(lake: str, path: object) -> None:
     with pytest.raises(ss.InvalidArgumentError, match="local file"):

@@ -383,7 +383,7 @@ def test_errors_come_before_spark(spark: SparkSession, lake: Path, tmp_path: Pat
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.scan(spark, lake, "nosuch = 1")
     with pytest.raises(ss.PredicateError, match="rows cannot be tested"):
-        sks.scan(spark, lake, "k * 2 = 4")
+        sks.scan(spark, lake, sks.predicate(spark, "k * 2 = 4"))
     with pytest.raises(ss.SchemaError, match="nosuch"):
         sks.scan(spark, lake, columns=["nosuch"])
     with pytest.raises(ss.SchemaError, match="twice"):

@@ -175,3 +175,40 @@ def test_a_table_without_files_and_queries_that_read_nothing(tmp_path: Path, lak
     assert empty.advise(["id = 1"]).suggestions == ()
     assert ss.open(lake).advise(["month = 13"]).suggestions == ()
     assert "nothing that was tried" in str(ss.open(lake).advise([]))
+
+
+def test_columns_that_were_renamed_and_added(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(6):
+        rows = pa.table({"old": [f"{number}-{i * 7919 % 1000}" for i in range(1000)], "gone by": [1] * 1000})
+        pq.write_table(rows, root / f"{number}.parquet", row_group_size=100)
+    table = ss.create(root)
+    table.alter(rename={"old": "key"}, add={"later": pa.int64()})
+    with table.transaction() as tx:  # one file has the new names
+        tx.write(pa.table({"key": ["a"], "gone by": pa.array([2]), "later": pa.array([3])}))
+    advice = table.advise([f"key = '{i}-500'" for i in range(3)] + ["later = 3 AND key = 'a'"])
+    assert advice.files_sampled == 3  # those of the old names that may hold a key
+    best = advice.suggestions[0]
+    assert (best.columns, best.bytes_then < best.bytes_now) == (("key",), True)
+    assert [("later" in text, "later" in reason) for text, reason in advice.unread] == [(True, True)]
+
+
+def test_of_a_delta_table(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    path = str(tmp_path / "delta")
+    for i in range(4):
+        rows = pa.table(
+            {
+                "id": [f"{i}-{j * 7919 % 1000}" for j in range(1000)],
+                "day": ["a"] * 500 + ["b c"] * 500,
+                "n": range(1000),
+            }
+        )
+        deltalake.write_deltalake(path, rows, mode="append", partition_by=["day"])
+    with ss.create(path) as table:
+        advice = table.advise([f"n < {600 + i} AND day = 'b c'" for i in range(4)])
+    assert (advice.unread, advice.files_total) == ((), 8)
+    orders = [one for one in advice.suggestions if one.kind == "cluster"]
+    assert orders
+    assert all("delta" in one.code for one in orders)

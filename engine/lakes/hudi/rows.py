@@ -15,7 +15,7 @@ import pyarrow as pa
 from ....errors import NotReadableError
 from ...state.manifest import BASE
 from ...storage import Storage
-from ..log_files import what_is_said
+from ..log_files import first_line_of
 from .log_blocks import COMMAND, LogBlock, log_blocks
 from .timeline import Timeline
 
@@ -39,7 +39,7 @@ class SliceReader:
         except (NotReadableError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # what its Rust part raises in a panic is no Exception
-            said, cause = what_is_said(self._storage, error)
+            said, cause = first_line_of(self._storage, error)
             raise NotReadableError(
                 f"{base or rows[0]['path']}: the package hudi cannot read its slice ({said}); Spark with Hudi can",
                 paths=[row["path"] for row in rows],

@@ -22,7 +22,7 @@ from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
-from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, Known
+from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, KnownState
 from ..log_files import log_files, loose_schema
 from .columns import HudiColumns
 from .rows import SliceReader
@@ -85,7 +85,7 @@ class HudiSource:
     def location(self) -> str:
         return self.storage.uri
 
-    def at(self, position: str | None, since: Known | None) -> HudiState | None:
+    def state_at(self, position: str | None, since: KnownState | None) -> HudiState | None:
         for _ in range(_ATTEMPTS_MAX):
             look = self.look(position)
             timeline = look.timeline
@@ -144,7 +144,7 @@ class _Look:
             self._metadata[instant.path] = self._reader.metadata(instant)
         return self._metadata[instant.path]
 
-    def since(self, known: Known) -> list[HudiInstant] | None:
+    def since(self, known: KnownState) -> list[HudiInstant] | None:
         if known.table_id != self.table_id:
             return None
         if known.position == EMPTY:
@@ -219,7 +219,7 @@ class _Look:
     def _is_partition(self, folder: str) -> bool:
         return any(folder in (self.metadata(i).get("partitionToWriteStats") or {}) for i in self.timeline.writes)
 
-    def changes_by(self, instants: list[HudiInstant], known: Known) -> Changes | None:
+    def changes_by(self, instants: list[HudiInstant], known: KnownState) -> Changes | None:
         """What some instants, completed since the state that is known, changed; None where they do not tell all."""
         if len(instants) > _TAIL_INSTANTS_MAX:
             return None
@@ -276,7 +276,7 @@ class _Look:
         file = file_of(Entry(path, size, 0))
         return file if file is not None and stat.get("fileId") in (None, "", file.group_id) else None
 
-    def _of_rollback(self, instant: HudiInstant, known: Known) -> set[Group] | None:
+    def _of_rollback(self, instant: HudiInstant, known: KnownState) -> set[Group] | None:
         """The groups of the logs that a rollback wrote to; None where it undid what was completed before."""
         metadata, (last, pending) = self.metadata(instant), parsed(known.position)
         if any(time <= last and time not in pending for time in metadata.get("commitsRollback") or ()):

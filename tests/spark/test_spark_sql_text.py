@@ -1,0 +1,178 @@
+"""SQL text means what Spark means by it: in a session by its settings, elsewhere what all sessions mean."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MIDNIGHT = dt.datetime(2020, 1, 5, tzinfo=dt.UTC)
+TEXTS = {  # and how many of the four files they leave, in a session of New York
+    "t >= timestamp '2020-01-05 00:00:00'": 2,
+    "t = '2020-01-05 01:00:00'": 0,
+    "T < '2020-01-05' AND K > 1": 2,
+    "n >= timestamp '2020-01-05 06:00:00'": None,
+    "day BETWEEN '2020-01-06' AND '2020-01-06'": 1,
+    's = "it\'s 7"': 1,
+    "s = 'it\\'s 7'": 1,
+    "contains(s, 's 7') OR endswith(s, ' 19')": None,
+    "s RLIKE '7$'": 4,
+    "k % 2 = 0 AND k < 3": 1,
+    "k = '7'": None,
+    "k + 1 = 8 OR k IN (1, 2L)": 4,
+    "k NOT IN (SELECT 3)": None,
+    "x > 1.5 AND NOT k <=> NULL AND x < 2.5e0": None,
+    "t > current_timestamp()": 4,
+    "true": 4,
+    "k > 5 AND false": 0,
+    "p.q = 12": 1,
+    "cast(t AS date) = date '2020-01-05'": 4,
+    "k IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)": 3,
+    "d = 3.25 AND d <> 3.251": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("texts") / "lake"
+    root.mkdir()
+    for number in range(4):
+        ks = range(5 * number, 5 * number + 5)
+        moments = [MIDNIGHT + dt.timedelta(hours=3 * (k - 8) + 1) for k in ks]
+        rows = {
+            "k": pa.array(ks, pa.int32()),
+            "x": pa.array([k / 4 for k in ks]),
+            "d": pa.array([f"{k / 4:.2f}" for k in ks]).cast(pa.decimal128(9, 2)),
+            "s": pa.array([f"it's {k}" for k in ks]),
+            "t": pa.array(moments, pa.timestamp("us", "UTC")),
+            "n": pa.array([moment.replace(tzinfo=None) for moment in moments], pa.timestamp("us")),
+            "day": pa.array([moment.date() for moment in moments], pa.date32()),
+            "p": pa.array([{"q": k} for k in ks]),
+        }
+        pq.write_table(pa.table(rows), root / f"{number}.parquet")
+    ss.create(root).close()
+    return root
+
+
+@pytest.fixture(scope="module")
+def eastern(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    return sorted(map(str, frame.select("k", "t").collect()))
+
+
+def _plain(spark: SparkSession, lake: Path) -> DataFrame:
+    return spark.read.option("spark.sql.parquet.filterPushdown", "false").parquet(str(lake))
+
+
+def _files_read(frame: DataFrame) -> int:
+    line = next(line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads"))
+    return int(line.split(" files in ")[0].rsplit(" ", 1)[1])
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path, text: str) -> None:
+    expected = _rows(_plain(eastern, lake).where(text))
+    scanned = sks.scan(eastern, lake, text)
+    assert _rows(scanned) == expected
+    assert _rows(sks.read_parquet(eastern, lake, text)) == expected
+    if TEXTS[text] is not None:
+        assert _files_read(scanned) == TEXTS[text]
+    assert sks.scan(eastern, lake, text, columns=["s"]).columns == ["s"]
+
+
+def test_the_zone_the_case_and_ansi_are_the_sessions(spark: SparkSession, lake: Path) -> None:
+    text = "t >= timestamp '2020-01-05 00:00:00'"
+    counts = []
+    for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", zone)
+        counts.append(sks.scan(session, lake, text).count())
+        assert counts[-1] == _plain(session, lake).where(text).count()
+    assert len(set(counts)) == 3
+    session.conf.set("spark.sql.caseSensitive", "true")
+    with pytest.raises(ss.PredicateError, match="no meaning"):
+        sks.scan(session, lake, "K = 3")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    assert sks.scan(session, lake, "k = 'x' OR k = '3 '").count() == 1
+
+
+def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None:
+    scanned = sks.scan(spark, lake, "k = 7", columns=["s"])
+    assert "Filter" in scanned._jdf.queryExecution().analyzed().toString()
+    with ss.open(lake) as table, table.transaction() as tx:
+        tx.write(pa.table({"k": pa.array([7], pa.int32())}))
+    try:
+        assert (scanned.count(), sks.refresh(scanned).count()) == (1, 2)
+    finally:
+        with ss.open(lake, version=1) as table:
+            first = set(table.files()["path"].to_pylist())
+        with ss.open(lake) as table, table.transaction() as tx:
+            tx.remove([path for path in table.files()["path"].to_pylist() if path not in first])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("t >= timestamp '2020-01-05 00:00:00'", {}, "time zone"),
+        ("n = '2020-01-05 01:00:00' AND t = '2020-01-05 01:00:00'", {}, "time zone"),
+        ("K = 7", {}, "case sensitivity"),
+        ("k = '7'", {}, "ANSI"),
+        ('s = "it"', {}, "sks.predicate"),
+        ("s = 'it\\'s'", {}, "sks.predicate"),
+        ("K = 7", {"caseSensitive": "true"}, "no column is named"),
+    ],
+)
+def test_a_text_away_from_a_session_depends_on_none(
+    spark: SparkSession, lake: Path, text: str, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(Exception, match=reason):
+        spark.read.format("skipstone").options(where=text, **options).load(str(lake)).collect()
+    if not options:
+        with pytest.raises(ss.PredicateError, match=reason):
+            list(sks.prune_partition(["0.parquet"], sks.coarse(lake, ["k", "t"]), text))
+
+
+def test_options_say_what_a_session_would(spark: SparkSession, lake: Path) -> None:
+    def read(**options: str) -> int:
+        return spark.read.format("skipstone").options(**options).load(str(lake)).count()
+
+    text = "t >= timestamp '2020-01-05 00:00:00'"
+    assert read(where=text, timeZone="UTC") == _plain(spark, lake).where(text).count()
+    assert read(where="K = 7", caseSensitive="false") == 1
+    assert read(where="k = 7 AND day >= '2020-01-01' AND k > -1.5e0") == 1
+    with pytest.raises(Exception, match="timeZone is UTC"):
+        read(where=text, timeZone="America/New_York")
+
+
+def test_a_predicate_travels(eastern: SparkSession, lake: Path) -> None:
+    text = "T >= timestamp '2020-01-05 00:00:00' AND k < 30"
+    expected = _rows(_plain(eastern, lake).where(text))
+    made = pickle.loads(pickle.dumps(sks.predicate(eastern, text)))
+    assert _rows(sks.scan(eastern, lake, made)) == expected
+    assert _rows(eastern.read.format("skipstone").option("where", made).load(str(lake))) == expected
+    coarse = sks.coarse(lake, ["t"])
+    paths = [f"{number}.parquet" for number in range(4)]
+    for where in (made, sks.predicate(eastern, text, coarse), sks.predicate(eastern, f"{text} AND length(s) > 0")):
+        assert [path for path, _ in sks.prune_partition(paths, coarse, where)] == paths[2:]
+    with pytest.raises(ss.PredicateError, match="no column"):
+        sks.predicate(eastern, "nosuch = 3", coarse)
+    with pytest.raises(ss.PredicateError, match="no meaning"):
+        sks.predicate(eastern, "k = = 3")
