@@ -40,6 +40,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     from_columns      Columns as predicates;  to_columns: predicates as Columns
     pushdown_guard    what Spark's Parquet reader would read or skip wrongly
     source            the data source "skipstone": planned on the driver, read and written by executors
+    formats           what format("skipstone") does besides, in a process that registered it
     loads             the loads of ours in a DataFrame's plan, and their versions
 
 Executors import `shares`, `wire_types` and `source`, or a `*_tasks`, and nothing of the verbs. What they need travels

@@ -50,6 +50,10 @@ def _explained(request: Request) -> str:
     with table:
         plan = table.scan(where_node(where_of(request), table.schema))
         lines = [plan.explain(), "", _tasks_line(plan, request)]
+        if request.first_rows is not None:
+            first = request.first_rows
+            by = "" if first.order_by is None else f" by {', '.join(' '.join(key) for key in first.order_by)}"
+            lines[-1] = f"one task of Spark takes the first {first.limit:,} rows{by}, of these or fewer row groups"
         if request.residual is not None:
             lines.append(f"Spark tests the remaining rows by {request.residual}")
         if request.version is None:

@@ -14,6 +14,7 @@ A load:
     predicate    written by `scan`, in place of `where`: a pickled predicate, base64
     parallelism  written by `scan`: how many tasks run at a time; the driver's cores where absent
     residual     written by `scan`, for `explain` alone: what Spark tests besides
+    first_rows   written by `scan`: a limit, and maybe an order, in JSON: one task reads the first rows
     columns      written by `view`: which columns, a list in JSON; all where absent
 
 A save:
@@ -70,7 +71,7 @@ _ARROW_TYPES = frozenset(
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "columns")
+_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows", "columns")
 _KNOWN_OF_LOADS = ("path", "where", "timeZone", "caseSensitive", "index_path", "version", *_WRITTEN_BY_US)
 _LOST = frozenset(
     {"where", "timezone", "casesensitive", "index_path", "version", "log_position", "predicate"}
@@ -95,6 +96,29 @@ def _no_options() -> StorageOptions:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """At most `limit` rows, the first ones of an order as `Table.scan` takes it; any, without one."""
+
+    limit: int
+    order_by: tuple[tuple[str, ...], ...] | None = None
+
+    def to_text(self) -> str:
+        """The text of option first_rows."""
+        return json.dumps([self.limit, self.order_by])
+
+    @classmethod
+    def from_text(cls, text: str | None) -> FirstRows | None:
+        """The inverse of `to_text`. Raises InvalidArgumentError for a text that it did not make."""
+        if text is None:
+            return None
+        try:
+            limit, order_by = json.loads(text)
+            return cls(int(limit), None if order_by is None else tuple(map(tuple, order_by)))
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"option first_rows is written by scan(), not {text!r}") from error
+
+
+@dataclass(frozen=True)
 class Request:
     """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
 
@@ -108,6 +132,7 @@ class Request:
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
+    first_rows: FirstRows | None = None
     columns: tuple[str, ...] | None = None
     storage_options: StorageOptions = field(default_factory=_no_options)
 
@@ -152,6 +177,7 @@ class Request:
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
+            first_rows=FirstRows.from_text(values.get("first_rows")),
             columns=_columns(values.get("columns")),
             storage_options=_storage_options(values),
         )
@@ -160,6 +186,7 @@ class Request:
         """The options that mean this request."""
         values = {name: getattr(self, _FIELDS.get(name, name)) for name in _KNOWN_OF_LOADS}
         values["columns"] = None if self.columns is None else json.dumps(self.columns)
+        values["first_rows"] = None if self.first_rows is None else self.first_rows.to_text()
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
 

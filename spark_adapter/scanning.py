@@ -6,20 +6,23 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
+from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Node, parse, unknowns
 from ..errors import InvalidArgumentError
 from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
+from .formats import activate, sessions_of, watch_formats
 from .from_columns import from_column, from_tree, without_unknowns
 from .jobs import known_slots
 from .loads import bare_load
-from .options import Request, encode_predicate
+from .options import FirstRows, Request, encode_predicate
 from .source import SkipstoneSource
 from .spark_semantics import Session
 from .where_text import where_node, where_of
@@ -29,28 +32,36 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..engine.scan.request import OrderBy, SortKey
+
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
-_residuals: weakref.WeakKeyDictionary[DataFrame, tuple[object, DataFrame]] = weakref.WeakKeyDictionary()
+_FIRST_ROWS_MAX = 100_000  # that one task takes; more are sorted by Spark
+_scans: weakref.WeakKeyDictionary[DataFrame, _Scan] = weakref.WeakKeyDictionary()
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
+@dataclass(frozen=True)
+class _Scan:
+    """What a DataFrame was asked for, where its load does not say all of it."""
+
+    where: object
+    order_by: OrderBy | None
+    limit: int | None
+    loaded: DataFrame | None = None
+
+
 def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session; and the session the active one of this thread, where the
-    thread has none.
+    """Makes the data source "skipstone" known to a session; and from then on, in this process, a plain save work in
+    any thread, and a stream of it be refused where it is asked for.
 
         spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
 
-    Spark looks for a data source of Python in the thread's active session, and a thread that Python starts has none. So
-    in such a thread call this before a plain save, or use `save`.
-
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
-    if hasattr(spark, "_jsparkSession"):
-        sessions = _sessions(spark)
-        if not sessions.getActiveSession().isDefined():
-            sessions.setActiveSession(spark._jsparkSession)
+    activate(spark)
     if spark in _registered:
         return
+    watch_formats(spark)
     if not _try_register(spark):
         # Spark checks the name in the thread's active session, which need not be this one.
         with active(spark):
@@ -75,6 +86,8 @@ def scan(
     where: object = None,
     columns: Sequence[str] | None = None,
     *,
+    order_by: OrderBy | None = None,
+    limit: int | None = None,
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -93,16 +106,21 @@ def scan(
             Or what `predicate` made; or pyarrow tuples, a `col` predicate or a pyarrow expression, which mean what they
             mean to `Table.scan`. All of it must be understood. None for every row.
         columns: what to read (default: all), in this order; none at all gives rows that can be counted.
+        order_by: what the rows are sorted by, as `Table.scan` takes it: "ts", ("ts", "desc"), or a list of these;
+            nulls last where nothing is said.
+        limit: at most so many rows: the first ones of `order_by`, else any. Up to 100,000 are taken by one task, which
+            passes over files and row groups that cannot hold one of them. More, all of them, and the first of a `where`
+            that Spark tests, Spark sorts.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
 
     Raises:
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
-        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` names no column, or one is of a
-        type that Spark does not have.
+        or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
+        one is of a type that Spark does not have. InvalidArgumentError: an order or a limit that is none.
     """
-    given = where
+    given = _Scan(where, order_by, limit)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, is_tested = None, False
         if isinstance(where, str | Column):
@@ -114,19 +132,24 @@ def scan(
             where = without_unknowns(node)
         else:
             where = where_node(where, table.schema)
-        plan = table.scan(where, columns)
+        plan = table.scan(where, columns, limit=limit, order_by=order_by)
         plan.planning.check_evaluable()
-        names = list(plan.columns)
-        wire = wire_schema(table.schema, names)
+        names, keys = list(plan.columns), plan.planning.order_by
+        first = None
+        if limit is not None and limit <= _FIRST_ROWS_MAX and not is_tested:
+            first, residual = FirstRows(limit, _as_given(keys)), None
+        needed = [] if first else [top_level(table.schema, key.column) for key in keys]
         if residual is not None:
             whole = readable_schema(table.schema)
-            needed = columns_needed(spark, residual, spark_schema(whole))
-            wire = wire_schema(table.schema, [*names, *(name for name in needed if name not in names)])
+            needed += columns_needed(spark, residual, spark_schema(whole))
+        wire = wire_schema(table.schema, list(dict.fromkeys([*names, *needed])))
+        sorts = [] if first else [_sort(spark, key, table.schema) for key in keys]
         request = Request(
             path=table.location,
             # a tree, never text: a worker that plans need not load the SQL parser
             predicate=None if where is None else encode_predicate(parse(where)),
             residual=str(residual)[:_RESIDUAL_CHARACTERS] if is_tested else None,
+            first_rows=first,
             index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
             log_position=table.handle.log_position,
@@ -135,12 +158,32 @@ def scan(
         )
     register(spark)
     frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
-    if residual is None:
-        return frame
-    filtered = frame.where(residual)
-    result = filtered if wire.names == names else filtered.select(*map(quoted, names))
-    _residuals[result] = given, frame
+    result = frame if residual is None else frame.where(residual)
+    if sorts:
+        result = result.orderBy(*sorts)
+    if limit is not None and first is None:
+        result = result.limit(limit)
+    if wire.names != names:
+        result = result.select(*map(quoted, names))
+    if result is not frame:
+        _scans[result] = replace(given, loaded=frame)
     return result
+
+
+def _as_given(keys: Sequence[SortKey]) -> tuple[tuple[str, ...], ...] | None:
+    """Sort keys as `Table.scan` takes them."""
+    words = [(key.column, *["desc"] * key.is_max, *["nulls_first"] * key.nulls_first) for key in keys]
+    return tuple(words) or None
+
+
+def _sort(spark: SparkSession, key: SortKey, schema: pa.Schema) -> Column:
+    """A sort key as Spark's Column."""
+    top = top_level(schema, key.column)
+    rest = key.column[len(top) + 1 :].split(".") if len(key.column) > len(top) else []
+    column: Any = as_column(spark, quoted(top, *rest))
+    if key.is_max:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
 
 
 def refresh(frame: DataFrame) -> DataFrame:
@@ -150,19 +193,25 @@ def refresh(frame: DataFrame) -> DataFrame:
     Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
     joins of Spark's to what this returns. Else as `scan`.
     """
-    where, loaded = _residuals.get(frame, (None, frame))
-    load = bare_load(loaded)
+    given = _scans.get(frame)
+    load = bare_load(frame if given is None or given.loaded is None else given.loaded)
     if load is None:
         raise InvalidArgumentError(
             'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
             "filters and joins to the result"
         )
     request = load.request()
+    if given is None:
+        first = request.first_rows
+        order_by = None if first is None or first.order_by is None else list(first.order_by)
+        given = _Scan(where_of(request), order_by, None if first is None else first.limit)
     return scan(
         frame.sparkSession,
         request.path,
-        where_of(request) if where is None else where,
+        given.where,
         frame.columns,
+        order_by=given.order_by,
+        limit=given.limit,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
@@ -216,7 +265,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     if not hasattr(spark, "_jsparkSession"):
         yield
         return
-    sessions = _sessions(spark)
+    sessions = sessions_of(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -226,7 +275,3 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def _sessions(spark: Any) -> Any:
-    return spark._jvm.org.apache.spark.sql.classic.SparkSession

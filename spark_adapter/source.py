@@ -104,10 +104,10 @@ class _NoStream(DataSourceStreamReader):
     """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
 
     def initialOffset(self) -> dict:
-        raise _no_stream("reads versions of a table")
+        raise no_stream_to_read()
 
     def read(self, partition: InputPartition) -> NoReturn:
-        raise _no_stream("reads versions of a table")
+        raise no_stream_to_read()
 
 
 class FilePartition(InputPartition):
@@ -116,6 +116,14 @@ class FilePartition(InputPartition):
     def __init__(self, context: ReadContext, wire: pa.Schema, shares: list[Share]):
         super().__init__(None)
         self.context, self.wire, self.shares = context, wire, shares
+
+
+class FirstRowsPartition(InputPartition):
+    """All of a load that takes the first rows of an order: one task plans and reads it."""
+
+    def __init__(self, names: list[str]):
+        super().__init__(None)
+        self.names = names
 
 
 class SkipstoneReader(DataSourceReader):
@@ -134,6 +142,9 @@ class SkipstoneReader(DataSourceReader):
             plan = table.scan(where_node(where_of(self._request), table.schema), self._schema.names)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
+            if self._request.first_rows is not None:
+                plan.planning.check_readable()
+                return [FirstRowsPartition(list(plan.columns))]
             packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
             return [FilePartition(plan.planning.context, wire, shares) for shares in packs or [[]]]
 
@@ -142,9 +153,28 @@ class SkipstoneReader(DataSourceReader):
         from .shares import rows_of_shares
         from .wire_types import wire_batches
 
+        if isinstance(partition, FirstRowsPartition):
+            yield from self._first_rows(partition.names)
+            return
         assert isinstance(partition, FilePartition)
         for path, rows in rows_of_shares(partition.context, partition.shares):
             yield from wire_batches(rows, partition.wire, path)
+
+    def _first_rows(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from .where_text import where_node, where_of
+        from .wire_types import wire_batches, wire_schema
+
+        first = self._request.first_rows
+        assert first is not None
+        with _open(self._request) as table:
+            where = where_node(where_of(self._request), table.schema)
+            order_by = None if first.order_by is None else list(first.order_by)
+            plan = table.scan(where, names, limit=first.limit, order_by=order_by)
+            wire = wire_schema(table.schema, names)
+            for batch in plan.to_batches():
+                yield from wire_batches(pa.Table.from_batches([batch]), wire, table.location)
 
 
 def _pinned(request: Request) -> Request:
@@ -152,6 +182,11 @@ def _pinned(request: Request) -> Request:
         return request
     with _open(request) as table:
         return replace(request, version=table.version, log_position=table.handle.log_position)
+
+
+def no_stream_to_read() -> InvalidArgumentError:
+    """The error for whoever reads a table as a stream."""
+    return _no_stream("reads versions of a table")
 
 
 def _no_stream(what: str) -> InvalidArgumentError:

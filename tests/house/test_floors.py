@@ -90,6 +90,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "source",
     "loads",
+    "formats",
     "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")

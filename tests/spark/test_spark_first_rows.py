@@ -1,0 +1,100 @@
+"""`order_by` and `limit` of `scan`: the rows of `Table.scan`, in its order, also where Spark sorts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first") / "lake"
+    folder.mkdir()
+    draw = np.random.default_rng(1)
+    for number in range(6):
+        count = 500
+        floats = [(None, float("nan"), -0.0, 0.0, 1.5)[i] if i < 5 else float(i) for i in draw.integers(0, 90, count)]
+        rows = {
+            "id": np.arange(number * count, (number + 1) * count),
+            "k": [None if v % 9 == 0 else int(v) for v in draw.integers(0, 300, count)],
+            "f": floats,
+            "x": [{"y": int(v)} for v in draw.integers(0, 1000, count)],
+        }
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=100)
+    ss.create(folder)
+    return folder
+
+
+ORDERS = [
+    ("id", None),
+    (("k", "desc"), "k < 250"),
+    ([("f", "nulls_first"), ("id", "desc")], None),
+    ([("f", "desc"), "id"], "k > 7"),
+    ([("x.y", "desc", "nulls_first"), "id"], None),
+]
+
+
+def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
+    table = ss.open(lake)
+    for order_by, where in ORDERS:
+        last = order_by[-1] if isinstance(order_by, list) else order_by
+        is_total = (last if isinstance(last, str) else last[0]) == "id"
+        wanted = table.scan(where, order_by=order_by).to_table()
+        taken = [
+            sks.scan(spark, lake, where, order_by=order_by, limit=40),  # one task
+            sks.scan(spark, lake, where, ["id"], order_by=order_by, limit=40),
+            sks.scan(spark, lake, where, order_by=order_by),  # Spark sorts
+            sks.scan(spark, lake, F.expr(where or "true") & (F.length(F.lit("ab")) == 2), order_by=order_by, limit=40),
+        ]
+        assert taken[1].columns == ["id"]
+        for frame, count in zip(taken, (40, 40, wanted.num_rows, 40), strict=True):
+            rows = frame.toArrow()
+            assert rows.num_rows == count
+            name = "id" if is_total else "k"
+            assert name not in rows.column_names or rows[name].to_pylist() == wanted[name].to_pylist()[:count]
+
+
+def test_a_limit_takes_matching_rows_and_no_more_and_makes_no_noise(
+    spark, lake: Path, capfd: pytest.CaptureFixture
+) -> None:
+    for where in ("k = 5", "id < 4", "id < 0", None):
+        rows = sks.scan(spark, lake, where, limit=7).collect()
+        matching = set(ss.open(lake).scan(where).to_table()["id"].to_pylist())
+        assert len(rows) == min(7, len(matching))
+        assert {row["id"] for row in rows} <= matching
+    assert sks.scan(spark, lake, limit=0).collect() == []
+    assert "BrokenPipeError" not in capfd.readouterr().err
+    for wrong in ({"limit": -1}, {"order_by": []}):
+        with pytest.raises(ss.InvalidArgumentError):
+            sks.scan(spark, lake, **wrong)
+    with pytest.raises(ss.SchemaError):
+        sks.scan(spark, lake, order_by="none")
+
+
+def test_first_rows_are_refreshed_and_explained(spark, lake: Path, tmp_path: Path) -> None:
+    ss.create(tmp_path / "grows", schema=pa.schema([("k", pa.int64())]))
+
+    def append(values: list[int]) -> None:
+        with ss.open(tmp_path / "grows").transaction() as tx:
+            tx.write(pa.table({"k": values}))
+
+    append([5, 1, 3])
+    frames = [
+        sks.scan(spark, tmp_path / "grows", order_by=("k", "desc"), limit=2),
+        sks.scan(spark, tmp_path / "grows", F.length(F.col("k").cast("string")) < 3, order_by=("k", "desc"), limit=2),
+    ]
+    append([9])
+    for frame in frames:
+        assert [row["k"] for row in frame.collect()] == [5, 3]
+        assert [row["k"] for row in sks.refresh(frame).collect()] == [9, 5]
+    assert "the first 2 rows by k desc" in sks.explain(frames[0])
