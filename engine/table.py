@@ -21,7 +21,7 @@ from .handle import Handle
 from .progress import Progress, progress_function
 from .scan.plan import Plan
 from .scan.planning import Planning
-from .scan.request import ScanRequest
+from .scan.request import ScanRequest, read_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -249,7 +249,8 @@ class Table:
             where: SQL text, pyarrow tuples, a `col` predicate, or an expression of pyarrow or polars; None for every
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
                 on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
-            columns: what to read (default: all), in this order.
+            columns: what to read (default: all), in this order; a field of a struct by its dotted path, which is then
+                the column's name.
             limit: at most so many rows: the first ones of `order_by`, else any.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
@@ -269,17 +270,9 @@ class Table:
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
             self.sync()
-        return Plan(
-            Planning(
-                ScanRequest.of(self.handle, columns, limit=limit, order_by=order_by, mode=mode, reader=reader),
-                where,
-                params,
-            )
-        )
-
-    def head(self, n: int = 5) -> pa.Table:
-        """At most n rows, of any files. See `Plan.head`."""
-        return self.scan().head(n)
+        read, selected = read_columns(columns, self.schema)
+        request = ScanRequest.of(self.handle, read, limit=limit, order_by=order_by, mode=mode, reader=reader)
+        return Plan(Planning(request, where, params), selected)
 
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
@@ -320,7 +313,9 @@ class Table:
         """
         from .scan.lookup import lookup
 
-        return lookup(keys, on, ScanRequest.of(self.handle, columns, limit=limit, reader=reader))
+        read, selected = read_columns(columns, self.schema)
+        plan = lookup(keys, on, ScanRequest.of(self.handle, read, limit=limit, reader=reader))
+        return Plan(plan.planning, selected)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 

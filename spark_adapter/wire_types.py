@@ -75,6 +75,11 @@ def wire_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.S
     names = schema.names if columns is None else columns
     if columns is not None and len(set(columns)) < len(columns):
         raise SchemaError(f"columns= names a column twice: {', '.join(columns)}")
+    for name in names:
+        if schema.get_field_index(name) < 0:
+            raise SchemaError(
+                f"columns= names whole columns here, and {name!r} is none: select its field from the frame"
+            )
     return pa.schema([pa.field(name, wire_type(schema.field(name).type, name)) for name in names])
 
 

@@ -26,6 +26,17 @@ def leaf_array(table: pa.Table, path: str) -> pa.Array:
     return canon.flatten(array)
 
 
+def nested_column(table: pa.Table, path: str) -> pa.ChunkedArray:
+    """The values of a column, or of a field of structs by dotted path, as they are; null where a struct above it is
+    null. Raises KeyError where there is none."""
+    name = top_level(table.schema, path)
+    column, rest = table.column(name), path[len(name) + 1 :]
+    while rest:
+        child, _, rest = _step(column.type, rest)
+        column = pc.struct_field(column, [column.type.get_field_index(child)])
+    return column
+
+
 def _step(kind: pa.DataType, rest: str) -> tuple[str, str, str]:
     """(child, "", what is left): the longest child name that the path begins with, since names may hold dots."""
     if pa.types.is_struct(kind):

@@ -37,6 +37,8 @@ class Rows(Protocol):
 
     @property
     def schema(self) -> pa.Schema: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Self: ...
     def count(self) -> int: ...
     def to_table(self) -> pa.Table: ...
@@ -173,7 +175,7 @@ class LakeDataset(ds.UnionDataset):
             chosen.planning.check_evaluable()
             return _in_batches(chosen.to_reader(), batch_rows)
         bound = prepare(where, self.schema)
-        names = list(plan.planning.columns if columns is None else columns)
+        names = list(plan.columns if columns is None else columns)
         read = list(dict.fromkeys([*names, *(name.partition(".")[0] for name in columns_read(bound))]))
         rows = plan.narrowed(Constant(True), read).to_reader()
         matching = (batch.filter(matches(bound, batch)).select(names) for batch in rows)

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, string_array
-from ...errors import InvalidArgumentError, is_integer
+from ...errors import InvalidArgumentError, SchemaError, is_integer
+from ..parquet.leaves import nested_column, top_level
 from ..predicates import Constant
 from .file_reader import empty, rows_without_columns
 from .planning import Planning
@@ -33,8 +34,9 @@ class Plan:
     planning    the work behind it, for the engine's other modules: no part of the public face
     """
 
-    def __init__(self, planning: Planning):
-        self.planning = planning
+    def __init__(self, planning: Planning, columns: tuple[str, ...] | None = None):
+        """`columns`: fields of structs by dotted path, and columns, of those that the planning reads."""
+        self.planning, self._columns = planning, columns
 
     def __repr__(self) -> str:
         return repr(self.planning)
@@ -50,12 +52,12 @@ class Plan:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows: the columns to read, in their order."""
-        return empty(self.planning.context).schema
+        return self._selected(empty(self.planning.context)).schema
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns to read."""
-        return self.planning.columns
+        """The names of the columns of the rows; a field of a struct is called by its dotted path."""
+        return self.planning.columns if self._columns is None else self._columns
 
     @property
     def limit(self) -> int | None:
@@ -74,7 +76,14 @@ class Plan:
 
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
         """A plan for those of its rows that match a further predicate, in some of its columns, planned again."""
-        return Plan(self.planning.narrowed(where, columns, limit))
+        if self._columns is None:
+            return Plan(self.planning.narrowed(where, columns, limit))
+        names = self._columns if columns is None else tuple(columns)
+        for name in names:
+            if name not in self._columns:
+                raise SchemaError(f"no column {name!r}; the plan's columns are {', '.join(self._columns)}")
+        read = dict.fromkeys(top_level(self.planning.instant.schema, name) for name in names)
+        return Plan(self.planning.narrowed(where, list(read), limit), names)
 
     # -- what would be read -------------------------------------------------------------------------------------------
 
@@ -142,7 +151,7 @@ class Plan:
         """
         parts = list(self._tables())
         if not parts:
-            return empty(self.planning.context)
+            return self._selected(empty(self.planning.context))
         if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
             rows = rows_without_columns(sum(part.num_rows for part in parts))
         else:
@@ -151,17 +160,22 @@ class Plan:
 
     def _tables(self) -> Iterator[pa.Table]:
         if not self.planning.order_by:
-            return self.planning.tables()
+            return map(self._selected, self.planning.tables())
         from .ordered import ordered_rows
 
-        return iter([ordered_rows(self.planning)])
+        return iter([self._selected(ordered_rows(self.planning))])
+
+    def _selected(self, rows: pa.Table) -> pa.Table:
+        if self._columns is None:
+            return rows
+        return pa.table([nested_column(rows, name) for name in self._columns], names=list(self._columns))
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n of the same rows: the first ones where an order was asked for, else any. No more files are read
         once there are so many. Raises InvalidArgumentError for what is no number of rows, else as `to_table`."""
         if not is_integer(n, 0):
             raise InvalidArgumentError(f"head() takes a number of rows, 0 or more, not {n!r}")
-        return Plan(self.planning.narrowed(Constant(True), limit=n)).to_table()
+        return self.narrowed(Constant(True), limit=n).to_table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same rows, batch by batch, as they are read."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..lakes.log import MergesSlices
-from ..parquet.leaves import ordered_type
+from ..parquet.leaves import nested_column, ordered_type, top_level
 from ..state.slices import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -97,6 +97,29 @@ class ScanRequest:
         """What `of` takes besides a handle."""
         names = ("columns", "limit", "order_by", "mode", "reader")
         return {name: getattr(self, name) for name in names}
+
+
+def read_columns(
+    columns: Sequence[str] | None, schema: pa.Schema
+) -> tuple[Sequence[str] | None, tuple[str, ...] | None]:
+    """(the columns to read, what the rows are to hold of them): fields of structs are asked for by dotted path; None
+    where the rows hold what is read. Raises SchemaError as `checked_columns`."""
+    if isinstance(columns, str):
+        columns = [columns]
+    if not isinstance(columns, Sequence) or all(
+        not isinstance(name, str) or schema.get_field_index(name) >= 0 for name in columns
+    ):
+        return columns, None
+    tops = []
+    for name in columns:
+        try:
+            nested_column(schema.empty_table(), name)
+        except (KeyError, TypeError):
+            checked_columns([name], schema)  # says what there is
+        tops.append(top_level(schema, name))
+    if len(set(columns)) < len(columns):
+        raise SchemaError(f"columns= names a column twice: {', '.join(columns)}")
+    return list(dict.fromkeys(tops)), tuple(columns)
 
 
 def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[str, ...]:

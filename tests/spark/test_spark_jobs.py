@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from skipstone.engine.storage import StorageOptions
 from skipstone.spark_adapter import jobs
 
 
@@ -109,7 +110,7 @@ def test_an_interrupt_cancels_the_job(spark) -> None:
 
 
 def _spill(folder: Path) -> jobs.Spill:
-    return jobs.Spill(folder.as_uri(), "parts/some.sbf", ss.engine.storage_options.StorageOptions())
+    return jobs.Spill(folder.as_uri(), "parts/some.sbf", StorageOptions())
 
 
 def test_parts_come_back_from_storage_as_they_were_written(tmp_path: Path) -> None:
