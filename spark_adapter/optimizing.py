@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .options import Request
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
-_FILE_STATUS = re.compile(r"FileStatus\{path=(.*?); isDirectory=false; length=(\d+);")
+_FILE_STATUS = re.compile(r"FileStatus\{path=(.*?); isDirectory=false; length=(\d+);[^{}]*?; modification_time=(\d+);")
 _blocks: weakref.WeakKeyDictionary[SparkSession, list[int]] = weakref.WeakKeyDictionary()  # threads, once a block
 _blocks_lock = threading.Lock()
 
@@ -266,16 +266,20 @@ class _Rewriting:
         return loaded if same else None
 
     def _has_the_files_of(self, location: Any, table: Any) -> bool:
-        """Whether Spark listed the live files of a table, of the sizes that they had when they were indexed."""
+        """Whether Spark listed the live files of a table, of the size and time (to the millisecond) that they had when
+        they were indexed."""
         listed = location.allFiles()
         found = _FILE_STATUS.findall(listed.mkString("\n"))  # one call, not three for each file
         if len(found) != listed.size():
             return False
-        files = table.files()
-        live = zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)
+        snapshot = table.handle.snapshot
+        files = snapshot.rows(snapshot.numbers(None), ["path", "size_bytes", "modified_ns"])
         root = location.rootPaths().apply(0).toUri().getPath().rstrip("/")
-        spark = {(path.partition(":")[2].lstrip("/"), int(size)) for path, size in found}
-        return spark == {(f"{root}/{path}".lstrip("/"), size) for path, size in live}
+        live = {
+            (f"{root}/{row['path']}".lstrip("/"), row["size_bytes"], (row["modified_ns"] or -1) // 1_000_000)
+            for row in files.to_pylist()
+        }
+        return live == {(path.partition(":")[2].lstrip("/"), int(size), int(ms)) for path, size, ms in found}
 
 
 def _encoded(node: Node | None) -> str | None:

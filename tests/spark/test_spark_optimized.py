@@ -197,6 +197,17 @@ def test_spark_files_that_the_index_does_not_know(session: SparkSession, tmp_pat
         assert sks.optimized(session.read.parquet(str(tmp_path)).where("k = 22")).count() == 1
 
 
+def test_a_file_that_was_overwritten_by_one_of_its_size_is_not_skipped(session: SparkSession, tmp_path: Path) -> None:
+    path, values = tmp_path / "0.parquet", pa.array([1, 5, 9], pa.int64())
+    pq.write_table(pa.table({"k": values}), path, compression="none", use_dictionary=False)
+    size = path.stat().st_size
+    ss.create(tmp_path).close()
+    pq.write_table(pa.table({"k": pa.array([1, 50, 9], pa.int64())}), path, compression="none", use_dictionary=False)
+    assert path.stat().st_size == size
+    with pytest.warns(UserWarning, match="other files than the index"):
+        assert sks.optimized(session.read.parquet(str(tmp_path)).where("k = 50")).count() == 1
+
+
 def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path) -> None:
     frame = session.table("other").where("k = 3")
     assert sks.optimized(frame) is frame
