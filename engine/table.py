@@ -274,6 +274,10 @@ class Table:
         request = ScanRequest.of(self.handle, read, limit=limit, order_by=order_by, mode=mode, reader=reader)
         return Plan(Planning(request, where, params), selected)
 
+    def head(self, n: int = 5) -> pa.Table:
+        """At most n rows, of any files. See `Plan.head`."""
+        return self.scan().head(n)
+
     def dataset(self) -> LakeDataset:
         """The version that the handle reads, as a pyarrow Dataset that plans each of its scans through the index.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,11 +86,12 @@ def own_lake(tmp_path: Path) -> Path:
 @pytest.fixture
 def job_group(spark: SparkSession) -> Iterator[Callable[[], list[int]]]:
     """The stages of every job run since: their numbers of tasks, a list a job."""
-    spark.sparkContext.setJobGroup("skipstone-test", "counted")
+    group = str(uuid.uuid4())  # of its own: Spark forgets the stages of jobs that are long gone
+    spark.sparkContext.setJobGroup(group, "counted")
     tracker = spark.sparkContext.statusTracker()
 
     def tasks() -> list[int]:
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("skipstone-test")]
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         return [sum(tracker.getStageInfo(stage).numTasks for stage in job.stageIds) for job in jobs]
 
     yield tasks
