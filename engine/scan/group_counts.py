@@ -62,13 +62,10 @@ class _Groups:
     def count(self, check: bool) -> None:
         plan = self._plan
         pruned, units = plan.pruned, plan.pruned.units
-        row_counts = np.bincount(
-            units.unit_of, weights=to_numpy(units.files.column("row_count")), minlength=units.count
-        ).astype(np.int64)
         bounds = [
             bounds_of(plan.about(name), kind, units.count) for name, kind in zip(self._names, self._kinds, strict=True)
         ]
-        decided = self._add_constant(bounds, row_counts, pruned.only_true & units.exact)
+        decided = self._add_constant(bounds, units.row_counts, pruned.only_true & units.exact)
         decided |= self._add_from_index(~decided)
         plan.check_files(np.ones(units.count, dtype=bool), every=check)
         if decided.all():

@@ -189,6 +189,12 @@ class Units:
         """True where every file is a unit of its own, in the order of files."""
         return self.count == len(self.unit_of)
 
+    @property
+    def row_counts(self) -> np.ndarray:
+        """int64 [units]: the rows that its files hold together."""
+        counts = to_numpy(self.files.column("row_count"))
+        return np.bincount(self.unit_of, weights=counts, minlength=self.count).astype(np.int64)
+
     def of_units(self, evidence: Evidence) -> Evidence:
         """Evidence about files, brought together for units."""
         if self.partial.any():

@@ -152,10 +152,7 @@ class UnitSearch:
         units = pruned.units
         bounds = bounds_of(self._plan.about(self._column), goal.kind, units.count)
         self.promises = promises = goal.promises(bounds)
-        row_counts = np.bincount(
-            units.unit_of, weights=to_numpy(units.files.column("row_count")), minlength=units.count
-        ).astype(np.int64)
-        goal.learn_units(bounds, row_counts, units.exact & pruned.only_true)
+        goal.learn_units(bounds, units.row_counts, units.exact & pruned.only_true)
         wanted = goal.may_count(bounds)
         if skipped is not None:
             wanted &= ~skipped
