@@ -55,7 +55,7 @@ def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
 
 
 def test_parts_of_many_bytes_go_by_storage(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_INLINE_BYTES", 10_000)
+    monkeypatch.setattr("skipstone.spark_adapter.parts._INLINE_BYTES", 10_000)
     spill = _spill(tmp_path)
     seen: list[bool] = []
 
