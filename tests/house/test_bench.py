@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def _load(name: str) -> Iterator[ModuleType]:
     """bench/ is no part of the package, so its modules are loaded from their files."""
-    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", REPOSITORY / "bench" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", REPOSITORY / "bench" / "support" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
