@@ -1,6 +1,6 @@
 """How many requests wait for each other far away: a number that grows again is a defect, whatever this machine is like.
 
-`support/far.py` of bench counts what begins after what has ended; `make bench NAME=waits` shows the same of a larger table.
+`bench/support/far.py` counts what begins after what has ended; `make bench NAME=waits` shows a larger table.
 """
 
 from __future__ import annotations
