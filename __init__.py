@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .engine.commit.transaction import Transaction
     from .engine.create import create
     from .engine.doctor import Check, doctor
+    from .engine.observing import Event, observe, opentelemetry_hook
     from .engine.open import open_table as open
     from .engine.open import scan_polars
     from .engine.predicates import col
@@ -57,6 +58,9 @@ _HOMES = {
     "col": (".engine.predicates", "col"),
     "doctor": (".engine.doctor", "doctor"),
     "Check": (".engine.doctor", "Check"),
+    "Event": (".engine.observing", "Event"),
+    "observe": (".engine.observing", "observe"),
+    "opentelemetry_hook": (".engine.observing", "opentelemetry_hook"),
     "repair": (".engine.commit.repair", "repair"),
     "RebindResult": (".engine.commit.moved_files", "RebindResult"),
     "SyncResult": (".engine.commit.sync", "SyncResult"),
@@ -89,6 +93,7 @@ __all__ = [
     "Check",
     "CommitConflictError",
     "CorruptionError",
+    "Event",
     "FormatVersionError",
     "InvalidArgumentError",
     "LakeDataset",
@@ -111,7 +116,9 @@ __all__ = [
     "col",
     "create",
     "doctor",
+    "observe",
     "open",
+    "opentelemetry_hook",
     "repair",
     "scan_polars",
     "set_cache_budget",

@@ -2,7 +2,7 @@
 
 Off by default. `open(scan_log=)` or the variable SKIPSTONE_SCAN_LOG turns it on. A line is written when the files of a
 plan are known, by one append and without a lock, so that processes may share a file. Whatever goes wrong with it is
-logged (`logger.py`), and never reaches the scan.
+logged (`observing.py`), and never reaches the scan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgumentError, StorageError
-from .logger import log
+from .observing import log
 from .predicates import And, Leaf, Node, Not, Or, brief, columns_read, leaves_of
 from .predicates.operands import Column
 

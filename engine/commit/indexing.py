@@ -23,7 +23,7 @@ from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, known_kind
 from ..indexes.stats.rows import first_stats
-from ..logger import is_logging, log, ms_since
+from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, Run, new_transaction_id
@@ -152,12 +152,15 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, b
         return Built(())
     start_s = time.perf_counter()
     built = builder(index_kind, handle, index, lacking, job)
-    if is_logging():
-        log(
-            f"index {_label(handle.instant, index_kind, index)} of {handle.location}: built over "
-            f"{lacking.num_rows - len(built.not_reached):,} of {lacking.num_rows:,} files that it lacked, "
-            f"{sum(run.size_bytes for run in built.runs):,} bytes, {ms_since(start_s)}"
+    if is_observed():
+        file_count, bytes_written = lacking.num_rows - len(built.not_reached), sum(run.size_bytes for run in built.runs)
+        elapsed_ms = ms_since(start_s)
+        text = (
+            f"index {_label(handle.instant, index_kind, index)} of {handle.location}: built over {file_count:,} of "
+            f"{lacking.num_rows:,} files that it lacked, {bytes_written:,} bytes, {elapsed_ms:,.1f} ms"
         )
+        figures = {"files_built": file_count, "files_lacking": lacking.num_rows, "bytes_written": bytes_written}
+        emit(Event("index", handle.location, handle.version, elapsed_ms, figures, text))
     return built
 
 

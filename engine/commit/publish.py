@@ -20,7 +20,7 @@ from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from ..indexes.protocol import CommitWork, known_kind
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
-from ..logger import is_logging, log, ms_since
+from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, now_us
 from ..state.leftovers import Leftovers
 from ..state.lineage import Look, look, since
@@ -130,7 +130,7 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
             instant = _write(change, newest, snapshot, named_at, writing).following(newest)
             settle(index_storage, task_key_paths(change.results))  # the keys are in the runs, and read no more
             if change.leftovers.publish(timeline, instant):
-                log_commit(timeline, instant, start_s)
+                emit_commit(timeline, instant, start_s)
                 return instant
             change.leftovers.remove(before)
             if not base.version:
@@ -152,19 +152,22 @@ def publish_definition(
         for _, newest in _bases(timeline, base, transaction, turn):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
-                log_commit(timeline, instant, start_s)
+                emit_commit(timeline, instant, start_s)
                 return instant
     raise CommitConflictError(_TOO_MANY)
 
 
-def log_commit(timeline: Timeline, instant: Instant, start_s: float) -> None:
-    """Logs a version that was made: `start_s`, of `time.perf_counter`, is when its publishing began."""
-    if is_logging():
+def emit_commit(timeline: Timeline, instant: Instant, start_s: float) -> None:
+    """The event of a version that was made: `start_s`, of `time.perf_counter`, is when its publishing began."""
+    if is_observed():
         added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
-        log(
-            f"version {instant.version} of {timeline.storage.uri}: {instant.action}, {added:,} files added, "
-            f"{removed:,} removed, {instant.totals['files']:,} now, published in {ms_since(start_s)}"
+        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start_s)
+        text = (
+            f"version {instant.version} of {uri}: {instant.action}, {added:,} files added, "
+            f"{removed:,} removed, {files:,} now, published in {elapsed_ms:,.1f} ms"
         )
+        figures = {"files_added": added, "files_removed": removed, "files": files}
+        emit(Event("commit", uri, instant.version, elapsed_ms, figures, text))
 
 
 def successor(base: Instant, transaction: str, action: str, **summary: object) -> Instant:

@@ -18,7 +18,7 @@ from ..state import Coverage, Instant, Timeline, new_transaction_id, now_us
 from ..state.lineage import newest_known
 from ..state.timeline import instant_path, is_loss
 from ..storage import open_storages
-from .publish import log_commit, successor
+from .publish import emit_commit, successor
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def repair(
     after = _after(base, last + 1, transaction, len(lost))
     if not timeline.publish(after):
         raise _overtaken(timeline, after.version)
-    log_commit(timeline, after, start_s)
+    emit_commit(timeline, after, start_s)
     return Repair(base.version, lost, after.version, True)
 
 

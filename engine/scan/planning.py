@@ -23,7 +23,7 @@ from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
-from ..logger import is_logging, log
+from ..observing import Event, emit, is_observed
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
@@ -172,36 +172,42 @@ class Planning:
         """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
         steps = self._no_steps()
         survivors = self._prune(steps)
-        if is_logging():
-            self._log_pruning(survivors, steps.steps)
+        if is_observed():
+            emit(self._event(survivors, steps.steps))
         if self.request.scan_log is not None:
             self.request.scan_log.note(self.bound, self.key_columns, lambda: self._facts(survivors, steps.steps))
         return survivors, steps.steps
 
-    def _log_pruning(self, survivors: Survivors, steps: Sequence[Step]) -> None:
-        files_in, files_out = self.instant.totals["files"], survivors.units.files.num_rows
-        requests, bytes_read = (sum(getattr(step, name) for step in steps) for name in ("requests", "bytes_read"))
-        elapsed_ms = sum(step.elapsed_ms for step in steps)
-        log(
-            f"scan of {self.location} version {self.instant.version} where {self.predicate_text}: "
-            f"{files_in:,} files -> {files_out:,}, {elapsed_ms:,.1f} ms, {requests:,} requests, {bytes_read:,} bytes"
+    def _event(self, survivors: Survivors, steps: Sequence[Step]) -> Event:
+        figures, elapsed_ms = self._figures(survivors, steps), sum(step.elapsed_ms for step in steps)
+        version = self.instant.version
+        text = (
+            f"scan of {self.location} version {version} where {self.predicate_text}: {figures['files_in']:,} files -> "
+            f"{figures['files_kept']:,}, {elapsed_ms:,.1f} ms, {figures['requests']:,} requests, "
+            f"{figures['index_bytes']:,} bytes"
         )
+        return Event("plan", self.location, version, elapsed_ms, figures, text, [str(step) for step in steps])
 
-    def _facts(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, Any]:
-        """What a line of the scan log says beside the predicate."""
+    def _figures(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, int]:
         totals, files = self.instant.totals, survivors.units.files
         return {
-            "table": self.location,
-            "version": self.instant.version,
-            "columns": None if self.request.columns is None else self.columns[:_COLUMNS_LOGGED_MAX],
-            "order_by": [key.column for key in self.order_by],
-            "limit": self.limit,
             "files_in": totals["files"],
             "files_kept": files.num_rows,
             "bytes_in": totals["bytes"],
             "bytes_kept": pc.sum(files.column("size_bytes")).as_py() or 0,
             "requests": sum(step.requests for step in steps),
             "index_bytes": sum(step.bytes_read for step in steps),
+        }
+
+    def _facts(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, Any]:
+        """What a line of the scan log says beside the predicate."""
+        return {
+            "table": self.location,
+            "version": self.instant.version,
+            "columns": None if self.request.columns is None else self.columns[:_COLUMNS_LOGGED_MAX],
+            "order_by": [key.column for key in self.order_by],
+            "limit": self.limit,
+            **self._figures(survivors, steps),
             "ms": round(sum(step.elapsed_ms for step in steps), 3),
         }
 

@@ -37,6 +37,12 @@ class Step:
     elapsed_ms: float = 0.0
     note: str = ""
 
+    def __str__(self) -> str:
+        """In a line, for a log."""
+        by = f" by {self.index}" if self.index else ""
+        cost = f"{self.elapsed_ms:,.1f} ms, {self.requests:,} requests, {self.bytes_read:,} bytes"
+        return f"{self.name}{by}: {self.came_in:,} {self.unit} -> {self.went_out:,}, {cost}"
+
     def add(self, other: Step) -> None:
         """Goes on with another step."""
         self.went_out, self.uncovered = other.went_out, max(self.uncovered, other.uncovered)

@@ -39,7 +39,7 @@ ROOMS = {
 # verbs, which the table's own face calls and which know it.
 ENGINE_ROOMS = (
     "choices",
-    "logger",
+    "observing",
     "html",
     "progress",
     "storage",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import html.parser
 import logging
+import os
 import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,3 +162,80 @@ def test_nothing_is_printed_by_default(tmp_path: Path, capfd: pytest.CaptureFixt
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     assert ss.create(tmp_path).scan("n = 1").count() == 1
     assert capfd.readouterr() == ("", "")
+
+
+# -- hooks and metrics ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def events() -> Iterator[list[ss.Event]]:
+    seen: list[ss.Event] = []
+    stop = ss.observe(seen.append)
+    yield seen
+    stop()
+
+
+def test_a_hook_sees_plans_commits_and_builds(tmp_path: Path, events: list[ss.Event]) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"n": range(10 * number, 10 * number + 10)}), tmp_path / f"{number}.parquet")
+    table = ss.create(tmp_path)
+    plan = table.scan("n IN (7, 8)")
+    assert plan.count() == 2 and plan.to_table().num_rows == 2
+    table.create_index("n", kind="bloom")
+    assert [event.name for event in events] == ["commit", "plan", "index", "commit"]
+    created, planned, built, _ = events
+    assert created.figures == {"files_added": 3, "files_removed": 0, "files": 3} and created.version == 1
+    sizes = {entry["path"]: entry["size_bytes"] for entry in table.files().to_pylist()}
+    figures = {"files_in": 3, "files_kept": 1, "bytes_in": sum(sizes.values()), "bytes_kept": sizes["0.parquet"]}
+    assert {name: planned.figures[name] for name in figures} == figures
+    assert planned.figures["requests"] == sum(step.requests for step in plan.steps if "row" not in step.unit)
+    assert planned.elapsed_ms > 0 and "3 files -> 1" in "; ".join(planned.steps)
+    assert built.figures["files_built"] == built.figures["files_lacking"] == 3 and built.figures["bytes_written"] > 0
+
+
+def test_a_hook_that_fails_or_was_stopped_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    caplog.set_level(logging.INFO, logger="skipstone")
+    seen: list[ss.Event] = []
+
+    def fails(event: ss.Event) -> None:
+        raise OSError("no")
+
+    stops = [ss.observe(fails), ss.observe(seen.append)]
+    table = ss.create(tmp_path)
+    assert len(seen) == 1 and "failed: OSError('no')" in _lines(caplog)[-1]
+    for stop in (*stops, *stops):
+        stop()
+    assert table.scan("n = 1").count() == 1 and len(seen) == 1
+    with pytest.raises(ss.InvalidArgumentError, match="a function of one event"):
+        ss.observe("print")  # type: ignore[arg-type]
+
+
+def test_events_become_metrics(tmp_path: Path) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics")
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    stop = ss.observe(ss.opentelemetry_hook(sdk.MeterProvider([reader]).get_meter("test")))
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    for value in (1, 2):
+        table.scan(f"n = {value}").count()
+    stop()
+    (resource,) = reader.get_metrics_data().resource_metrics
+    metrics = {metric.name: metric.data.data_points for scope in resource.scope_metrics for metric in scope.metrics}
+    assert metrics["skipstone.plan.files_in"][0].value == 2 and metrics["skipstone.plan.files_kept"][0].value == 1
+    assert metrics["skipstone.plan.duration"][0].count == 2 and metrics["skipstone.commit.files_added"][0].value == 1
+    assert metrics["skipstone.plan.duration"][0].attributes == {"skipstone.table": table.location}
+
+
+def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    ss.create(tmp_path)
+    program = f"import logging, skipstone as s; logging.basicConfig(); s.open({str(tmp_path)!r}).scan('n = 1').count()"
+    slow = ["slow plan: scan of", "statistics", "requests"]
+    for threshold, warned in (("0", slow), ("60000", []), ("x", ["no number"])):
+        environment = {**os.environ, "SKIPSTONE_SLOW_PLAN_MS": threshold}
+        command = [sys.executable, "-c", program]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr

@@ -1,0 +1,151 @@
+"""What the library tells of its work: an event for each plan, each version it publishes, each index it builds.
+
+An event goes to the hooks that `observe` was given, and to the log under the name "skipstone", at INFO: nothing is
+shown unless the program asks for it, as by `logging.basicConfig(level=logging.INFO)`. A plan that takes longer than the
+variable SKIPSTONE_SLOW_PLAN_MS says is logged as a warning, with its steps. Events hold locations, predicates and
+counts, never storage options.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import InvalidArgumentError
+
+SLOW_PLAN_VARIABLE = "SKIPSTONE_SLOW_PLAN_MS"
+_LOGGER = logging.getLogger("skipstone")
+_LOGGER.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that was done.
+
+    name         "plan": the files of a scan are known; "commit": a version was published; "index": an index was built
+    table        where the table, or its index, is
+    version      that was scanned, or made; of an index, that it was built over
+    elapsed_ms   how long it took
+    figures      counts by name: of a plan files_in, files_kept, bytes_in, bytes_kept, requests, index_bytes; of a
+                 commit files_added, files_removed, files; of an index files_built, files_lacking, bytes_written
+    text         the same for people, in a line
+    steps        of a plan, a line each
+    """
+
+    name: Literal["plan", "commit", "index"]
+    table: str
+    version: int
+    elapsed_ms: float
+    figures: dict[str, int]
+    text: str
+    steps: Sequence[str] = ()
+
+
+Hook = Callable[[Event], object]
+_hooks: tuple[Hook, ...] = ()
+_hooks_change = threading.Lock()
+
+
+def observe(hook: Hook) -> Callable[[], None]:
+    """Calls `hook` with each `Event` of this process, in the thread that did the work, until what it returns is called.
+
+    What a hook raises is logged, and reaches nobody. Raises InvalidArgumentError for what cannot be called.
+    """
+    global _hooks
+    if not callable(hook):
+        raise InvalidArgumentError(f"observe() takes a function of one event, not {hook!r}")
+    with _hooks_change:
+        _hooks = (*_hooks, hook)
+
+    def stop() -> None:
+        global _hooks
+        with _hooks_change:
+            left = list(_hooks)
+            if hook in left:
+                left.remove(hook)
+            _hooks = tuple(left)
+
+    return stop
+
+
+def opentelemetry_hook(meter: Any = None) -> Hook:
+    """A hook for `observe` that records events as metrics of OpenTelemetry: a histogram skipstone.plan.duration (ms),
+    and a counter for each figure, as skipstone.plan.files_kept; likewise of commits and indexes. Each has the
+    attribute skipstone.table.
+
+    Args:
+        meter: of OpenTelemetry; else the one named "skipstone" of the global provider.
+
+    Raises InvalidArgumentError where there is neither a meter nor the package opentelemetry-api.
+    """
+    if meter is None:
+        try:
+            from opentelemetry import metrics
+        except ImportError as error:
+            message = "opentelemetry_hook() needs OpenTelemetry's API: pip install opentelemetry-api"
+            raise InvalidArgumentError(message) from error
+        meter = metrics.get_meter("skipstone")
+    durations: dict[str, Any] = {}
+    counters: dict[str, Any] = {}
+
+    def record(event: Event) -> None:
+        attributes, prefix = {"skipstone.table": event.table}, f"skipstone.{event.name}"
+        if event.name not in durations:
+            durations[event.name] = meter.create_histogram(f"{prefix}.duration", unit="ms")
+        durations[event.name].record(event.elapsed_ms, attributes)
+        for figure, count in event.figures.items():
+            name = f"{prefix}.{figure}"
+            if name not in counters:
+                counters[name] = meter.create_counter(name, unit="By" if "bytes" in figure else "1")
+            counters[name].add(count, attributes)
+
+    return record
+
+
+def is_observed() -> bool:
+    """True where an event would be taken: whoever has to work for one asks first."""
+    return bool(_hooks) or _SLOW_PLAN_MS is not None or _LOGGER.isEnabledFor(logging.INFO)
+
+
+def emit(event: Event) -> None:
+    """Gives an event to whoever listens. Raises nothing."""
+    log(event.text)
+    if event.name == "plan" and _SLOW_PLAN_MS is not None and event.elapsed_ms > _SLOW_PLAN_MS:
+        _LOGGER.warning("%s", _printable(f"slow plan: {event.text}; " + "; ".join(event.steps)))
+    for hook in _hooks:
+        try:
+            hook(event)
+        except Exception as error:  # the work goes on, whatever happens to those who look at it
+            log(f"the hook {hook!r} failed: {error!r}")
+
+
+def log(text: str) -> None:
+    """Logs one line: what would break it, or steer a terminal, is escaped."""
+    if _LOGGER.isEnabledFor(logging.INFO):
+        _LOGGER.info("%s", _printable(text))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def ms_since(start_s: float) -> float:
+    """Milliseconds since `start_s` of `time.perf_counter`."""
+    return (time.perf_counter() - start_s) * 1e3
+
+
+def _slow_plan_ms() -> float | None:
+    text = os.environ.get(SLOW_PLAN_VARIABLE)
+    try:
+        return float(text) if text else None
+    except ValueError:
+        _LOGGER.warning("%s is no number of milliseconds: %r", SLOW_PLAN_VARIABLE, text)
+        return None
+
+
+_SLOW_PLAN_MS = _slow_plan_ms()
