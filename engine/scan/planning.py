@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ...arrays import string_array, to_numpy
 from ...caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
+from ..choices import Dialect
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
@@ -68,10 +69,16 @@ class Planning:
     evidence         what the indexes say
     """
 
-    def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
+    def __init__(
+        self,
+        request: ScanRequest,
+        where: object = None,
+        params: Sequence | Mapping | None = None,
+        dialect: Dialect = "duckdb",
+    ):
         schema = request.snapshot.instant.schema
         self.request = request
-        self.where = parse(where, schema, params)
+        self.where = parse(where, schema, params, dialect)
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
