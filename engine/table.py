@@ -274,7 +274,8 @@ class Table:
         if refresh is not None:
             self.sync()
         read, selected = read_columns(columns, self.schema)
-        request = ScanRequest.of(self.handle, read, limit=limit, order_by=order_by, mode=mode, reader=reader)
+        how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
+        request = ScanRequest.of(self.handle, read, **how)
         return Plan(Planning(request, where, params, dialect), selected)
 
     def head(self, n: int = 5) -> pa.Table:
