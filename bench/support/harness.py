@@ -175,7 +175,13 @@ class Bench:
                 "",
             ]
         )
-        document = {"name": self.name, "title": self.title, "rerun": self.rerun, "machine": machine, "cases": measured}
+        document: dict[str, Any] = {
+            "name": self.name,
+            "title": self.title,
+            "rerun": self.rerun,
+            "machine": machine,
+            "cases": measured,
+        }
         document |= {"sections": list(sections)} if sections else {}
         document |= {"counts": dict(counts)} if counts else {}
         self._results.mkdir(parents=True, exist_ok=True)
