@@ -84,8 +84,8 @@ def main() -> None:
         table.create_index("id", kind="bloom")
         table.create_index("id", kind="secondary")
         next_row = FILES * ROWS_A_FILE
-        where = ss.col("id") == id_of(123_456)
-        other = ss.col("id") == id_of(234_567)
+        where = ss.col("id") == id_of(next_row // 4)
+        other = ss.col("id") == id_of(next_row // 2)
 
         lines = ["| | waits | by the clock | requests |", "| --- | ---: | ---: | ---: |"]
         shown: dict[str, int] = {}  # on the page of all results
