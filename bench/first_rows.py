@@ -1,4 +1,8 @@
-"""Newest N, any N, how many of each: ORDER BY with LIMIT, LIMIT and GROUP BY against DuckDB and polars."""
+"""Newest N, any N, how many of each: ORDER BY with LIMIT, LIMIT and GROUP BY against DuckDB and polars; two minutes.
+
+The lake and its index are made once, in a minute more; an index that other code wrote is made anew. Ours opens the
+table in each call; DuckDB's connection is open, and holds the files' footers after the first call.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 
+from .support.cached_folder import code_fingerprint
 from .support.data import CACHE
 from .support.harness import Bench
 
 FILES, ROWS = 60, 100_000
 N = 100
+ROUNDS = 5
 
 
 def main() -> None:
@@ -75,7 +81,7 @@ def main() -> None:
         lambda: pa.table({"place": ss.open(lake).scan().distinct("place")}),
         "SELECT DISTINCT place FROM {} ORDER BY place",
     )
-    bench.run(rounds=7)
+    bench.run(ROUNDS)
     bench.report()
 
 
@@ -100,6 +106,10 @@ def _lake() -> Path:
             }
             pq.write_table(pa.table(columns), making / f"{file:03d}.parquet", row_group_size=ROWS // 2)
         making.rename(lake)
-    shutil.rmtree(lake / ".skipstone", ignore_errors=True)
-    ss.create(lake).create_index("user", kind="secondary")
+    index = lake / ".skipstone"
+    made_by = CACHE / "first-rows-index"
+    if not index.exists() or not made_by.exists() or made_by.read_text(encoding="utf-8") != code_fingerprint():
+        shutil.rmtree(index, ignore_errors=True)
+        ss.create(lake).create_index("user", kind="secondary")
+        made_by.write_text(code_fingerprint(), encoding="utf-8")
     return lake

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import skipstone as ss
 
 from .support.far import FarBucket, far_bucket
+from .support.harness import Bench
 
 LATENCY_S = 0.03
 FILES, ROWS_A_FILE, ROW_GROUP_ROWS = 100, 50_000, 12_500
@@ -83,12 +84,19 @@ def main() -> None:
         table.create_index("id", kind="bloom")
         table.create_index("id", kind="secondary")
         next_row = FILES * ROWS_A_FILE
-        where = ss.col("id") == id_of(123_456)
-        other = ss.col("id") == id_of(234_567)
+        where = ss.col("id") == id_of(next_row // 4)
+        other = ss.col("id") == id_of(next_row // 2)
+
+        lines = ["| | waits | by the clock | requests |", "| --- | ---: | ---: | ---: |"]
+        shown: dict[str, int] = {}  # on the page of all results
+        done = 0
 
         def report(name: str, prepare: Callable[[], Any], work: Callable[[Any], Any]) -> None:
             waits, requests, timed = measured(bucket, prepare, work)
-            print(f"{name:36} {waits:4} waits {timed:6.1f} by the clock {requests:6,} requests", flush=True)
+            lines.append(f"| {name}, after {done} commits | {waits} | {timed:.1f} | {requests:,} |")
+            print(lines[-1], flush=True)
+            if done == COMMITS[1] or name.startswith("create"):
+                shown[name] = waits
 
         def warm() -> ss.Table:
             handle = ss.open(_LAKE)
@@ -101,25 +109,25 @@ def main() -> None:
                 tx.write(rows(next_row, 100))
             next_row += 100
 
-        done = 0
         for commits in COMMITS:
             for _ in range(commits - done):
                 small_commit(table)
             done = commits
-            print(f"after {commits} commits of 100 rows:")
-            report("  open", forget, lambda _: ss.open(_LAKE))
-            report("  plan, cold", forget, lambda _: ss.open(_LAKE).scan(where).files())
-            report("  row, cold", forget, lambda _: ss.open(_LAKE).scan(where).to_table())
-            report("  plan, warm handle", warm, lambda handle: handle.scan(where).files())
-            report("  row, warm handle", warm, lambda handle: handle.scan(where).to_table())
-            report("  x = a value (statistics), cold", forget, lambda _: ss.open(_LAKE).scan("n = 77").to_table())
-            report("  small commit, warm handle", lambda: table, small_commit)
+            report("open", forget, lambda _: ss.open(_LAKE))
+            report("plan, cold", forget, lambda _: ss.open(_LAKE).scan(where).files())
+            report("row, cold", forget, lambda _: ss.open(_LAKE).scan(where).to_table())
+            report("plan, warm handle", warm, lambda handle: handle.scan(where).files())
+            report("row, warm handle", warm, lambda handle: handle.scan(where).to_table())
+            report("x = a value (statistics), cold", forget, lambda _: ss.open(_LAKE).scan("n = 77").to_table())
+            report("small commit, warm handle", lambda: table, small_commit)
         number = iter(range(10))
         report(
             f"create of {CREATED_FILES} files",
             forget,
             lambda _: ss.create("s3://far/many", index_path=f"s3://far/many-{next(number)}"),
         )
+    title = f"Requests that wait for each other: {FILES} files, {FILES * ROWS_A_FILE:,} rows, commits of 100 rows"
+    Bench("waits", title, "make bench NAME=waits").report(lines, shown)
 
 
 if __name__ == "__main__":

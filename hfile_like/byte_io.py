@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 import stat
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -184,7 +183,7 @@ class PathOutput:
             raise InvalidArgumentError(f"{path!r} is no path of a file to write")
         folder, base = os.path.split(os.path.abspath(self.name))
         self._target, self._folder = os.path.join(folder, base), folder
-        self._temporary = os.path.join(folder, f".{base[:100]}.{secrets.token_hex(8)}.tmp")
+        self._temporary = os.path.join(folder, f".{base[:100]}.{os.urandom(8).hex()}.tmp")
         try:
             self._file = open(self._temporary, "xb", buffering=1 << 18)  # noqa: SIM115
         except (OSError, ValueError) as error:

@@ -49,6 +49,8 @@ def _stage() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         text = _linked(page, (REPOSITORY / page).read_text(encoding="utf-8"), known)
         target.write_text(text + _missing(page, text), encoding="utf-8")
+    for image in REPOSITORY.glob("bench/results/*.svg"):
+        shutil.copy(image, STAGED / "pages" / "bench" / "results")
     for name, text in zip(MADE, (_commands(), _decisions()), strict=True):
         (STAGED / "pages" / name).write_text(text, encoding="utf-8")
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))

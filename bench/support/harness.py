@@ -24,7 +24,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -157,9 +157,9 @@ class Bench:
         requests, bytes, note, samples_s."""
         return [self._figures(case) for case in self._cases]
 
-    def report(self, sections: Sequence[str] = ()) -> str:
+    def report(self, sections: Sequence[str] = (), counts: Mapping[str, int] | None = None) -> str:
         """Write bench/results/<name>.md and .json, print the former, return it. `sections`: lines of Markdown that
-        follow the table."""
+        follow the table; `counts`: what was counted instead of timed, for the page of all results."""
         machine = machine_line(self._libraries)
         rounds = max((len(case.samples_s) for case in self._cases), default=0)
         measured = self.figures()
@@ -167,11 +167,7 @@ class Bench:
             [
                 f"# {self.title}",
                 "",
-                *_table(measured),
-                "",
-                f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 "
-                "where we are faster. Answers were compared before anything was timed.",
-                "",
+                *(_table(measured, rounds) if measured else []),
                 *([*sections, ""] if sections else []),
                 f"Machine: {machine}",
                 "",
@@ -179,8 +175,15 @@ class Bench:
                 "",
             ]
         )
-        document = {"name": self.name, "title": self.title, "rerun": self.rerun, "machine": machine, "cases": measured}
+        document: dict[str, Any] = {
+            "name": self.name,
+            "title": self.title,
+            "rerun": self.rerun,
+            "machine": machine,
+            "cases": measured,
+        }
         document |= {"sections": list(sections)} if sections else {}
+        document |= {"counts": dict(counts)} if counts else {}
         self._results.mkdir(parents=True, exist_ok=True)
         (self._results / f"{self.name}.md").write_text(text, encoding="utf-8")
         (self._results / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -288,7 +291,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text):,} characters)"
 
 
-def _table(measured: list[dict[str, Any]]) -> list[str]:
+def _table(measured: list[dict[str, Any]], rounds: int) -> list[str]:
     lines = [
         "| task | contender | time | / us | requests | bytes | spread | note |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -301,20 +304,25 @@ def _table(measured: list[dict[str, Any]]) -> list[str]:
         who = f"*floor:* {who}" if one["kind"] == "floor" else who
         spread = ""
         if one["samples_s"]:
-            spread = f"{_time(min(one['samples_s']))} - {_time(max(one['samples_s']))}"
+            spread = f"{time_text(min(one['samples_s']))} - {time_text(max(one['samples_s']))}"
         cells = [
             row,
             who,
-            _time(one["median_s"]),
+            time_text(one["median_s"]),
             _ratio(one["ratio_to_us"]),
             _count(one["requests"]),
             _count(one["bytes"]),
         ]
         lines.append(f"| {' | '.join([*cells, spread, one['note'] or ''])} |")
-    return lines
+    explained = (
+        f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 where we "
+        "are faster. Answers were compared before anything was timed."
+    )
+    return [*lines, "", explained, ""]
 
 
-def _time(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
+    """Seconds for people, in a unit that suits; nothing where nothing was measured."""
     if seconds is None:
         return ""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

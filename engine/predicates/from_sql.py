@@ -7,11 +7,12 @@ A leaf that is not understood becomes `Unknown` with the very text that the user
 backticks, strings in single quotes; `<=>` is IS NOT DISTINCT FROM. The split works on tokens: AND, OR and NOT bind less
 tightly than all else, but for `->` and `->>`, beside which nothing is split.
 
-sqlglot is imported at the first text.
+sqlglot is imported at the first text that is more than names beside literals (`plain_tokens`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from .dialects import DIALECTS, check_dialect, check_tokens, check_tree, check_t
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .implied import implied_by
+from .plain_tokens import tokens_of
 from .sql_leaves import LeafReader
 from .sql_parameters import Lists, list_sql, with_values
 from .sql_types import NotUnderstoodError
@@ -74,6 +76,11 @@ def from_sql(
         )
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
+    plain = tokens_of(text) if dialect == "duckdb" and params is None else None
+    if plain is not None:
+        # whatever is the matter, the way by sqlglot meets it as well, and says it
+        with contextlib.suppress(NotUnderstoodError, ArithmeticError, LookupError, TypeError, RecursionError):
+            return _PlainText(text, plain, {}, schema, dialect).predicate()
     _, errors, _ = _sqlglot(dialect)
     try:
         tokens = _tokens(text, dialect)
@@ -114,7 +121,6 @@ class _Text:
 
     def __init__(self, text: str, tokens: list[Any], lists: Lists, schema: pa.Schema | None, dialect: str):
         self.text, self.tokens, self.lists, self.schema, self.dialect = text, tokens, lists, schema, dialect
-        self.exp, self.errors, self.parser = _sqlglot(dialect)
         if not self.tokens:
             raise PredicateError("the text holds no predicate; leave `where` out to keep every row", text=text)
         self.kinds = [token.token_type.name for token in self.tokens]
@@ -225,7 +231,7 @@ class _Text:
             unknown = self._unknown(tokens, str(reason))
             implied = None if is_negated or node is not None else self._implied(tokens)
             return unknown if implied is None else And((implied, unknown))
-        except self.errors.SqlglotError as error:
+        except _sqlglot(self.dialect)[1].SqlglotError as error:
             failure = _syntax_error(self.text, error)
         except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
             failure = PredicateError(f"not a predicate: {error}", text=self.text, position=tokens[0].start)
@@ -238,13 +244,14 @@ class _Text:
     def _understood(self, tokens: list[Any]) -> Node:
         if any(token.token_type.name == "HEX_STRING" and self.text[token.start] == "0" for token in tokens):
             raise NotUnderstoodError("a number in hexadecimal digits")
-        trees = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
-        if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
+        exp, _, parser = _sqlglot(self.dialect)
+        trees = parser.parser().parse_into(exp.Condition, tokens, self.text)
+        if len(trees) != 1 or not isinstance(trees[0], exp.Condition):
             message = "a predicate is expected (what follows WHERE)"
             raise PredicateError(message, text=self.text, position=tokens[0].start)
         if self.is_checked:
             check_tokens(tokens, self.text, self.dialect)
-            check_tree(trees[0], self.exp)
+            check_tree(trees[0], exp)
         return self._in_our_literals(self.reader.predicate(trees[0]), tokens)
 
     def _in_our_literals(self, node: Node, tokens: list[Any]) -> Node:
@@ -283,7 +290,8 @@ class _Text:
         """What follows from a leaf that DuckDB tests; nothing where DuckDB is not there to test it."""
         if self.schema is None or self.dialect != "duckdb" or not is_installed():
             return None
-        (tree,) = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
+        exp, _, parser = _sqlglot(self.dialect)
+        (tree,) = parser.parser().parse_into(exp.Condition, tokens, self.text)
         implied = implied_by(tree, self.schema, self.reader)
         try:
             return None if implied is None or unknowns(bind(implied, self.schema)) else implied
@@ -311,6 +319,18 @@ class _Text:
                 pieces += [self.text[end : token.start], list_sql(self.lists[token.start])]
                 end = token.end + 1
         return "".join([*pieces, self.text[end : tokens[-1].end + 1]])
+
+
+class _PlainText(_Text):
+    """A text of which every leaf is a name beside literals: nothing of sqlglot's is needed."""
+
+    def _leaf(self, start: int, stop: int, is_negated: bool) -> Node:
+        """Raises NotUnderstoodError for any other leaf."""
+        tokens = self.tokens[start:stop]
+        node = self.reader.of_tokens(tokens, self.lists)
+        if node is None:
+            raise NotUnderstoodError("no name beside literals")
+        return self._in_our_literals(node, tokens)
 
 
 def _null(kind: pa.DataType) -> pa.Array:

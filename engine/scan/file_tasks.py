@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +92,7 @@ class ReadContext:
     names: tuple[dict[str, str], ...]
     defaults: dict[str, pa.Scalar]
     strict: bool = False
-    parquet_options: dict[str, str] = field(default_factory=dict)
+    parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
     reader: str = "pyarrow"

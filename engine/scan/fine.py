@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from ...bloom import Probes
 
 
-def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
-    """Prunes the row groups of files by their fine statistics and filters, read from `storage`, the index's. One
-    result a task, in order."""
-    fine = read_fine_rows(tasks, storage, context.strict)
+def row_groups_of(
+    tasks: Sequence[FileTask], context: ReadContext, storage: Storage, fine: FineRows | None = None
+) -> list[RowGroups]:
+    """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
+    from `storage`, the index's. One result a task, in order."""
+    if fine is None:
+        fine = read_fine_rows(tasks, storage, context.strict)
     count = len(fine.task)
     leaves = leaves_of(context.bound)
     outcomes = Outcomes.unknown(leaves, count)

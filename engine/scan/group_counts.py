@@ -7,6 +7,7 @@ are files that a secondary index of exactly those columns knows, where every row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
-from .file_tasks import RowGroups
+from .file_tasks import ReadContext, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
 from .rows import read_matches
 from .unit_search import Pair
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .planning import Planning
 
 COUNT = "count"
+_PENDING_MAX = 1 << 24  # codes that wait to be brought together: 128 MB, or twice that with counts
 _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
@@ -49,13 +51,17 @@ def group_counts(plan: Planning, by: str | Sequence[str], *, check: bool = False
 
 
 class _Groups:
-    """The counts so far: tables of a code a column (null for null), and `count`."""
+    """The counts so far: by the order codes of one column, or tables of a code a column (null for null) and `count`."""
 
     def __init__(self, plan: Planning, names: list[str], kinds: list[pa.DataType]):
         self._plan, self._names, self._kinds = plan, names, kinds
         tops = dict.fromkeys(top_level(plan.instant.schema, name) for name in names)
         self._context = plan.context_for(tuple(tops), *names)
+        if len(names) == 1 and names[0] in tops and plan.bound == Constant(True):
+            self._context = _dictionary_coded(self._context, names[0])
         self._parts: list[pa.Table] = []
+        is_one_code = len(kinds) == 1 and canon.order_class(kinds[0]) == "code"
+        self._by_code = CodeCounts() if is_one_code else None
         self.looked_at = self.read = 0
         self.index = "fine statistics"
 
@@ -71,8 +77,8 @@ class _Groups:
         if decided.all():
             return
         tasks = plan.readable_tasks(~decided, *self._names)
-        groups = row_groups_of(tasks, self._context, plan.index_storage)
         fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
+        groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
         bounds = [
             bounds_of(evidence_in_row_groups(name, tasks, self._context, fine), kind, len(fine.task))
             for name, kind in zip(self._names, self._kinds, strict=True)
@@ -95,22 +101,36 @@ class _Groups:
             if of_task.kept != []:
                 pairs.append((task, of_task))
         for parts in plan.side_by_side(self._count_file, pairs):
-            self._parts += parts
+            for codes, counts in parts:
+                self._add(codes, counts)
 
-    def _count_file(self, pair: Pair) -> list[pa.Table]:
-        parts = []
+    def _count_file(self, pair: Pair) -> list[tuple[list[pa.Array], np.ndarray | None]]:
+        """Of each row group: a code a column, and how often they come; None: once each."""
+        parts: list[tuple[list[pa.Array], np.ndarray | None]] = []
         for rows in read_matches(*pair, self._context, self._plan.storage):
-            columns = [leaf_array(rows, name) for name in self._names]
+            if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
+                columns = [rows.column(0)]
+            else:
+                columns = [leaf_array(rows, name) for name in self._names]
+            if self._by_code is not None:
+                parts.append(_code_runs(stored_codes(canon.flatten(columns[0]))))
+                continue
             if len(columns) == 1:
                 pairs = pc.value_counts(columns[0])
-                parts.append(_grouped([pairs.field(0)], pairs.field(1)))
+                columns, counts = [pairs.field(0)], pairs.field(1)
             else:
-                parts.append(_grouped(columns, None))
+                names = [str(i) for i in range(len(columns))]
+                grouped = pa.table(columns, names=names).group_by(names).aggregate([([], "count_all")])
+                columns, counts = [grouped.column(name) for name in names], grouped.column("count_all")
+            parts.append(([stored_codes(canon.flatten(column)) for column in columns], to_numpy(counts)))
         return parts
 
-    def _add(self, codes: Sequence[pa.Array], counts: np.ndarray) -> None:
-        if len(counts):
-            self._parts.append(_grouped_codes(codes, from_numpy(counts)))
+    def _add(self, codes: Sequence[pa.Array], counts: np.ndarray | None) -> None:
+        if self._by_code is not None:
+            self._by_code.add(codes[0], counts)
+        elif counts is not None and len(counts):
+            names = [str(i) for i in range(len(codes))]
+            self._parts.append(pa.table([*codes, from_numpy(counts)], names=[*names, COUNT]))
 
     def _add_constant(self, bounds: Sequence[Bounds], row_counts: np.ndarray, certain: np.ndarray) -> np.ndarray:
         """Counts those `certain` units (bool [n]) that hold one value in each column; says which."""
@@ -158,6 +178,9 @@ class _Groups:
         count_name = COUNT
         while count_name in self._names:
             count_name += "_"
+        if self._by_code is not None:
+            values, counts = self._by_code.values(self._kinds[0])
+            return pa.table([values, counts], names=[self._names[0], count_name])
         codes = [str(i) for i in range(len(self._names))]
         if not self._parts:
             fields = [*zip(self._names, self._kinds, strict=True), (count_name, pa.int64())]
@@ -168,20 +191,84 @@ class _Groups:
         return pa.table([*columns, every.column(f"{COUNT}_sum")], names=[*self._names, count_name])
 
 
-def _grouped(columns: Sequence[pa.Array], counts: pa.Array | None) -> pa.Table:
-    """The counts of values, as codes; without `counts`, of rows. Values are hashed as they are, and what is then left
-    of them is encoded: few, mostly."""
-    if counts is None:
-        names = [str(i) for i in range(len(columns))]
-        table = pa.table(list(columns), names=names).group_by(names).aggregate([([], "count_all")])
-        columns, counts = [table.column(name) for name in names], table.column("count_all")
-    return _grouped_codes([stored_codes(canon.flatten(column)) for column in columns], counts)
+class CodeCounts:
+    """Counts by int64 codes: what comes is kept, and brought together by sorting, which is quicker than a hash table
+    as long as there are many values, and once they are few costs little. At most about `pending_max` codes wait."""
+
+    def __init__(self, pending_max: int = _PENDING_MAX) -> None:
+        self._pending_max = pending_max
+        self._singles: list[np.ndarray] = []  # of codes that come once each
+        self._codes: list[np.ndarray] = []
+        self._counts: list[np.ndarray] = []
+        self._null_count = self._pending = 0
+
+    def add(self, codes: pa.Array, counts: np.ndarray | None) -> None:
+        """Codes with their counts, null for null; without counts, each comes once."""
+        if codes.null_count:
+            is_null = to_numpy(codes.is_null())
+            self._null_count += codes.null_count if counts is None else int(counts[is_null].sum())
+            codes, counts = codes.drop_null(), None if counts is None else counts[~is_null]
+        if counts is None:
+            self._singles.append(to_numpy(codes))
+        else:
+            self._codes.append(to_numpy(codes))
+            self._counts.append(counts)
+        self._pending += len(codes)
+        if self._pending > self._pending_max:
+            self._bring_together()
+
+    def _bring_together(self) -> None:
+        if self._singles:
+            codes = np.sort(np.concatenate(self._singles))
+            starts = _starts(codes)
+            self._codes.append(codes[starts])
+            self._counts.append(np.diff(starts, append=len(codes)))
+        if len(self._codes) > 1:
+            codes, counts = np.concatenate(self._codes), np.concatenate(self._counts)
+            order = np.argsort(codes, kind="stable")
+            starts = _starts(codes[order])
+            self._codes, self._counts = [codes[order[starts]]], [np.add.reduceat(counts[order], starts)]
+        self._singles, self._pending = [], 0
+
+    def values(self, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+        """The values of a type, ascending, nulls last, and the count of each."""
+        self._bring_together()
+        codes = self._codes[0] if self._codes else np.empty(0, dtype=np.int64)
+        counts = self._counts[0] if self._counts else np.empty(0, dtype=np.int64)
+        if self._null_count:
+            codes, counts = np.append(codes, 0), np.append(counts, self._null_count)
+        valid = np.ones(len(codes), dtype=bool)
+        valid[len(codes) - bool(self._null_count) :] = False
+        return canon.values_of_codes(codes, kind, valid), from_numpy(counts.astype(np.int64))
 
 
-def _grouped_codes(codes: Sequence[pa.Array], counts: pa.Array | pa.ChunkedArray) -> pa.Table:
-    names = [str(i) for i in range(len(codes))]
-    grouped = pa.table([*codes, counts], names=[*names, COUNT]).group_by(names).aggregate([(COUNT, "sum")])
-    return grouped.rename_columns([*names, COUNT])
+def _dictionary_coded(context: ReadContext, name: str) -> ReadContext:
+    """With texts and bytes read as Parquet's dictionaries have them: numbers are counted, and few texts made."""
+    field = context.schema.field(name)
+    if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
+        return context
+    coded = field.with_type(pa.dictionary(pa.int32(), field.type))
+    schema = context.schema.set(context.schema.get_field_index(name), coded)
+    file_names = sorted({names[name] for names in context.names if name in names})
+    return replace(context, schema=schema, parquet_options={**context.parquet_options, "read_dictionary": file_names})
+
+
+def _code_runs(codes: pa.Array) -> tuple[list[pa.Array], np.ndarray | None]:
+    """The codes of rows with their counts; as they are where they hardly repeat."""
+    values = np.sort(to_numpy(codes.drop_null()))
+    starts = _starts(values)
+    if 2 * len(starts) > len(values):
+        return [codes], None
+    distinct, counts = values[starts], np.diff(starts, append=len(values))
+    if codes.null_count:
+        null = pa.nulls(1, pa.int64())
+        return [pa.concat_arrays([from_numpy(distinct), null])], np.append(counts, codes.null_count)
+    return [from_numpy(distinct)], counts
+
+
+def _starts(ordered: np.ndarray) -> np.ndarray:
+    """Where each value of an ascending array begins."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
 
 
 def _without(groups: RowGroups, counted: set[int]) -> RowGroups:

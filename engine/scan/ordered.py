@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ... import canon
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, reader_of
 from ..parquet.footers import reading
@@ -250,6 +251,9 @@ class _FirstRows:
         return positions, rows_at(reader, [(group, positions)], self.context.columns)
 
     def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
+        chance = self._with_a_chance(rows)
+        if chance is not None:
+            rows, positions = rows.filter(chance), positions[to_numpy(chance)]
         if not len(positions):
             return pa.table({})
         ranked = _ranked(rows, self._keys)
@@ -263,6 +267,22 @@ class _FirstRows:
         if ranked.num_rows > self._limit:
             ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
         return ranked
+
+    def _with_a_chance(self, rows: pa.Table) -> pa.BooleanArray | None:
+        """Which rows may be among the first by their plain values, before any is encoded: nulls and NaN as well; None
+        where that cannot be said so simply."""
+        worst, key = self._worst, self._keys[0]
+        kind = self.kind
+        if worst is None or worst[0] != VALUES or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            return None
+        value = canon.values_of_codes(np.array([worst[1]], dtype=np.int64), kind)[0]
+        values = leaf_array(rows, key.column)
+        if values.type != kind or (pa.types.is_floating(kind) and np.isnan(value.as_py())):
+            return None
+        chance = (pc.greater_equal if key.is_max else pc.less_equal)(values, value)
+        if pa.types.is_floating(kind) and key.is_max:
+            chance = pc.or_(chance, pc.is_nan(values))
+        return chance.fill_null(True)
 
     def pairs(self) -> list[Pair]:
         """The rows, as tasks that name them by position."""

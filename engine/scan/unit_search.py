@@ -200,8 +200,8 @@ class UnitSearch:
         with_rows = np.array([task.has_rows for task in all_tasks], dtype=bool)  # rollback blocks may lie beside a base
         tasks = [task for task in all_tasks if task.has_rows]
         of_files = promises.take(np.flatnonzero(chosen)[pruned.units.unit_of[with_rows]])
-        groups = row_groups_of(tasks, self._context, plan.index_storage)
         fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
+        groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
         evidence = evidence_in_row_groups(self._column, tasks, self._context, fine)
         bounds = bounds_of(evidence, goal.kind, len(fine.task))
         may_count = goal.may_count(bounds)

@@ -69,6 +69,7 @@ def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ss.col('id') == '1-2-none'", 0),
         ("(ss.col('day') == 2) & (ss.col('id') == '2-1-7')", 1),
         ("[('id', '=', '1-2-1234')]", 1),
+        ("\"day = 2 AND id IN ('2-1-7', '2-1-none')\"", 1),
     ],
 )
 def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows: int) -> None:

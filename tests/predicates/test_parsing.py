@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from example_counts import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from predicate_strategies import predicates, schemas, tables
 from skipstone.engine.predicates import (
@@ -266,6 +266,60 @@ def test_tokens_mean_what_the_parser_makes_of_them(dialect, text):
         return
     (tree,) = parser.parser().parse_into(exp.Condition, tokens, text)
     assert reader.predicate(tree) == node
+
+
+_MARKS = r"( ) , . - ' \" ` -- /* \ $ ? : = <=> != < >= ||"
+_NUMBERS = ("5", "-5", "1.5", "1e3", "0x1")
+_PIECES = st.sampled_from(
+    [
+        " ",
+        "\n",
+        "'a b'",
+        '"q r"',
+        *_MARKS.split(),
+        "x",
+        "AND",
+        "not",
+        "iN",
+        "or",
+        "date",
+        "_a1",
+        "e",
+        "é",
+        "''",
+        *_NUMBERS,
+    ]
+)
+
+
+@settings(max_examples=examples(400))
+@given(st.lists(_PIECES, min_size=1, max_size=9), st.sampled_from(["", " "]))
+@example(["x", "'a'"], "")
+@example(["5", "x", "=", "5"], "")
+@example(["x", "=", "--5"], "")
+def test_plain_texts_have_the_tokens_that_sqlglot_gives(pieces, between):
+    from skipstone.engine.predicates.from_sql import _tokens
+    from skipstone.engine.predicates.plain_tokens import tokens_of
+
+    text = between.join(pieces)
+    plain = tokens_of(text)
+    if plain is not None:
+        assert _shown(plain) == _shown(_tokens(text, "duckdb"))
+
+
+def test_every_word_of_sqlglot_is_no_plain_name():
+    from skipstone.engine.predicates.from_sql import _sqlglot, _tokens
+    from skipstone.engine.predicates.plain_tokens import tokens_of
+
+    words = [word for word in _sqlglot("duckdb")[2].tokenizer_class.KEYWORDS if word.isidentifier()]
+    assert len(words) > 200
+    for word in words:
+        plain = tokens_of(f"{word} = 5")
+        assert plain is None or _shown(plain) == _shown(_tokens(f"{word} = 5", "duckdb"))
+
+
+def _shown(tokens):
+    return [(token.token_type.name, token.text, token.start, token.end) for token in tokens]
 
 
 # -- the builder ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
@@ -18,6 +19,7 @@ from lake_strategies import change_index, lakes, make_file
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
 from skipstone.engine.predicates import ast
+from skipstone.engine.scan.group_counts import CodeCounts
 
 WHERE = st.just(ast.Constant(True))
 
@@ -104,6 +106,24 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
         assert len(set(got)) == len(got)
         assert dict(zip(got, groups.column(len(columns)).to_pylist(), strict=True)) == dict(wanted)
         assert table.scan(node).distinct(columns).num_rows == len(wanted)
+
+
+@given(st.lists(st.lists(st.none() | st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1))), st.integers(0, 5))
+@settings(max_examples=examples(50))
+def test_codes_are_counted_as_by_hand(parts: list[list[int | None]], pending_max: int) -> None:
+    counts = CodeCounts(pending_max)
+    for number, part in enumerate(parts):
+        if number % 2:
+            counts.add(pa.array(part, pa.int64()), np.full(len(part), number))
+        else:
+            counts.add(pa.array(part, pa.int64()), None)
+    wanted = Counter()
+    for number, part in enumerate(parts):
+        for code in part:
+            wanted[code] += number if number % 2 else 1
+    values, counted = (array.to_pylist() for array in counts.values(pa.int64()))
+    assert dict(zip(values, counted, strict=True)) == dict(wanted)
+    assert values == sorted(set(values) - {None}) + [None] * (None in wanted)
 
 
 # -- what is read, and what is not ------------------------------------------------------------------------------------

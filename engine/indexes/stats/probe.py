@@ -166,7 +166,8 @@ def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) 
     """
     columns = {column.name: column for probe in probes for column in probe.columns if column.is_complete}
     ends = [np.concatenate([b.first, b.stop]) for column in columns.values() for b in column.stats.blocks]
-    cuts = np.unique(np.concatenate([*ends, within.first, within.stop]))
+    cuts = np.sort(np.concatenate([*ends, within.first, within.stop]))
+    cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, 7 ms of a process
     first, stop = cuts[:-1], cuts[1:]
     inside = _position(within.first, within.stop, first) >= 0
     outcomes = {leaf: _over_pieces(leaf, columns, first) for leaf in leaves_of(bound)}
