@@ -40,8 +40,8 @@ from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
-from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
-from .tasks.declared import declared_files, told_partitions
+from .tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
+from .tasks.declared import declared_files, declared_partitions
 
 _EMPTY = "to begin an empty table there, give {schema}"
 
@@ -100,9 +100,7 @@ def create_handle(
             transaction,
             listed,
             leftovers,
-            hive_partitioned=is_hive,
-            columns=columns,
-            keep_pending=files is None,
+            FooterReading(is_hive, columns, sets_aside=files is None),
             progress=report,
         )
         if schema is None and not results and not is_declared:
@@ -188,7 +186,7 @@ def _declared_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | 
         )
     if not files.num_rows:
         raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
-    return told_partitions(files, storage).unique().to_pylist()
+    return declared_partitions(files, storage).unique().to_pylist()
 
 
 def _partitions_of(results: Sequence[TaskResult]) -> list[str]:

@@ -28,7 +28,7 @@ from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
 from .storage import Entry, Storage
-from .storage.prefetch import ahead
+from .storage.prefetch import prefetched
 from .table import Table
 from .views import partition_id
 
@@ -209,7 +209,7 @@ def _listed_folders(table: Table) -> Listing | None:
     storage, level = _Folders(table.handle.storage), [""]
     start = time.perf_counter()
     for _ in table.handle.instant.partitioning:
-        listings = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
+        listings = prefetched(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
         level = [
             f"{folder}/{name}".lstrip("/")
             for folder, (_, names) in zip(level, listings, strict=True)

@@ -296,8 +296,8 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mappi
         return []
     by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
     if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
-        found = snapshot.find(added.to_pylist())
-        return [path for path, number in found.items() if number not in removed]
+        ids_by_path = snapshot.find(added.to_pylist())
+        return [path for path, number in ids_by_path.items() if number not in removed]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
     same = files.filter(pc.is_in(files.column("path"), value_set=joined(added)))
     pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)

@@ -186,8 +186,8 @@ class Transaction:
             raise InvalidArgumentError(f"commit states are a mapping of a commit's name to its state, not {states!r}")
         for commit, state in states.items():
             if not isinstance(state, str) or state not in COMMIT_STATES:
-                known = ", ".join(COMMIT_STATES)
-                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {known}")
+                names = ", ".join(COMMIT_STATES)
+                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {names}")
         self._states.update(states)
 
     def task_spec(
@@ -376,8 +376,8 @@ def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: s
     latest = timeline.latest()
     if latest is None or latest.table_id != table_id:
         return latest is not None
-    made = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
-    return transaction in made or len(made) < latest.version - version or timeline.lost is not None
+    transactions = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
+    return transaction in transactions or len(transactions) < latest.version - version or timeline.lost is not None
 
 
 def _key_specs(base: Instant) -> tuple[KeySpec, ...]:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from ...errors import SkipstoneError
 from .interface import Entry, Storage
-from .prefetch import ahead, side_by_side
+from .prefetch import prefetched, side_by_side
 from .ranges import Range
 
 FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
@@ -77,7 +77,7 @@ class GatheredStorage:
                 file.write(self._put[path])
 
         if chosen:
-            list(ahead(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
+            list(prefetched(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
 
     def bring(self, paths: Sequence[str]) -> None:
         """Reads some small files whole, side by side, to be read from memory. One that cannot be is left to whoever

@@ -27,7 +27,7 @@ from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import Storage, open_storage, relative_path
-from .attach import attach_files
+from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile
 
@@ -65,8 +65,8 @@ class TaskWriter:
     def __enter__(self) -> TaskWriter:
         if self.spec.marker_base is not None:
             markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
-            held = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
-            self._marker.enter_context(held)
+            marker = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
+            self._marker.enter_context(marker)
             self._may_write = True
         return self
 
@@ -114,15 +114,9 @@ class TaskWriter:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
         self._check_entered()
         entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
+        reading = FooterReading(self.spec.hive_partitioned, self.spec.stats_columns, sets_aside=False)
         self.results.append(
-            attach_files(
-                self._storage,
-                self._index_storage,
-                self._index_path("attached-"),
-                entries,
-                hive_partitioned=self.spec.hive_partitioned,
-                columns=self.spec.stats_columns,
-            )
+            attach_files(self._storage, self._index_storage, self._index_path("attached-"), entries, reading)
         )
 
     def abort(self) -> None:

@@ -44,7 +44,7 @@ def test_the_environment_alone(capsys: pytest.CaptureFixture) -> None:
     assert "table" not in names
 
 
-def test_uncovered_files_quarantined_ones_and_damage_are_found(lake: Path) -> None:
+def test_uncovered_files_set_aside_ones_and_damage_are_found(lake: Path) -> None:
     pq.write_table(pa.table({"id": ["new"]}), lake / "3.parquet")
     (lake / "4.parquet").write_bytes(b"PAR1 this is none PAR1")
     ss.open(lake).sync()
