@@ -269,9 +269,9 @@ def file_groups_view(snapshot: Snapshot, partition_ids: list[int] | None) -> pa.
 def _named(rows: pa.Table, snapshot: Snapshot) -> dict[str, pa.ChunkedArray]:
     """The partition, file group and slice instant of some files."""
     partitions = snapshot.partitions()
-    rows = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(rows.column("partition_id")))
+    places = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(rows.column("partition_id")))
     return {
-        "partition": partitions.column("partition").take(from_numpy(rows)),
+        "partition": partitions.column("partition").take(from_numpy(places)),
         "file_group": rows.column("file_group"),
         "slice_instant": rows.column("slice_instant"),
     }

@@ -37,6 +37,7 @@ from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
+from .lookahead import Lookahead
 from .publish import Change, publish
 
 if TYPE_CHECKING:
@@ -229,29 +230,33 @@ class Transaction:
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        self._close_writer()
-        results = [r for r in self._results if r.files.num_rows]
-        if not results and not self._removed and not self._states:
+        if self._writer is None and not (self._results or self._removed or self._states):
             return
-        change = Change(
-            transaction=self.id,
-            action="replace" if results and self._removed else "commit",
-            results=results,
-            removed=self._removed,
-            key=self._key,
-            states=self._states,
-            validate=lambda newer: self._validate(newer, results),
-            read_from=min((read.version for read, _ in self._reads), default=None),
-            leftovers=self._leftovers,
-            index_storage=self._index_storage,
-        )
-        self.committed = publish(self._handle.timeline, self._handle.readers, self._base, change)
+        handle = self._handle
+        with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as ahead:
+            self._close_writer()
+            results = [r for r in self._results if r.files.num_rows]
+            if not results and not self._removed and not self._states:
+                return
+            change = Change(
+                transaction=self.id,
+                action="replace" if results and self._removed else "commit",
+                results=results,
+                removed=self._removed,
+                key=self._key,
+                states=self._states,
+                validate=lambda newer: self._validate(newer, results),
+                read_from=min((read.version for read, _ in self._reads), default=None),
+                leftovers=self._leftovers,
+                index_storage=self._index_storage,
+            )
+            self.committed = publish(handle.timeline, handle.readers, self._base, change, ahead)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
         else:
             self._drop_task_keys(results)
-        if self.committed.version > self._handle.version:
-            self._handle.move_to(self.committed)
+        if self.committed.version > handle.version:
+            handle.move_to(self.committed)
 
     def _close_writer(self) -> None:
         if self._writer is not None:

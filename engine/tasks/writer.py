@@ -27,6 +27,7 @@ from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import Storage, open_storage, relative_path
+from ..storage.prefetch import side_by_side
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile
@@ -149,6 +150,7 @@ class TaskWriter:
 
     def _close(self, file: WrittenFile) -> None:
         self._closed.append(self._open.pop(file.partition))
+        file.flush()
         file.close()
 
     def _relieve(self) -> None:
@@ -190,10 +192,12 @@ class TaskWriter:
         return self._index_paths[-1]
 
     def _finish(self) -> None:
-        for file in self._open.values():
-            self._closed.append(file)
-            file.close()
+        remaining = list(self._open.values())
+        self._closed += remaining
         self._open.clear()
+        for file in remaining:  # here, since what is made of the rows is of all files
+            file.flush()
+        list(side_by_side(self._storage, WrittenFile.close, remaining, "skipstone-write"))
         if not self._closed:
             for keys in self._keys:
                 keys.close()
@@ -206,7 +210,8 @@ class TaskWriter:
                     fine = file.filters[spec.column]
                     self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))
                     index.add_file_filter(ordinal, spec.column, fine, self._hash_name(spec.column))
-                entry = self._storage.stat(file.path)
+                entry = file.entry
+                assert entry is not None
                 built.add(
                     path=file.path,
                     partition=file.partition,

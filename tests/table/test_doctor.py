@@ -51,7 +51,7 @@ def test_uncovered_files_set_aside_ones_and_damage_are_found(lake: Path) -> None
     checks = _checks(lake)
     assert checks["bloom(id)"].status == "warning"
     assert "1 of 4" in checks["bloom(id)"].detail
-    assert "4.parquet" in checks["pending file"].detail
+    assert "4.parquet" in checks["set aside file"].detail
     (lake / "0.parquet").unlink()
     assert _checks(lake)["missing file"].status == "problem"
     run = _largest_run(lake)
