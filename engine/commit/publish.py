@@ -91,9 +91,9 @@ class Change:
 
 
 def publish(
-    timeline: Timeline, readers: RunReaders, base: Instant, change: Change, ahead: Lookahead | None = None
+    timeline: Timeline, readers: RunReaders, base: Instant, change: Change, lookahead: Lookahead | None = None
 ) -> Instant:
-    """Commits a change after `base`, whose names for columns it uses, and returns the instant made. `ahead`: what
+    """Commits a change after `base`, whose names for columns it uses, and returns the instant made. `lookahead`: what
     began to look beyond the base already, with the change's own `index_storage`.
 
     Raises CommitConflictError where a commit since the base removed or added the same file (where `base` is before the
@@ -106,9 +106,9 @@ def publish(
     with (
         _unless_cleaned(timeline, base, change.transaction, read_from),
         Turn(timeline, change.transaction) as turn,
-        ahead or Lookahead(timeline, base, readers, index_storage) as ahead,
+        lookahead or Lookahead(timeline, base, readers, index_storage) as lookahead,
     ):
-        for attempt, newest in _bases(timeline, base, change.transaction, turn, ahead):
+        for attempt, newest in _bases(timeline, base, change.transaction, turn, lookahead):
             snapshot = Snapshot(newest, readers)
             version = None if change.key is None else snapshot.version_of_key(change.key)
             if version is not None:
@@ -148,9 +148,9 @@ def publish_definition(
     with (
         _unless_cleaned(timeline, base, transaction, base.version),
         Turn(timeline, transaction) as turn,
-        Lookahead(timeline, base, None, timeline.storage) as ahead,
+        Lookahead(timeline, base, None, timeline.storage) as lookahead,
     ):
-        for _, newest in _bases(timeline, base, transaction, turn, ahead):
+        for _, newest in _bases(timeline, base, transaction, turn, lookahead):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
                 log_commit(timeline, instant, start_s)
@@ -189,7 +189,7 @@ def _bases(
     base: Instant,
     transaction: str,
     turn: Turn,
-    ahead: Lookahead,
+    lookahead: Lookahead,
 ) -> Iterator[tuple[int, Instant]]:
     """(attempt, the newest instant, to publish after), again each time that another was first. Never `base` where
     others committed since: it may be cleaned.
@@ -197,8 +197,8 @@ def _bases(
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
     this transaction as given up: its files are being removed; CorruptionError where versions were lost (`since`)."""
     for attempt in range(ATTEMPTS_MAX):
-        turn.wait(attempt, ahead.others_wait)  # here, since a turn is its thread's
-        looked = None if attempt else ahead.looked()
+        turn.wait(attempt, lookahead.others_wait)  # here, since a turn is its thread's
+        looked = None if attempt else lookahead.looked()
         for newer in since(timeline, base, looked) if base.version else ():
             _check_not_given_up(timeline, newer, transaction)
             base = newer

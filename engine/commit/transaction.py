@@ -233,7 +233,7 @@ class Transaction:
         if self._writer is None and not (self._results or self._removed or self._states):
             return
         handle = self._handle
-        with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as ahead:
+        with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as lookahead:
             self._close_writer()
             results = [r for r in self._results if r.files.num_rows]
             if not results and not self._removed and not self._states:
@@ -250,7 +250,7 @@ class Transaction:
                 leftovers=self._leftovers,
                 index_storage=self._index_storage,
             )
-            self.committed = publish(handle.timeline, handle.readers, self._base, change, ahead)
+            self.committed = publish(handle.timeline, handle.readers, self._base, change, lookahead)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
         else:
