@@ -27,7 +27,7 @@ from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import Storage, open_storage, relative_path
-from ..storage.prefetch import side_by_side
+from ..storage.prefetch import STAT_THREADS, prefetched, side_by_side, threads_for
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile
@@ -114,7 +114,9 @@ class TaskWriter:
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
         self._check_entered()
-        entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
+        relative = [relative_path(self._storage, path) for path in paths]
+        threads = threads_for(self._storage, STAT_THREADS)
+        entries = list(prefetched(self._storage.stat, relative, threads, "skipstone-stat"))
         reading = FooterReading(self.spec.hive_partitioned, self.spec.stats_columns, sets_aside=False)
         self.results.append(
             attach_files(self._storage, self._index_storage, self._index_path("attached-"), entries, reading)
