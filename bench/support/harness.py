@@ -167,11 +167,7 @@ class Bench:
             [
                 f"# {self.title}",
                 "",
-                *_table(measured),
-                "",
-                f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 "
-                "where we are faster. Answers were compared before anything was timed.",
-                "",
+                *(_timings(measured, rounds) if measured else []),
                 *([*sections, ""] if sections else []),
                 f"Machine: {machine}",
                 "",
@@ -286,6 +282,16 @@ class _Rows:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text):,} characters)"
+
+
+def _timings(measured: list[dict[str, Any]], rounds: int) -> list[str]:
+    return [
+        *_table(measured),
+        "",
+        f"Median of {rounds} interleaved rounds; `/ us` is the median of the ratios within a round, above 1 where we "
+        "are faster. Answers were compared before anything was timed.",
+        "",
+    ]
 
 
 def _table(measured: list[dict[str, Any]]) -> list[str]:

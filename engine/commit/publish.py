@@ -254,7 +254,9 @@ def _check_added(snapshot: Snapshot, change: Change, *, is_later: bool) -> None:
     twice = first_twice(_added_paths(change.results))
     if twice is not None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
-    live = live_paths(snapshot, change.results, change.removed)
+    # What this transaction wrote bears its id, which is younger than the base: only who came later can have the path.
+    looked_up = [result for result in change.results if is_later or not result.written]
+    live = live_paths(snapshot, looked_up, change.removed) if looked_up else []
     if live:
         if is_later:
             raise CommitConflictError(f"{live[0]}: another commit added the same path", paths=live)
