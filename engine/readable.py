@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .choices import Reader, Refresh, ScanMode
+from .choices import Dialect, Reader, Refresh, ScanMode
 from .handle import Handle
 from .progress import Progress, progress_function
 from .scan.plan import Plan
@@ -247,6 +247,7 @@ class ReadableTable:
         reader: Reader = "pyarrow",
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
+        dialect: Dialect = "duckdb",
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -266,6 +267,8 @@ class ReadableTable:
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
                 where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
                 and rows that cannot be among the first are not read.
+            dialect: whose SQL a text is: "duckdb", "spark" or "postgres". Of the latter two the plain comparisons are
+                understood that mean the same to DuckDB, with TimeZone UTC; rows are refused for any other part.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
@@ -278,8 +281,9 @@ class ReadableTable:
 
             follow(self.handle)
         read, selected = read_columns(columns, self.schema)
-        request = ScanRequest.of(self.handle, read, limit=limit, order_by=order_by, mode=mode, reader=reader)
-        return Plan(Planning(request, where, params), selected)
+        how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
+        request = ScanRequest.of(self.handle, read, **how)
+        return Plan(Planning(request, where, params, dialect), selected)
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""
