@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import skipstone as ss
+from skipstone.engine.perf import perf_of
 
 from bench.support import listing_commits, listing_create, listing_data
 from bench.support.cached_folder import CachedFolder, size_bytes
@@ -82,6 +84,7 @@ def run(
     slower = _slower(bench)
     sections = verdicts(_targets(shapes), bench.figures())
     sections += ["", *_sizes(lakes), "", *_built(built)]
+    sections += ["", *_view_calls(lakes, rounds)]
     sections += ["", *listing_commits.commits(largest, commits, slower)]
     sections += ["", *listing_commits.look_ups(largest, commits, cache)]
     sections += ["", *listing_create.create(largest, cache, slower)]
@@ -197,6 +200,28 @@ def _sizes(lakes: Sequence[Lake]) -> list[str]:
         limit = "" if most is None else f"{most:,}"
         lines.append(f"| {shape.name} | {' | '.join(f'{c:,}' for c in cells)} | {limit} | {verdict} |")
     return [*lines, "", "Random bits: 122 of each uuid, and 24 of each size."]
+
+
+def _view_calls(lakes: Sequence[Lake], rounds: int) -> list[str]:
+    """RFC-15's table: Hudi's calls, of the partition with most files. Each file is a slice and a group of its own."""
+    lines = ["## Hudi's calls, from our index alone (`skipstone perf --no-listing`)", ""]
+    calls: dict[str, list[str]] = {}
+    for lake in lakes:
+        with ss.open(lake.ours_folder) as table:
+            measured = perf_of(table, rounds=rounds, with_listing=False)
+        sizes, (least, mean, most) = measured.sizes, measured.sizes.files_a_partition
+        lines.append(
+            f"- {lake.files.shape.name}: {sizes.files:,} files in {sizes.partitions:,} partitions ({least:,} to "
+            f"{most:,} each, mean {mean:,.1f}), highest file id {sizes.highest_file_id:,}; manifest of "
+            f"{sizes.manifest_bytes:,} bytes in {sizes.manifest_runs} runs"
+        )
+        for call in measured.calls:
+            cells = calls.setdefault(call.hudi or call.name, [])
+            cells.append(f"{1e3 * call.cold_s:,.2f} ms | {1e3 * call.warm_s:,.2f} ms | {call.answers:,}")
+    names = [lake.files.shape.name for lake in lakes]
+    lines += ["", "| call | " + " | ".join(f"{n}: cold | warm | answers" for n in names) + " |"]
+    lines.append("| --- |" + " ---: |" * 3 * len(names))
+    return lines + [f"| {name} | {' | '.join(cells)} |" for name, cells in calls.items()]
 
 
 def _built(built: dict[str, CachedFolder]) -> list[str]:

@@ -32,17 +32,22 @@ def perf(
     with opened(path, index_path, version) as table:
         with progress() as report:
             result = perf_of(table, partition, rounds, listing, report)
-        totals, partitions = table.handle.instant.totals, table.partitions().num_rows
         if as_json:
-            print_json(
-                {"location": table.location, "files": totals["files"], "partitions": partitions, **asdict(result)}
-            )
+            plain = asdict(result)
+            print_json({"location": table.location, **plain.pop("sizes"), **plain})
             return
-        screen = stdout()
+        screen, sizes = stdout(), result.sizes
         which = f"partition {result.partition}" if result.partition else "the one partition"
+        least, mean, most = sizes.files_a_partition
         screen.print(
-            f"{table.location} at version {result.version}: {count_of(totals['files'], 'file')} in "
-            f"{count_of(partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}",
+            f"{table.location} at version {result.version}: {count_of(sizes.files, 'file')} in "
+            f"{count_of(sizes.partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}",
+            soft_wrap=True,
+        )
+        screen.print(
+            f"manifest {bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
+            f"{bytes_text(sizes.index_bytes)}; files a partition {least:,} to {most:,}, mean {mean:,.1f}; highest file "
+            f"id {sizes.highest_file_id:,}",
             soft_wrap=True,
         )
         screen.print()

@@ -1,7 +1,7 @@
 """The engine: what a table is, how it changes, and how a query finds out what it need not read.
 
-Users meet `table.py` (the handle and its verbs), `create.py` and `open.py`. Below them, a room imports only from rooms
-that stand before it in this list:
+Users meet `table.py` (verbs that make versions; `readable.py` has those that read), `create.py` and `open.py`. Below
+them, a room imports only from rooms that stand before it in this list:
 
     progress.py   what every room uses to report how far it is
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
@@ -18,8 +18,8 @@ that stand before it in this list:
     commit/       transactions, and the verbs that make versions: sync, alter, undo, clean, optimize, build indexes
     scan/         plan, prune, fine pruning, reading rows, explain
 
-A scan: `table.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files may
-match; `scan/fine.py` asks their task index files which row groups may; `scan/rows.py` reads those and tests the rows.
+A scan: `ReadableTable.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
+may match; `scan/fine.py` asks their task index files which row groups may; `scan/rows.py` reads them and tests rows.
 
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
 `commit/publish.py` puts the instant if nobody was first, or binds again.

@@ -253,12 +253,16 @@ def _cuts_at(keys: Keys, order: np.ndarray, places: np.ndarray) -> Keys:
     cuts = keys.take(from_numpy(order[places])).to_pylist()
     before = keys.take(from_numpy(order[np.maximum(places - 1, 0)])).to_pylist()
     shared = {key for key, then in pairwise(cuts) if key == then}
-    return binary_array([key if key in shared else _told_apart(b, key) for b, key in zip(before, cuts, strict=True)])
+    return binary_array(
+        [key if key in shared else _shortest_above(b, key) for b, key in zip(before, cuts, strict=True)]
+    )
 
 
-def _told_apart(before: bytes, key: bytes) -> bytes:
+def _shortest_above(before: bytes, key: bytes) -> bytes:
     """The shortest beginning of a key that is greater than the one before it; all of it where they are equal."""
-    same = next((at for at, (one, other) in enumerate(zip(before, key, strict=False)) if one != other), len(before))
+    same = next(
+        (position for position, (one, other) in enumerate(zip(before, key, strict=False)) if one != other), len(before)
+    )
     return key[: same + 1]
 
 

@@ -222,9 +222,9 @@ class _Axis:
         count = len(lower)
         if count < _ZOOMED_FILES_MIN:
             return
-        at = int(count * _ZOOMED_OUT)
-        first = np.partition(self._lower, at)[at]
-        last = np.partition(self._upper, count - 1 - at)[count - 1 - at]
+        outliers = int(count * _ZOOMED_OUT)
+        first = np.partition(self._lower, outliers)[outliers]
+        last = np.partition(self._upper, count - 1 - outliers)[count - 1 - outliers]
         first_at, last_at = int((self._lower == first).argmax()), int((self._upper == last).argmax())
         if 0 < self.ends[last_at] - self.starts[first_at] < _ZOOMED_SHARE_MAX:
             self._lay_out(first, last)
@@ -321,9 +321,9 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
     stored_bytes = np.frombuffer(data, dtype=np.uint8)
     words = np.zeros(len(stored), dtype=np.uint64)
     for place in range(skipped, skipped + 8):
-        at = offsets[:-1] + place
+        byte_offsets = offsets[:-1] + place
         byte = (
-            np.where(at < offsets[1:], stored_bytes[np.minimum(at, len(stored_bytes) - 1)], 0)
+            np.where(byte_offsets < offsets[1:], stored_bytes[np.minimum(byte_offsets, len(stored_bytes) - 1)], 0)
             if len(stored_bytes)
             else 0
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -40,8 +40,9 @@ from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
-from .tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
-from .tasks.declared import declared_files, told_partitions
+from .storage.prefetch import STAT_THREADS, prefetched, side_by_side, threads_for
+from .tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
+from .tasks.declared import declared_files, declared_partitions
 
 _EMPTY = "to begin an empty table there, give {schema}"
 
@@ -71,12 +72,18 @@ def create_handle(
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
-    if storage.kind() == "file":
-        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
-    if timeline.latest() is not None:
-        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
     named = table.kind or (ICEBERG if table.metadata is not None else None)
-    kind = source or named or (DIRECTORY if files is not None else source_of(storage))
+    looks: list[Callable[[], Any]] = [storage.kind, timeline.latest]
+    if not (source or named or files is not None):
+        looks.append(lambda: _detected(storage))
+    place, latest, *detected = side_by_side(storage, lambda look: look(), looks, "skipstone-create")
+    if place == "file":
+        raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
+    if latest is not None:
+        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
+    if detected and isinstance(detected[0], NotATableError):
+        raise detected[0]
+    kind = source or named or (detected[0] if detected else DIRECTORY)
     if kind != DIRECTORY and (schema is not None or files is not None or partitioning != "hive"):
         raise InvalidArgumentError(
             f"{storage.uri}: the {kind} log says files, schema and partitioning; they are not given here"
@@ -92,7 +99,9 @@ def create_handle(
     is_hive = partitioning is not None
     declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_declared = isinstance(declared, pa.Table)
-    listed = LISTED.empty_table() if is_declared else _listed(storage, index_storage, files, schema, report)
+    listed = LISTED.empty_table()
+    if not is_declared:
+        listed = _listed(storage, index_storage, files, schema, report, is_there=place is not None)
     with Leftovers() as leftovers:
         results, pending = attach(
             storage,
@@ -100,9 +109,7 @@ def create_handle(
             transaction,
             listed,
             leftovers,
-            hive_partitioned=is_hive,
-            columns=columns,
-            keep_pending=files is None,
+            FooterReading(is_hive, columns, sets_aside=files is None),
             progress=report,
         )
         if schema is None and not results and not is_declared:
@@ -127,6 +134,14 @@ def create_handle(
         change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
         instant = publish(timeline, readers, base, change)
     return new_handle(storage, index_storage, timeline, readers, instant)
+
+
+def _detected(storage: Storage) -> str | NotATableError:
+    """What `source_of` gives or raises: whether the place is a table already is said first."""
+    try:
+        return source_of(storage)
+    except NotATableError as error:
+        return error
 
 
 def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
@@ -159,6 +174,8 @@ def _listed(
     files: Sequence[str] | None,
     schema: pa.Schema | None,
     progress: Progress | None,
+    *,
+    is_there: bool,
 ) -> pa.Table:
     """The files to attach, as `lakes.directory` lists them."""
     if files is not None:
@@ -169,10 +186,10 @@ def _listed(
         if not paths and schema is None:
             raise NotATableError("files= names no file", hint=_EMPTY)
         try:
-            return listed_of(storage.stat(path) for path in paths)
+            return listed_of(prefetched(storage.stat, paths, threads_for(storage, STAT_THREADS), "skipstone-stat"))
         except FileMissingError as error:
             raise NotATableError(str(error)) from error
-    if storage.kind() is None and schema is None:
+    if not is_there and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
     listed = list_parquet(storage, index_storage, progress)
     if not listed.num_rows and schema is None:
@@ -188,7 +205,7 @@ def _declared_partitions(files: pa.Table, storage: Storage, schema: pa.Schema | 
         )
     if not files.num_rows:
         raise NotATableError("files= names no file", hint="to begin an empty table, give {schema} alone")
-    return told_partitions(files, storage).unique().to_pylist()
+    return declared_partitions(files, storage).unique().to_pylist()
 
 
 def _partitions_of(results: Sequence[TaskResult]) -> list[str]:

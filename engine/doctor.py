@@ -275,8 +275,8 @@ def _log(handle: Handle) -> Iterator[Check]:
 def _files(handle: Handle) -> Iterator[Check]:
     findings = verify(handle)
     for one in findings[:_SHOWN_MAX]:
-        status = WARNING if one.kind in ("pending", "unread") else PROBLEM
-        remedy = "skipstone sync tries it again, once it is mended" if one.kind == "pending" else ""
+        status = WARNING if one.kind in ("set aside", "unread") else PROBLEM
+        remedy = "skipstone sync tries it again, once it is mended" if one.kind == "set aside" else ""
         remedy = remedy or ("" if ";" in one.message or "()" in one.message else "skipstone verify --deep; repair")
         yield Check(f"{one.kind} file", status, f"{one.path}: {one.message}", remedy)
     if len(findings) > _SHOWN_MAX:

@@ -28,7 +28,7 @@ from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
 from .storage import Entry, Storage
-from .storage.prefetch import ahead
+from .storage.prefetch import prefetched
 from .table import Table
 from .views import partition_id
 
@@ -72,9 +72,29 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """What the calls are asked of, as the head of RFC-15's table has it.
+
+    manifest_bytes, manifest_runs    of the runs that list partitions and files
+    index_bytes                      of these and of the indexes' runs
+    files_a_partition                least, mean, most
+    highest_file_id                  0 where no file is live
+    """
+
+    files: int
+    partitions: int
+    manifest_bytes: int
+    manifest_runs: int
+    index_bytes: int
+    files_a_partition: tuple[int, float, int]
+    highest_file_id: int
+
+
+@dataclass(frozen=True)
 class Perf:
     """The calls, and the partition that some of them ask for."""
 
+    sizes: Sizes
     version: int
     partition: str
     partition_files: int
@@ -114,7 +134,24 @@ def perf_of(
         measured.append(_measured(table, name, hudi, ask, rounds, listings.get(name, of_partition)))
     if progress:
         progress("calls", len(calls), len(calls))
-    return Perf(table.version, chosen, table.files(chosen).num_rows, rounds, measured)
+    return Perf(_sizes(table), table.version, chosen, table.files(chosen).num_rows, rounds, measured)
+
+
+def _sizes(table: Table) -> Sizes:
+    snapshot = table.handle.snapshot
+    manifest, indexes = snapshot.instant.manifest, snapshot.instant.indexes
+    manifest_bytes = sum(run.size_bytes for run in manifest)
+    counts = to_numpy(table.partitions().column("file_count"))
+    counts, numbers = counts[counts > 0], snapshot.numbers()
+    return Sizes(
+        files=len(numbers),
+        partitions=table.partitions().num_rows,
+        manifest_bytes=manifest_bytes,
+        manifest_runs=len(manifest),
+        index_bytes=manifest_bytes + sum(run.size_bytes for index in indexes for run in index.runs),
+        files_a_partition=(int(counts.min()), float(counts.mean()), int(counts.max())) if len(counts) else (0, 0.0, 0),
+        highest_file_id=int(numbers[-1]) if len(numbers) else 0,
+    )
 
 
 def _calls(partition: str) -> list[tuple[str, str, Ask]]:
@@ -209,7 +246,7 @@ def _listed_folders(table: Table) -> Listing | None:
     storage, level = _Folders(table.handle.storage), [""]
     start = time.perf_counter()
     for _ in table.handle.instant.partitioning:
-        listings = ahead(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
+        listings = prefetched(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
         level = [
             f"{folder}/{name}".lstrip("/")
             for folder, (_, names) in zip(level, listings, strict=True)

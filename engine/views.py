@@ -149,7 +149,7 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
     )
 
 
-def _told(index: IndexState) -> dict[str, str]:
+def _described(index: IndexState) -> dict[str, str]:
     """What options mean, where they do not say it themselves."""
     if index.kind != "bloom":
         return {}
@@ -178,7 +178,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
                 "files_covered": int(is_covered(index.coverage, segments, ids).sum()),
                 "files_total": len(ids),
                 "size_bytes": sum(r.size_bytes for r in index.runs),
-                "options": json.dumps({**index.options, **_told(index), "maintain": index.maintain}),
+                "options": json.dumps({**index.options, **_described(index), "maintain": index.maintain}),
             }
         )
     schema = pa.schema(
@@ -217,15 +217,15 @@ def slices_view(snapshot: Snapshot, partition_ids: list[int] | None, latest: boo
     base_rank = np.where(base_at >= 0, rank[base_at], -1)
     is_placed = ~is_dead & to_numpy(files.column("slice_instant").is_valid())
     is_later = is_placed & (rank > base_rank[slice_of])
-    told_at = np.where(base_at >= 0, base_at, _first_of_all(slice_of, count))
+    first_row = np.where(base_at >= 0, base_at, _first_of_all(slice_of, count))
     sizes = to_numpy(files.column("size_bytes"))
     log_bytes = np.zeros(count, dtype=np.int64)  # not bincount's weights: those are floats
     np.add.at(log_bytes, slice_of[is_log], sizes[is_log])
     return pa.table(
         {
-            **_named(files.take(from_numpy(told_at)), snapshot),
-            "base": _taken(files, "path", base_at),
-            "base_size_bytes": _taken(files, "size_bytes", base_at),
+            **_named(files.take(from_numpy(first_row)), snapshot),
+            "base": _values_at(files, "path", base_at),
+            "base_size_bytes": _values_at(files, "size_bytes", base_at),
             "logs": _lists(files, slice_of, is_log, count),
             "log_count": from_numpy(np.bincount(slice_of[is_log], minlength=count).astype(np.int64)),
             "log_bytes": from_numpy(log_bytes),
@@ -258,7 +258,7 @@ def file_groups_view(snapshot: Snapshot, partition_ids: list[int] | None) -> pa.
             "partition": named["partition"],
             "file_group": named["file_group"],
             "slices": from_numpy(np.bincount(group_of[order][is_first], minlength=count).astype(np.int64)),
-            "latest_instant": _taken(files, "slice_instant", instant_at),
+            "latest_instant": _values_at(files, "slice_instant", instant_at),
             "files": from_numpy(np.bincount(group_of, minlength=count).astype(np.int64)),
             "size_bytes": from_numpy(sizes),
             "uncompacted_logs": from_numpy(np.bincount(group_of[logs], minlength=count).astype(np.int64)),
@@ -269,9 +269,9 @@ def file_groups_view(snapshot: Snapshot, partition_ids: list[int] | None) -> pa.
 def _named(rows: pa.Table, snapshot: Snapshot) -> dict[str, pa.ChunkedArray]:
     """The partition, file group and slice instant of some files."""
     partitions = snapshot.partitions()
-    at = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(rows.column("partition_id")))
+    places = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(rows.column("partition_id")))
     return {
-        "partition": partitions.column("partition").take(from_numpy(at)),
+        "partition": partitions.column("partition").take(from_numpy(places)),
         "file_group": rows.column("file_group"),
         "slice_instant": rows.column("slice_instant"),
     }
@@ -298,9 +298,9 @@ def _first_of_all(slice_of: np.ndarray, count: int) -> np.ndarray:
     return rows
 
 
-def _taken(files: pa.Table, name: str, at: np.ndarray) -> pa.ChunkedArray:
+def _values_at(files: pa.Table, name: str, rows: np.ndarray) -> pa.ChunkedArray:
     """The values of a column at some rows, null where -1."""
-    return files.column(name).take(from_numpy(at, at >= 0))
+    return files.column(name).take(from_numpy(rows, rows >= 0))
 
 
 def _lists(files: pa.Table, slice_of: np.ndarray, flags: np.ndarray, count: int) -> pa.ListArray:

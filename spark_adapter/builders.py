@@ -24,7 +24,7 @@ from ..engine.progress import Progress
 from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
-from ..engine.tasks.attach import TASK_FILES, Leaves, attach_files
+from ..engine.tasks.attach import TASK_FILES, FooterReading, attach_files
 from .jobs import run_parts, slots
 from .parts import Spill, split_evenly
 
@@ -88,9 +88,7 @@ class AttachPart:
     index_location: str
     storage_options: StorageOptions
     transaction: str
-    hive_partitioned: bool
-    columns: Leaves
-    keep_pending: bool
+    reading: FooterReading
 
     def __call__(self, listed: pa.Table) -> TaskResult:
         storage = open_storage(self.location, self.storage_options)
@@ -98,15 +96,7 @@ class AttachPart:
         path = _fresh_path(self.transaction, "attached")
         with Leftovers() as leftovers:
             leftovers.add(index_storage, path)
-            return attach_files(
-                storage,
-                index_storage,
-                path,
-                list(entries_of(listed)),
-                hive_partitioned=self.hive_partitioned,
-                columns=self.columns,
-                keep_pending=self.keep_pending,
-            )
+            return attach_files(storage, index_storage, path, list(entries_of(listed)), self.reading)
 
 
 def attach(
@@ -116,10 +106,8 @@ def attach(
     transaction: str,
     listed: pa.Table,
     leftovers: Leftovers,
+    reading: FooterReading,
     *,
-    hive_partitioned: bool,
-    columns: Leaves,
-    keep_pending: bool,
     progress: Progress | None = None,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """As `attach_all`, by executors. `progress("footers, parts", read, of all)`."""
@@ -136,7 +124,7 @@ def attach(
 
     results = run_parts(
         spark,
-        AttachPart(*places, hive_partitioned, columns, keep_pending),
+        AttachPart(*places, reading),
         (listed[cut] for cut in cuts),
         step="footers, parts",
         progress=progress,

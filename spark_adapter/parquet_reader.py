@@ -31,7 +31,7 @@ from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
-from ..engine.storage.prefetch import ahead
+from ..engine.storage.prefetch import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
@@ -203,7 +203,7 @@ class _Files:
             return self._load(spark, [], schema)
         for task in self._tasks:
             _check_name(task.path)
-        list(ahead(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
+        list(prefetched(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
         by_path, apart = self._by_partition()
         frames = [self._by_path(spark, by_path)] if by_path else []
         frames += [self._apart(spark, tasks) for tasks in apart]

@@ -31,7 +31,7 @@ from ..engine.open import open_table
 from ..engine.perf import ROUNDS, Perf, perf_of
 from ..engine.progress import Progress, progress_function
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage
-from ..engine.tasks.attach import Attacher, attach_all
+from ..engine.tasks.attach import Attacher, FooterReading, attach_all
 from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
@@ -90,7 +90,7 @@ def sync(
                 attach=partial(_attach, spark),
             )
         handle.move_to(instant)
-        return result.at(refresh_all(handle, progress=report, builder=Executors(spark))) if refresh else result
+        return result.moved_to(refresh_all(handle, progress=report, builder=Executors(spark))) if refresh else result
 
 
 def _attach(
@@ -100,11 +100,13 @@ def _attach(
     transaction: str,
     listed: pa.Table,
     leftovers: Leftovers,
-    **how: Any,
+    reading: FooterReading,
+    *,
+    progress: Progress | None = None,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
     """As `attach_all`, by executors where there are many files."""
     work: Attacher = attach_all if listed.num_rows < PART_FILES_MIN else partial(attach, spark)
-    return work(storage, index_storage, transaction, listed, leftovers, **how)
+    return work(storage, index_storage, transaction, listed, leftovers, reading, progress=progress)
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import skipstone as ss
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
@@ -85,7 +86,7 @@ def _commit_lines(
     rows += [("*floor:* two files written, flushed and named", durations["floor"], [])]
     for name, seconds, sizes in rows:
         times = [*np.percentile(seconds, [50, 99]), max(seconds)]
-        shown = [f"{1e3 * one:.2f} ms" for one in times]
+        shown = list(map(_shown, times))
         shown += [f"{np.mean(sizes):,.0f}", f"{max(sizes):,}"] if sizes else ["", ""]
         lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", f"Runs of the manifest after the last: {runs}. Bytes are all that the process wrote.", ""]
@@ -99,6 +100,10 @@ def _commit_lines(
     mean = float(np.mean(all_bytes))
     verdict = "won" if mean <= COMMIT_BYTES_MAX else "**lost**"
     return [*lines, f"- bytes a commit: {mean:,.0f}, at most {COMMIT_BYTES_MAX:,}: {verdict}"]
+
+
+def _shown(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
 
 
 def _timed(action: Callable[[], object]) -> float:
@@ -165,33 +170,48 @@ def _bytes_written() -> int:
 
 
 def look_ups(lake: Lake, count: int, cache: Path) -> list[str]:
-    """What a look-up of one random value reads after ever more commits of 10 small files that were written with a
-    filter on it. All of them lie in 10 new partitions, so a partition has a file of every commit."""
+    """Commits of 10 small files that are written with a filter and a secondary index on random values, and what a
+    look-up of one value reads after ever more of them. All lie in 10 new partitions, so a partition has a file of every
+    commit."""
     shape = lake.files.shape
     lines = [
-        f"## A look-up after many commits onto {shape.name}, a bloom index kept",
+        f"## Commits of {FILES_A_COMMIT} written files onto {shape.name}, a filter and a secondary index kept",
         "",
         "`id = ? AND " + KEY + " = ?` of a value that one file holds, from `ss.open` with nothing kept to "
         "`plan.row_groups()`; the partition has a file of each commit. Runs: of the manifest, of statistics, of the "
-        "filter. There is no secondary index yet.",
+        "filter, of the secondary index. A commit writes 10 Parquet files as well; the floor is pyarrow writing them.",
         "",
-        "| commits | runs | requests | bytes | time | files kept | s for the commits since |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| commits | runs | requests | bytes | time | files kept | commits since: p50 | p99 | slowest | floor, p50 |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     stops = sorted({stop for stop in (1, 10, 100, 1_000, 10_000) if stop < count} | {count})
     with tempfile.TemporaryDirectory(prefix="lookups-", dir=lake.ours_folder.parent) as name:
         folder = Path(name) / "table"
-        shutil.copytree(listing_data.ours(lake.files, cache, bloom=True).folder / "table", folder)
+        shutil.copytree(listing_data.ours(lake.files, cache, indexed=True).folder / "table", folder)
         done = 0
         for stop in stops:
-            start = time.perf_counter()
+            durations, floors = [], []
             with ss.open(folder) as table:
                 for commit in range(done, stop):
-                    with table.transaction() as tx:
-                        tx.write(_rows(commit))
-            elapsed_s, done = time.perf_counter() - start, stop
-            lines.append(_look_up_line(folder, stop, elapsed_s))
+                    rows = _rows(commit)
+                    durations.append(_timed(partial(_write, table, rows)))
+                    if commit in (done, stop - 1) or commit % _FLOOR_EVERY == 0:
+                        floors.append(_timed(partial(_write_files, Path(name) / "floor", rows)))
+            done = stop
+            lines.append(_look_up_line(folder, stop, durations, floors))
     return lines
+
+
+def _write(table: ss.Table, rows: pa.Table) -> None:
+    with table.transaction() as tx:
+        tx.write(rows)
+
+
+def _write_files(folder: Path, rows: pa.Table) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in range(FILES_A_COMMIT):
+        part = rows.slice(number * ROWS_A_WRITTEN_FILE, ROWS_A_WRITTEN_FILE)
+        pq.write_table(part, folder / f"{number}.parquet", compression="zstd")
 
 
 def _rows(commit: int) -> pa.Table:
@@ -202,7 +222,7 @@ def _rows(commit: int) -> pa.Table:
     return pa.table({"id": ids, KEY: pa.array(days.astype(object), pa.string())}, schema=SCHEMA)
 
 
-def _look_up_line(folder: Path, commits_done: int, elapsed_s: float) -> str:
+def _look_up_line(folder: Path, commits_done: int, durations: Sequence[float], floors: Sequence[float]) -> str:
     picked = np.random.default_rng(5).integers(0, commits_done, _ROUNDS).tolist()
     times, requests, bytes_read, kept = [], [], [], []
     runs: Sequence[int] = ()
@@ -219,9 +239,10 @@ def _look_up_line(folder: Path, commits_done: int, elapsed_s: float) -> str:
             bytes_read.append(counters[1])
             kept.append(len(groups.column("path").unique()))
             run_counts = {index.kind: len(index.runs) for index in table.handle.instant.indexes}
-            runs = (len(table.handle.instant.manifest), run_counts["stats"], run_counts["bloom"])
+            runs = (len(table.handle.instant.manifest), *(run_counts[k] for k in ("stats", "bloom", "secondary")))
     middle = [statistics.median(one) for one in (requests, bytes_read, times, kept)]
+    commit_s, floor_s = [*np.percentile(durations, [50, 99]), max(durations)], statistics.median(floors)
     return (
         f"| {commits_done:,} | {' + '.join(map(str, runs))} | {middle[0]:,.0f} | {middle[1]:,.0f} | "
-        f"{1e3 * middle[2]:.1f} ms | {middle[3]:g} | {elapsed_s:.1f} |"
+        f"{1e3 * middle[2]:.1f} ms | {middle[3]:g} | {' | '.join(map(_shown, commit_s))} | {_shown(floor_s)} |"
     )

@@ -114,22 +114,23 @@ def _texts(values: np.ndarray) -> pa.Array:
 # -- each contender's own form ---------------------------------------------------------------------------------------
 
 
-def ours(files: Files, cache: Path = CACHE, *, bloom: bool = False) -> CachedFolder:
-    """A table of those files; with `bloom` it keeps a filter on `id`, which says nothing of them."""
+def ours(files: Files, cache: Path = CACHE, *, indexed: bool = False) -> CachedFolder:
+    """A table of those files; `indexed`, it keeps a filter and a secondary index on `id`, which say nothing of them."""
 
     def make(folder: Path) -> None:
-        make_ours(folder / "table", files.table(), bloom=bloom)
+        make_ours(folder / "table", files.table(), indexed=indexed)
 
-    return _cached(files.shape, "ours-bloom" if bloom else "ours", make, cache, code_fingerprint())
+    return _cached(files.shape, "ours-indexed" if indexed else "ours", make, cache, code_fingerprint())
 
 
-def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
+def make_ours(folder: Path, files: pa.Table, *, indexed: bool = False) -> None:
     """An index from a list of files."""
-    if not bloom:
+    if not indexed:
         ss.create(folder, schema=SCHEMA, partitioning=[KEY], files=files).close()
         return
     with ss.create(folder, schema=SCHEMA, partitioning=[KEY]) as table:
         table.create_index("id", kind="bloom")
+        table.create_index("id", kind="secondary")
         with table.transaction() as tx:
             tx.add_files(files)
 

@@ -30,11 +30,11 @@ class Moved:
     """Files that a storage has under another time or etag than recorded, as the manifest is to have them from now on.
 
     live    file_id and the manifest's fields of live files
-    gone    files that were taken out, as `Snapshot.gone` gives them
+    removed files that were taken out, as `Snapshot.gone` gives them
     """
 
     live: pa.Table
-    gone: pa.Table
+    removed: pa.Table
 
 
 @dataclass
@@ -106,7 +106,7 @@ def bind(
     entries += _key_entries(keys)
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
-        entries.append(removed_entries(moved.gone))
+        entries.append(removed_entries(moved.removed))
     manifest_keys, parts, deleted = zip(*entries, strict=True)
     entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
     return Bound(after, entries_of_all, added, removed_files)
@@ -131,7 +131,7 @@ class _Partitions:
 
     def __init__(self, snapshot: Snapshot):
         base = snapshot.instant
-        self._known = snapshot.partitions()
+        self._partitions = snapshot.partitions()
         self._fields = [base.schema.field(name) for name in base.partitioning]
         self._ids_before = snapshot.ids_by_text()
         self._texts: dict[int, str] = {}
@@ -186,8 +186,8 @@ class _Partitions:
         """The text and the counts of partitions that are there already, if they were not read yet."""
         new = [p for p in partitions.tolist() if p not in self._counts]
         if new:
-            places = np.searchsorted(to_numpy(self._known.column("partition_id")), np.array(new, dtype=np.uint32))
-            rows = self._known.select(["partition", *_COUNTS]).take(from_numpy(places)).to_pylist()
+            places = np.searchsorted(to_numpy(self._partitions.column("partition_id")), np.array(new, dtype=np.uint32))
+            rows = self._partitions.select(["partition", *_COUNTS]).take(from_numpy(places)).to_pylist()
             for number, row in zip(new, rows, strict=True):
                 self._texts[number] = row["partition"]
                 self._counts[number] = [row[name] for name in _COUNTS]

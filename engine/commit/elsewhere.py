@@ -18,7 +18,7 @@ from ..state import Instant
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import STAT_THREADS, ahead
+from ..storage.prefetch import STAT_THREADS, prefetched
 from .follow_log import with_files
 from .moved_files import with_identity
 from .sync import changed_files, with_unlisted
@@ -64,7 +64,7 @@ def _differs(snapshot: Snapshot, storage: Storage) -> bool:
         except SkipstoneError:
             return None  # who reads it hears of it
 
-    entries = ahead(entry, rows.column("path").to_pylist(), STAT_THREADS, "skipstone-stat")
+    entries = prefetched(entry, rows.column("path").to_pylist(), STAT_THREADS, "skipstone-stat")
     return any(
         entry is not None and not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         for row, entry in zip(rows.to_pylist(), entries, strict=True)

@@ -176,10 +176,10 @@ def _may_hold(base: Instant, before: Mapping[str, str], after: Mapping[str, str]
     keys = {number: f"{key}." for key, number in base.source["keys"].items()}
     for file in base.file_schemas if paths else ():
         named = in_table_names(file.schema, file.nested)
-        for own, number in file.fields.items():
-            key, kind = keys.get(number), named.field(own).type
+        for field_name, number in file.fields.items():
+            key, kind = keys.get(number), named.field(field_name).type
             below = [path.removeprefix(key) for path in paths if key is not None and path.startswith(key)]
-            is_unsure = file.is_declared or any(p[0] == own and name is None for p, name in file.nested.items())
+            is_unsure = file.is_declared or any(p[0] == field_name and name is None for p, name in file.nested.items())
             if any(is_unsure or has_field(kind, path) for path in below):
                 return True
     return False
@@ -254,7 +254,7 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     old_keys = {number: key for key, number in old_fields.items()}
     after = replace(
         after,
-        file_schemas=tuple(_moved(after, known, old_keys, by_name) for known in base.file_schemas),
+        file_schemas=tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas),
         indexes=indexes_left(after, set(leaf_ids.values())),
     )
     new = tuple(sorted(set(leaf_ids.values()) - set(base.columns.values())))

@@ -316,8 +316,8 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
         return replace(after, summary={"indexes": changed, "merged": merged is not None})
 
     try:
-        held = handle.timeline.markers.holding(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
-        with held, leftovers:
+        marker = handle.timeline.markers.holding(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
+        with marker, leftovers:
             handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, leftovers))
     except NothingToDo:
         pass

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,22 +20,20 @@ from ..indexes.protocol import CommitWork, known_kind
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
 from ..observing import Event, emit, is_observed, ms_since
-from ..state import Instant, Run, Timeline, now_us
+from ..state import Instant, Timeline, now_us
 from ..state.leftovers import Leftovers
-from ..state.lineage import Look, look, since
+from ..state.lineage import since
 from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage
-from ..storage.gathered import bring, gathering, settle
+from ..storage.gathered import gathering, settle
 from .bind import Moved, bind
+from .lookahead import Lookahead
 from .queue import Turn
 
 ATTEMPTS_MAX = 100
-_READ_AS_SCANS_DO = ("stats", "secondary")
-_LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
-_LOOK_S_MAX = 1.0
 _LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
@@ -93,8 +90,11 @@ class Change:
     index_storage: Storage | None = None
 
 
-def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Change) -> Instant:
-    """Commits a change after `base`, whose names for columns it uses, and returns the instant made.
+def publish(
+    timeline: Timeline, readers: RunReaders, base: Instant, change: Change, lookahead: Lookahead | None = None
+) -> Instant:
+    """Commits a change after `base`, whose names for columns it uses, and returns the instant made. `lookahead`: what
+    began to look beyond the base already, with the change's own `index_storage`.
 
     Raises CommitConflictError where a commit since the base removed or added the same file (where `base` is before the
     first version: where there was any), SchemaError where a file does not fit. Where an error of ours is raised,
@@ -106,12 +106,9 @@ def publish(timeline: Timeline, readers: RunReaders, base: Instant, change: Chan
     with (
         _unless_cleaned(timeline, base, change.transaction, read_from),
         Turn(timeline, change.transaction) as turn,
+        lookahead or Lookahead(timeline, base, readers, index_storage) as lookahead,
     ):
-        beside = [
-            lambda: readers.open_ahead(_runs_read(base)),
-            lambda: bring(index_storage, _runs_joined(base, index_storage)),
-        ]
-        for attempt, newest in _bases(timeline, base, change.transaction, turn, beside):
+        for attempt, newest in _bases(timeline, base, change.transaction, turn, lookahead):
             snapshot = Snapshot(newest, readers)
             version = None if change.key is None else snapshot.version_of_key(change.key)
             if version is not None:
@@ -148,8 +145,12 @@ def publish_definition(
     """Publishes what is no change of files: `following` gives the instant after the newest version, and is called again
     whenever another commit was first. `leftovers` are the runs that it names."""
     start_s = time.perf_counter()
-    with _unless_cleaned(timeline, base, transaction, base.version), Turn(timeline, transaction) as turn:
-        for _, newest in _bases(timeline, base, transaction, turn):
+    with (
+        _unless_cleaned(timeline, base, transaction, base.version),
+        Turn(timeline, transaction) as turn,
+        Lookahead(timeline, base, None, timeline.storage) as lookahead,
+    ):
+        for _, newest in _bases(timeline, base, transaction, turn, lookahead):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
                 emit_commit(timeline, instant, start_s)
@@ -186,25 +187,12 @@ def successor(base: Instant, transaction: str, action: str, **summary: object) -
     )
 
 
-def _runs_read(base: Instant) -> list[Run]:
-    """The runs that a commit may look into, or merge, of those that are read as any scan does."""
-    indexes = [index for index in base.indexes if index.kind in _READ_AS_SCANS_DO and index.maintain == "commit"]
-    return [*base.manifest, *(run for index in indexes for run in index.runs[-_LEVELS_AHEAD:])]
-
-
-def _runs_joined(base: Instant, storage: Storage) -> list[str]:
-    """The small runs that a commit may merge, of the other indexes."""
-    indexes = [index for index in base.indexes if index.kind not in _READ_AS_SCANS_DO and index.maintain == "commit"]
-    runs = [run for index in indexes for run in index.runs[-_LEVELS_AHEAD:]]
-    return [run.path for run in runs if run.size_bytes <= storage.gap_bytes]
-
-
 def _bases(
     timeline: Timeline,
     base: Instant,
     transaction: str,
     turn: Turn,
-    beside: Sequence[Callable[[], None]] = (),
+    lookahead: Lookahead,
 ) -> Iterator[tuple[int, Instant]]:
     """(attempt, the newest instant, to publish after), again each time that another was first. Never `base` where
     others committed since: it may be cleaned.
@@ -212,28 +200,12 @@ def _bases(
     Raises CommitConflictError where the table was removed or made again, and where an instant that came since names
     this transaction as given up: its files are being removed; CorruptionError where versions were lost (`since`)."""
     for attempt in range(ATTEMPTS_MAX):
-        looked: Look | None = None
-        if attempt == 0 and timeline.storage.gap_bytes and base.version:
-            looked = _look_beside(timeline, base, turn, beside)
-        else:
-            turn.wait(attempt)
+        turn.wait(attempt, lookahead.others_wait)  # here, since a turn is its thread's
+        looked = None if attempt else lookahead.looked()
         for newer in since(timeline, base, looked) if base.version else ():
             _check_not_given_up(timeline, newer, transaction)
             base = newer
         yield attempt, base
-
-
-def _look_beside(timeline: Timeline, base: Instant, turn: Turn, beside: Sequence[Callable[[], None]]) -> Look | None:
-    """What came after `base`, while this commit waits for its turn and the others of `beside` are done; None where the
-    turn took so long that it is to be asked again. Whatever comes later takes the version first, and is met then."""
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(1 + len(beside), thread_name_prefix="skipstone-commit") as pool:
-        looking, others = pool.submit(look, timeline, base), [pool.submit(work) for work in beside]
-        turn.wait(0)  # here, since a turn is its thread's
-        looked = looking.result()
-        for other in others:
-            other.result()
-    return looked if time.monotonic() - began_s < _LOOK_S_MAX else None
 
 
 @contextlib.contextmanager
@@ -285,7 +257,9 @@ def _check_added(snapshot: Snapshot, change: Change, *, is_later: bool) -> None:
     twice = first_twice(_added_paths(change.results))
     if twice is not None:
         raise InvalidArgumentError(f"{twice}: added twice in one transaction")
-    live = live_paths(snapshot, change.results, change.removed)
+    # What this transaction wrote bears its id, which is younger than the base: only who came later can have the path.
+    looked_up = [result for result in change.results if is_later or not result.written]
+    live = live_paths(snapshot, looked_up, change.removed) if looked_up else []
     if live:
         if is_later:
             raise CommitConflictError(f"{live[0]}: another commit added the same path", paths=live)
@@ -299,8 +273,8 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mappi
         return []
     by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
     if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
-        found = snapshot.find(added.to_pylist())
-        return [path for path, number in found.items() if number not in removed]
+        ids_by_path = snapshot.find(added.to_pylist())
+        return [path for path, number in ids_by_path.items() if number not in removed]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
     same = files.filter(pc.is_in(files.column("path"), value_set=joined(added)))
     pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)

@@ -64,12 +64,13 @@ class Turn:
             with contextlib.suppress(SkipstoneError):  # it is not live for long
                 self._timeline.storage.delete(ticket)
 
-    def wait(self, attempt: int) -> None:
-        """Returns when this commit should try: at once for a first attempt where this process knows of no others."""
+    def wait(self, attempt: int, others: bool | None = None) -> None:
+        """Returns when this commit should try: at once for a first attempt where this process knows of no others.
+        `others`: what `others_wait` said shortly before."""
         root = self._timeline.storage.uri
         if attempt:
             _contended[root] = time.monotonic()
-        elif not _is_recent(_contended, root) and not self._others_wait(root):
+        elif not _is_recent(_contended, root) and not (others_wait(self._timeline) if others is None else others):
             return
         try:
             if self._ticket is None:
@@ -77,14 +78,6 @@ class Turn:
             self._wait_for_turn(root)
         except SkipstoneError:
             pause(attempt)
-
-    def _others_wait(self, root: str) -> bool:
-        if not _is_recent(_committed, root):
-            return False
-        with contextlib.suppress(SkipstoneError):
-            files, _ = self._timeline.storage.list_folder(FOLDER)
-            return any(TICKET.fullmatch(entry.path) for entry in files)
-        return False
 
     def _enter(self) -> None:
         ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"
@@ -127,6 +120,17 @@ class Turn:
             if mine.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
                 self._timeline.storage.delete(entry.path)
         return sorted(path for path in live if path < mine.path), not live
+
+
+def others_wait(timeline: Timeline) -> bool:
+    """Whether commits wait in the queue. Asked for where this process has just committed: else nobody looks, and it is
+    False."""
+    if not _is_recent(_committed, timeline.storage.uri):
+        return False
+    with contextlib.suppress(SkipstoneError):
+        files, _ = timeline.storage.list_folder(FOLDER)
+        return any(TICKET.fullmatch(entry.path) for entry in files)
+    return False
 
 
 def _is_recent(times: dict[str, float], root: str) -> bool:

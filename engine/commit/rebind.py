@@ -26,8 +26,8 @@ from ..state import FileSchema, Instant
 from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import STAT_THREADS, ahead
-from ..tasks.attach import attach_all
+from ..storage.prefetch import STAT_THREADS, prefetched
+from ..tasks.attach import FooterReading, attach_all
 from .publish import Change
 from .schemas import misfits, widens, without
 
@@ -135,7 +135,7 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
 
     unchanged = [
         (row, current)
-        for row, current in zip(rows, ahead(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
+        for row, current in zip(rows, prefetched(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
         if current is not None
     ]
     return _Rebound(
@@ -199,9 +199,7 @@ def _bound_again(
         change.transaction,
         rebound.listed,
         change.leftovers,
-        hive_partitioned=handle.is_hive,
-        columns=after.stats_paths(),
-        keep_pending=True,
+        FooterReading(handle.is_hive, after.stats_paths()),
         part=part,
     )
     results = rebound.bound(results, after)

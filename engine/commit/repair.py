@@ -70,8 +70,8 @@ def repair(
             path=f"{storage.uri}/{instant_path(last)}",
             check="timeline",
         )
-    gone = sorted({*range(1, last + 1)}.difference(names))
-    lost = tuple(sorted({*gone, *damaged}))
+    missing = sorted({*range(1, last + 1)}.difference(names))
+    lost = tuple(sorted({*missing, *damaged}))
     if not lost and last == base.version:
         return Repair(base.version, (), base.version, False)
     if dry_run:
@@ -93,13 +93,13 @@ def _newest_whole(timeline: Timeline, names: Sequence[int]) -> tuple[Instant, li
     damaged, first = [], _oldest_whole(timeline, names)
     for version in reversed(names):
         try:
-            found = timeline.find(version)
+            instant = timeline.find(version)
         except CorruptionError:
             damaged.append(version)
             continue
-        if found is not None and found.table_id == first.table_id:
-            return found, damaged
-        if found is not None:
+        if instant is not None and instant.table_id == first.table_id:
+            return instant, damaged
+        if instant is not None:
             damaged.append(version)
     return first, damaged
 
@@ -107,9 +107,9 @@ def _newest_whole(timeline: Timeline, names: Sequence[int]) -> tuple[Instant, li
 def _oldest_whole(timeline: Timeline, names: Sequence[int]) -> Instant:
     for version in names:
         with contextlib.suppress(CorruptionError):
-            found = timeline.find(version)
-            if found is not None:
-                return found
+            instant = timeline.find(version)
+            if instant is not None:
+                return instant
     raise NotATableError(f"{timeline.storage.uri}: there is no version that is whole, so nothing to go on from")
 
 

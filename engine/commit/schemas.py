@@ -120,9 +120,9 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     return None
 
 
-def check_instants_fit(instant: Instant, known: Sequence[FileSchema], result: TaskResult) -> None:
+def check_instants_fit(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> None:
     """Raises SchemaError naming a file whose instants do not fit (see `misfit_instants`)."""
-    for file, reason in misfit_instants(instant, known, result).items():
+    for file, reason in misfit_instants(instant, file_schemas, result).items():
         raise SchemaError(f"{result.files.column('path')[file].as_py()}: {reason}")
 
 
@@ -263,7 +263,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
 # -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
 
 
-def misfits(instant: Instant, results: Sequence[TaskResult], known_partitions: Collection[str]) -> dict[str, str]:
+def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collection[str]) -> dict[str, str]:
     """path -> why it does not fit: a column whose values the table's type does not hold, or partition keys that are
     not the table's."""
     fields = [instant.schema.field(name) for name in instant.partitioning]
@@ -277,7 +277,7 @@ def misfits(instant: Instant, results: Sequence[TaskResult], known_partitions: C
         by_schema = {number: reason for number, s in enumerate(schemas) if (reason := misfit(instant, s)) is not None}
         reasons.update({paths[i].as_py(): r for i, r in misfit_instants(instant, schemas, result).items()})
         reasons.update(_by_value(result, "schema_id", by_schema))
-        texts = set(result.files.column("partition").unique().to_pylist()).difference(known_partitions)
+        texts = set(result.files.column("partition").unique().to_pylist()).difference(ids_by_text)
         reasons.update(_by_value(result, "partition", _partition_misfits(sorted(texts), fields)))
     return reasons
 

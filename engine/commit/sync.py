@@ -30,7 +30,7 @@ from ..state import Instant, is_of_table, new_transaction_id
 from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
-from ..tasks.attach import COLUMNS_MAX, Attacher, attach_all, column_filter
+from ..tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .alter import adding, columns_state, evolver, new_columns
 from .bind import Moved
@@ -230,10 +230,10 @@ def _committed(
     """`copied`: the listing of a copy, `rebinding` and `attach` as for `sync`."""
     base = snapshot.instant
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
-    of_live = [(known.schema, count) for known, count in unread_schemas]
+    of_live = [(unread.schema, count) for unread, count in unread_schemas]
     if not changes.appeared.num_rows and not changes.removed and not base.pending and rebinding is None:
         columns = new_columns(base, of_live)
-        if not (columns and adopts) and not any(sure_columns(base, known) for known, _ in unread_schemas):
+        if not (columns and adopts) and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
@@ -298,9 +298,7 @@ def _attached(
         change.transaction,
         listed,
         change.leftovers,
-        hive_partitioned=handle.is_hive,
-        columns=wanted,
-        keep_pending=True,
+        FooterReading(handle.is_hive, wanted),
         progress=progress,
     )
 
@@ -323,7 +321,7 @@ class SyncResult(int):
     version        the same, as a plain int
     added          paths of files that were added; one that changed under its path is in both lists
     removed        paths of files that are gone
-    quarantined    path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
+    set_aside      path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
                    sync. Each sync tries them again
     new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
                    wanted, reported
@@ -332,7 +330,7 @@ class SyncResult(int):
     version: int
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    quarantined: dict[str, str]
+    set_aside: dict[str, str]
     new_columns: tuple[str, ...]
 
     def __new__(
@@ -340,21 +338,21 @@ class SyncResult(int):
         version: int,
         added: Sequence[str] = (),
         removed: Sequence[str] = (),
-        quarantined: Mapping[str, str] | None = None,
+        set_aside: Mapping[str, str] | None = None,
         new_columns: Sequence[str] = (),
     ) -> SyncResult:
         self = super().__new__(cls, version)
         self.version = int(version)
         self.added, self.removed = tuple(added), tuple(removed)
-        self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
+        self.set_aside, self.new_columns = dict(set_aside or {}), tuple(new_columns)
         return self
 
-    def at(self, version: int) -> SyncResult:
+    def moved_to(self, version: int) -> SyncResult:
         """The same, where a later version came of it."""
         return SyncResult(version, *self.__getnewargs__()[1:])
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.version, self.added, self.removed, self.quarantined, self.new_columns
+        return self.version, self.added, self.removed, self.set_aside, self.new_columns
 
 
 Synced: TypeAlias = tuple[Instant, SyncResult]

@@ -24,12 +24,19 @@ from ..tasks.log_attach import attach_log
 from .follow_log import Followed, at_state, followed, fresh
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .sync import Synced, SyncResult
+from .sync import Synced, SyncResult, sync
 
 if TYPE_CHECKING:
     from ..handle import Handle
     from ..progress import Progress
     from ..storage import Storage
+
+
+def follow(handle: Handle, progress: Progress | None = None, *, adopts: bool = True) -> SyncResult:
+    """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
+    instant, result = sync(handle, progress, adopts) if handle.log is None else sync_log(handle, progress)
+    handle.move_to(instant)
+    return result
 
 
 def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
@@ -92,7 +99,7 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
                 _keep_read(change, unread)
         if is_retry and not change.results:
             leftovers.remove()
-            return base, SyncResult(base.version, quarantined=_reasons(base.pending))
+            return base, SyncResult(base.version, set_aside=_reasons(base.pending))
         change.pending = (*unread, *_still_pending(base, changes))
         instant = publish(handle.timeline, handle.readers, base, change)
         added = [] if is_retry else changes.added.column("path").to_pylist()
@@ -170,5 +177,5 @@ def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     for name in columns:
         if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
             raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")
-    is_meant = column_filter(columns)
-    return tuple(path for path in leaf_types(schema) if is_meant(path))
+    is_chosen = column_filter(columns)
+    return tuple(path for path in leaf_types(schema) if is_chosen(path))

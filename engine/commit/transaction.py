@@ -37,6 +37,7 @@ from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
+from .lookahead import Lookahead
 from .publish import Change, publish
 
 if TYPE_CHECKING:
@@ -186,8 +187,8 @@ class Transaction:
             raise InvalidArgumentError(f"commit states are a mapping of a commit's name to its state, not {states!r}")
         for commit, state in states.items():
             if not isinstance(state, str) or state not in COMMIT_STATES:
-                known = ", ".join(COMMIT_STATES)
-                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {known}")
+                names = ", ".join(COMMIT_STATES)
+                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {names}")
         self._states.update(states)
 
     def task_spec(
@@ -229,29 +230,33 @@ class Transaction:
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        self._close_writer()
-        results = [r for r in self._results if r.files.num_rows]
-        if not results and not self._removed and not self._states:
+        if self._writer is None and not (self._results or self._removed or self._states):
             return
-        change = Change(
-            transaction=self.id,
-            action="replace" if results and self._removed else "commit",
-            results=results,
-            removed=self._removed,
-            key=self._key,
-            states=self._states,
-            validate=lambda newer: self._validate(newer, results),
-            read_from=min((read.version for read, _ in self._reads), default=None),
-            leftovers=self._leftovers,
-            index_storage=self._index_storage,
-        )
-        self.committed = publish(self._handle.timeline, self._handle.readers, self._base, change)
+        handle = self._handle
+        with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as lookahead:
+            self._close_writer()
+            results = [r for r in self._results if r.files.num_rows]
+            if not results and not self._removed and not self._states:
+                return
+            change = Change(
+                transaction=self.id,
+                action="replace" if results and self._removed else "commit",
+                results=results,
+                removed=self._removed,
+                key=self._key,
+                states=self._states,
+                validate=lambda newer: self._validate(newer, results),
+                read_from=min((read.version for read, _ in self._reads), default=None),
+                leftovers=self._leftovers,
+                index_storage=self._index_storage,
+            )
+            self.committed = publish(handle.timeline, handle.readers, self._base, change, lookahead)
         if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
             self._leftovers.remove()
         else:
             self._drop_task_keys(results)
-        if self.committed.version > self._handle.version:
-            self._handle.move_to(self.committed)
+        if self.committed.version > handle.version:
+            handle.move_to(self.committed)
 
     def _close_writer(self) -> None:
         if self._writer is not None:
@@ -376,8 +381,8 @@ def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: s
     latest = timeline.latest()
     if latest is None or latest.table_id != table_id:
         return latest is not None
-    made = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
-    return transaction in made or len(made) < latest.version - version or timeline.lost is not None
+    transactions = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
+    return transaction in transactions or len(transactions) < latest.version - version or timeline.lost is not None
 
 
 def _key_specs(base: Instant) -> tuple[KeySpec, ...]:

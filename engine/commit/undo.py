@@ -26,7 +26,7 @@ from ..state.leftovers import Leftovers
 from ..state.manifest import FILE_FIELDS, IDENTITY
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from ..storage.prefetch import STAT_THREADS, ahead
+from ..storage.prefetch import STAT_THREADS, prefetched
 from .conflicts import check_not_superseded, check_slices
 from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
 from .rebind import bound_names, restored_results
@@ -128,7 +128,7 @@ class _Rollback:
         self._paths = dict(
             zip(self._added.tolist(), after.rows(self._added, ["path"]).column("path").to_pylist(), strict=True)
         )
-        self._taken_out = restored_files(before, _without(before.numbers(), after.numbers()))
+        self._returning = restored_files(before, _without(before.numbers(), after.numbers()))
         self._states = _changed(before.instant.commit_states, undone.commit_states)
         self._keys = _changed_keys(before.keys(), after.keys())
 
@@ -140,7 +140,7 @@ class _Rollback:
     def over(self, newer: Snapshot) -> _Undo:
         """Raises CommitConflictError where later commits changed the same files, states or keys."""
         live = _live_now(self._handle, newer, self._added, self._paths, self._version)
-        restored, removed = _without_same(newer, self._taken_out, live)
+        restored, removed = _without_same(newer, self._returning, live)
         states = _states_back(newer.instant, self._states, self._version)
         return _Undo(restored, removed, states, *_keys_back(newer.keys(), self._keys, self._version))
 
@@ -262,7 +262,7 @@ def _keys_back(
     now: dict[str, int], changed: dict[str, tuple[int | None, int | None]], version: int
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """(the keys to free, those that count again): what a version did to keys, undone."""
-    freed, taken = [], {}
+    freed, recounted = [], {}
     for key, (old, new) in changed.items():
         if old is None and now.get(key) == new:
             freed.append(key)
@@ -272,8 +272,8 @@ def _keys_back(
                 "did the work again, and would be done twice"
             )
         elif old is not None and now.get(key) != old:
-            taken[key] = old
-    return tuple(freed), taken
+            recounted[key] = old
+    return tuple(freed), recounted
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def _check_data(handle: Handle, back: RestoredFiles) -> None:
         return None if is_same else "another file lies there now (its size or time is not what was indexed)"
 
     rows = back.files.select([*IDENTITY, "schema_id"]).to_pylist()
-    results = zip(rows, ahead(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
+    results = zip(rows, prefetched(wrong, rows, STAT_THREADS, "skipstone-stat"), strict=True)
     problems = [(row["path"], reason) for row, reason in results if reason is not None]
     if problems:
         (path, reason), more = problems[0], len(problems) - 1

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import Storage, open_storage
 from ..storage.places import place_of
-from ..storage.prefetch import STAT_THREADS, ahead
+from ..storage.prefetch import STAT_THREADS, prefetched
 from .log import DELTA, DIRECTORY, HUDI, ICEBERG, METADATA_ENDING
 
 _MARKS = {DELTA: "_delta_log", HUDI: ".hoodie", ICEBERG: "metadata"}  # one written as several is followed as Delta
@@ -73,7 +73,7 @@ def _nearest_log(storage: Storage) -> Log | None:
         except StorageError:  # above, nobody need be allowed to look; here, the listing that follows says so
             return False
 
-    results = zip(candidates, ahead(is_there, candidates, STAT_THREADS, "skipstone-detect"), strict=True)
+    results = zip(candidates, prefetched(is_there, candidates, STAT_THREADS, "skipstone-detect"), strict=True)
     return next((Log(kind, root) for (root, kind), is_log in results if is_log), None)
 
 

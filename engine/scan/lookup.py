@@ -22,7 +22,7 @@ from ..indexes.secondary.reader import Positions
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
-from ..storage.prefetch import ahead
+from ..storage.prefetch import prefetched
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan
@@ -150,7 +150,7 @@ class Lookup(Planning):
             rows = _rows_with(self._keys, pair[1], context, self)
             return Positions(np.full(len(rows), pair[0], dtype=np.uint64), np.zeros(len(rows), dtype=np.int32), rows)
 
-        return list(ahead(compare, zip(ids, tasks, strict=True), THREADS, "skipstone-keys"))
+        return list(prefetched(compare, zip(ids, tasks, strict=True), THREADS, "skipstone-keys"))
 
 
 def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planning) -> np.ndarray:

@@ -31,7 +31,7 @@ from ..state import Instant
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
-from ..storage.prefetch import ahead
+from ..storage.prefetch import prefetched
 from .deleted_rows import Deletes
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
@@ -335,7 +335,7 @@ class Planning:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
         one_by_one = len(items) < 2 or THREADS < 2
         with self.noting_changes():
-            yield from map(work, items) if one_by_one else ahead(work, items, THREADS, "skipstone-read")
+            yield from map(work, items) if one_by_one else prefetched(work, items, THREADS, "skipstone-read")
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 

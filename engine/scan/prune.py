@@ -30,7 +30,7 @@ from ..state.manifest import BASE, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
 from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
-from ..storage.prefetch import ahead
+from ..storage.prefetch import prefetched
 from .evidence_reader import EvidenceReader, probed_files
 from .steps import Reading, Step, Steps
 from .survivors import Survivors, Units, plain_units, units_of
@@ -183,7 +183,7 @@ class _Pruning:
             if len(pieces) == 1:
                 results = [of_piece(pieces[0])]
             else:
-                results = list(ahead(of_piece, pieces, THREADS, "skipstone-prune"))
+                results = list(prefetched(of_piece, pieces, THREADS, "skipstone-prune"))
             survivors = Survivors.concat([part for part, _ in results]) if len(results) > 1 else results[0][0]
             step.uncovered = sum(max((one.uncovered for one in steps), default=0) for _, steps in results)
             step.went_out = len(survivors.ids)

@@ -12,6 +12,7 @@ import uuid
 
 from ...errors import StorageError
 from ..storage import Storage
+from ..storage.background import in_background
 from ..storage.local import TEMPORARY_PREFIX
 
 TABLE_DIGITS = 8
@@ -63,7 +64,7 @@ class StorageClock:
         try:
             return self.read_off(path)
         finally:
-            self._storage.delete(path)
+            in_background(self._storage, path, lambda: self._storage.delete(path))
 
     def estimate_us(self) -> int:
         """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ...errors import CorruptionError, SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
+from ..storage.background import in_background, settle_background
 from .clock import StorageClock, now_us
 from .fields import SMALL_BYTES_MAX, TIME_US_MAX, VERSION_MAX, FieldError, integer, parse_json, record, text
 
@@ -89,9 +90,8 @@ class Markers:
         finally:
             if os.getpid() == process:
                 _heart.drop(name)
-                if is_over and not is_lost():
-                    with contextlib.suppress(SkipstoneError):  # one that stays is found, and cleaned, by its age
-                        self.remove(transaction, task)
+                if is_over and not is_lost():  # one that stays is found, and cleaned, by its age
+                    in_background(self._storage, _path(name), lambda: self.remove(transaction, task))
 
     def remove(self, transaction: str, task: str | None = None) -> None:
         """Takes a marker away; no error where it is gone already."""
@@ -109,6 +109,7 @@ class Markers:
         """One for each transaction that has markers: its youngest time and its oldest base; the oldest first. The time
         is the file's, since the clock of who wrote it may be wrong. A marker that cannot be read still stands for its
         transaction; files of other names are no markers."""
+        settle_background(self._storage)  # of transactions that ended here
         files, _ = self._storage.list_folder(FOLDER)
         youngest: dict[str, Marker] = {}
         for entry in files:

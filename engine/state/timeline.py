@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
+from ..storage.background import in_background
 from ..storage.prefetch import side_by_side
 from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
@@ -215,9 +216,9 @@ class Timeline:
         if instant.version % VERSIONS_A_FOLDER == 0 and instant.version > 1:
             self._settle(instant.version - 1)
         published = self._put(instant)
-        if published:
-            with contextlib.suppress(OSError):  # only a hint: a reader finds its way without
-                self.storage.put(_HINT, self._hint_of(instant), is_durable=False)
+        if published:  # only a hint: a reader finds its way without
+            hint = self._hint_of(instant)
+            in_background(self.storage, _HINT, lambda: self.storage.put(_HINT, hint, is_durable=False))
         return published
 
     def _hint_of(self, instant: Instant) -> bytes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from ...errors import SkipstoneError
 from .interface import Entry, Storage
-from .prefetch import ahead, side_by_side
+from .prefetch import prefetched, side_by_side
 from .ranges import Range
 
 FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
@@ -34,10 +34,24 @@ def settle(storage: Storage, leave: Collection[str] = ()) -> None:
         storage.settle(leave)
 
 
-def bring(storage: Storage, paths: Sequence[str]) -> None:
-    """See `GatheredStorage.bring`; elsewhere nothing."""
+def brought(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
+    """Some small files, read whole and side by side, by path; nothing where none are gathered. One that cannot be read
+    is left to whoever needs it. In any thread."""
+    files: dict[str, bytes] = {}
+
+    def read(path: str) -> None:
+        with contextlib.suppress(SkipstoneError):
+            files[path] = storage.read(path)
+
     if isinstance(storage, GatheredStorage):
-        storage.bring(paths)
+        list(side_by_side(storage, read, paths, "skipstone-bring"))
+    return files
+
+
+def keep(storage: Storage, files: Mapping[str, bytes]) -> None:
+    """Has files that were `brought` read from memory."""
+    if isinstance(storage, GatheredStorage):
+        storage.keep(files)
 
 
 class GatheredStorage:
@@ -77,17 +91,10 @@ class GatheredStorage:
                 file.write(self._put[path])
 
         if chosen:
-            list(ahead(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
+            list(prefetched(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
 
-    def bring(self, paths: Sequence[str]) -> None:
-        """Reads some small files whole, side by side, to be read from memory. One that cannot be is left to whoever
-        reads it."""
-
-        def read(path: str) -> None:
-            with contextlib.suppress(SkipstoneError):
-                self._put[path] = self._storage.read(path)
-
-        list(side_by_side(self._storage, read, [path for path in paths if path not in self._put], "skipstone-bring"))
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        self._put.update(files)
 
     def delete(self, path: str) -> None:
         if self._waiting.pop(path, None) is None:

@@ -25,7 +25,7 @@ def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], n
     """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
     a request waits longer than a thread takes to begin; else one after the other."""
     if storage.gap_bytes and len(items) > 1:
-        return ahead(work, items, min(len(items), WAITING_MAX), name)
+        return prefetched(work, items, min(len(items), WAITING_MAX), name)
     return map(work, items)
 
 
@@ -34,7 +34,7 @@ def threads_for(storage: Storage, threads: int) -> int:
     return _FAR_THREADS if storage.gap_bytes else threads
 
 
-def ahead(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
+def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
     """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
     given up, and the threads, called `name`, have ended when the iterator has."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
@@ -16,12 +17,27 @@ from ..partitions import hive
 from ..progress import Progress
 from ..state.leftovers import Leftovers
 from ..storage import Entry, FileMissingError, Storage
-from ..storage.prefetch import FOOTER_THREADS, ahead, threads_for
+from ..storage.prefetch import FOOTER_THREADS, prefetched, threads_for
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
-
+TASK_FILES = 1 << 14
 
 Leaves: TypeAlias = Sequence[str] | Callable[[str], bool] | None
+
+
+@dataclass(frozen=True)
+class FooterReading:
+    """What is taken from the footers of listed files.
+
+    hive_partitioned    a file's path says its partition
+    columns             the leaves that get statistics
+    sets_aside          a file that is not (yet) whole Parquet is named in `TaskResult.pending`; else it is the
+                        CorruptionError that it raised
+    """
+
+    hive_partitioned: bool
+    columns: Leaves = None
+    sets_aside: bool = True
 
 
 def column_filter(columns: Leaves) -> Callable[[str], bool]:
@@ -40,49 +56,45 @@ def attach_files(
     index_storage: Storage,
     index_path: str,
     entries: Sequence[Entry],
+    reading: FooterReading,
     *,
-    hive_partitioned: bool,
-    columns: Leaves = None,
-    keep_pending: bool = False,
     progress: Progress | None = None,
     as_declared: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
     """Reads the footers of files and writes one task index file for all of them.
 
-    With `keep_pending`, a file that is not (yet) whole Parquet is reported in `result.pending`; else it is the
-    CorruptionError that it raised. `as_declared` gives what a log says of a file, in place of what is added here;
-    None for one to pass over. `options`: how pyarrow opens files.
+    `as_declared` gives what a log says of a file, in place of what is added here; None for one to pass over.
+    `options`: how pyarrow opens files.
     """
+    columns = reading.columns
     wanted = column_filter(columns if as_declared is None else None)
     built = ResultBuilder()
     pending: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
         for done, (entry, footer) in enumerate(_footers(storage, entries, wanted, options), start=1):
             if isinstance(footer, Exception):
-                if not keep_pending:
+                if not reading.sets_aside:
                     raise footer
                 path = getattr(footer, "path", None) or entry.path
                 pending.append({"path": path, "reason": getattr(footer, "message", str(footer))})
                 continue
-            known = {
-                "partition": hive.partition_of(entry.path) if hive_partitioned else "",
-                "schema": footer.schema,
-                "stats": footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX)),
-            }
-            if as_declared is not None:
-                told = as_declared(entry, footer)
-                if told is None:
-                    continue
-                known = told
-            fine.add_file(entry.path, footer.row_groups, known["stats"])
+            if as_declared is None:
+                stats = footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX))
+                partition = hive.partition_of(entry.path) if reading.hive_partitioned else ""
+                declared: dict[str, Any] | None = {"partition": partition, "schema": footer.schema, "stats": stats}
+            else:
+                declared = as_declared(entry, footer)
+            if declared is None:
+                continue
+            fine.add_file(entry.path, footer.row_groups, declared["stats"])
             built.add(
                 path=entry.path,
                 size_bytes=entry.size_bytes,
                 modified_ns=entry.modified_ns,
                 etag=entry.etag,
                 row_groups=footer.row_groups,
-                **known,
+                **declared,
             )
             if progress:
                 progress("footers", done, len(entries))
@@ -105,7 +117,7 @@ def _footers(
             return error
 
     yield from zip(
-        entries, ahead(read, entries, threads_for(storage, FOOTER_THREADS), "skipstone-footers"), strict=True
+        entries, prefetched(read, entries, threads_for(storage, FOOTER_THREADS), "skipstone-footers"), strict=True
     )
 
 
@@ -115,9 +127,6 @@ def _is_utf8(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-TASK_FILES = 1 << 14
 
 
 class Attacher(Protocol):
@@ -130,10 +139,8 @@ class Attacher(Protocol):
         transaction: str,
         listed: pa.Table,
         leftovers: Leftovers,
+        reading: FooterReading,
         *,
-        hive_partitioned: bool,
-        columns: Leaves,
-        keep_pending: bool,
         progress: Progress | None = None,
     ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...
 
@@ -144,14 +151,12 @@ def attach_all(
     transaction: str,
     listed: pa.Table,
     leftovers: Leftovers,
+    reading: FooterReading,
     *,
-    hive_partitioned: bool,
-    columns: Leaves,
-    keep_pending: bool,
     progress: Progress | None = None,
     part: str = "attached",
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are pending).
+    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are set aside).
 
     Every task index file is in `leftovers` before it is started, with `part` in its name.
     `progress("footers", read, of all)`.
@@ -166,9 +171,7 @@ def attach_all(
             index_storage,
             path,
             list(entries_of(listed.slice(start, TASK_FILES))),
-            hive_partitioned=hive_partitioned,
-            columns=columns,
-            keep_pending=keep_pending,
+            reading,
             progress=_of_all(progress, start, listed.num_rows),
         )
         pending += result.pending

@@ -80,7 +80,7 @@ def declared_files(
     )
 
 
-def told_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
+def declared_partitions(files: pa.Table, storage: Storage) -> pa.ChunkedArray:
     """The partition of each of a table of files, as its path says it. Raises SchemaError where there are no paths."""
     _check_columns(files)
     return partitions_of(relative_paths(storage, _chunked(files, "path", pa.string())))
@@ -90,8 +90,8 @@ def _check_columns(files: pa.Table) -> None:
     missing = [name for name in _REQUIRED if name not in files.column_names]
     unknown = [name for name in files.column_names if name not in (*_REQUIRED, *_OPTIONAL)]
     if missing or unknown:
-        told = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
-        raise SchemaError(f"the table of files {told}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
+        problem = f"lacks {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
+        raise SchemaError(f"the table of files {problem}; it takes {', '.join((*_REQUIRED, *_OPTIONAL))}")
     _check_once(files.column_names, "the table of files")
     for name in _REQUIRED:
         if files.column(name).null_count:
@@ -134,10 +134,10 @@ def _modified(files: pa.Table) -> pa.Array:
     return _column(files, "modified", pa.int64())
 
 
-def _check_words(values: pa.Array, name: str, known: Sequence[str]) -> None:
-    odd = [v for v in pc.unique(values).to_pylist() if v is not None and v not in known]
+def _check_words(values: pa.Array, name: str, words: Sequence[str]) -> None:
+    odd = [v for v in pc.unique(values).to_pylist() if v is not None and v not in words]
     if odd:
-        raise InvalidArgumentError(f"{name} {odd[0]!r} is not known; it is one of {', '.join(known)}")
+        raise InvalidArgumentError(f"{name} {odd[0]!r} is not known; it is one of {', '.join(words)}")
 
 
 def _partitions(
@@ -179,8 +179,9 @@ def _stats(
     for i in range(given.type.num_fields):
         name = given.type.field(i).name
         if name not in leaves:
-            known = ", ".join(list(leaves)[:20])
-            raise SchemaError(f"statistics of {name!r}, which is no column of the table that can be indexed ({known})")
+            names_shown = ", ".join(list(leaves)[:20])
+            message = f"statistics of {name!r}, which is no column of the table that can be indexed"
+            raise SchemaError(f"{message} ({names_shown})")
         parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, rows_exact, len(names)))
         names.append(name)
     return (pa.concat_tables(parts) if parts else empty), names
@@ -206,8 +207,8 @@ def _column_stats(
     loose = pa.array(np.zeros(count, dtype=bool))
     nulls = part("null_count", pa.int64())
     nans = part("nan_count", pa.int64()) if pa.types.is_floating(kind) else pa.array(np.zeros(count, dtype=np.int64))
-    gone = pc.add(pc.fill_null(nulls, 0), pc.fill_null(nans, 0))  # rows without a value, as far as they are counted
-    _check_counts(name, nulls, nans, gone, pc.or_(lower.is_valid(), upper.is_valid()), row_count, rows_exact)
+    absent = pc.add(pc.fill_null(nulls, 0), pc.fill_null(nans, 0))  # rows without a value, as far as they are counted
+    _check_counts(name, nulls, nans, absent, pc.or_(lower.is_valid(), upper.is_valid()), row_count, rows_exact)
     columns: dict[str, pa.Array] = {
         "file": pa.array(np.arange(count)),
         "column": pa.array(np.full(count, ordinal, dtype=np.int32)),
@@ -217,7 +218,7 @@ def _column_stats(
         "nan_count": nans,
         "value_count": pc.if_else(rows_exact, row_count, pa.scalar(None, pa.int64())),
     }
-    columns["holds_no_values"] = pc.fill_null(pc.greater_equal(gone, columns["value_count"]), False)
+    columns["holds_no_values"] = pc.fill_null(pc.greater_equal(absent, columns["value_count"]), False)
     if canon.order_class(kind) == "bytes":
         columns["min_bytes"] = _cut(canon.order_bytes(lower), is_upper=False)
         columns["max_bytes"] = _cut(canon.order_bytes(upper), is_upper=True)
@@ -233,7 +234,7 @@ def _check_counts(
     name: str,
     nulls: pa.Array,
     nans: pa.Array,
-    gone: pa.Array,
+    absent: pa.Array,
     has_bound: pa.Array,
     row_count: pa.Array,
     rows_exact: pa.Array,
@@ -242,7 +243,7 @@ def _check_counts(
     for which, counts in (("null_count", nulls), ("nan_count", nans)):
         if pc.any(pc.less(counts, 0)).as_py():
             raise SchemaError(f"statistics of {name!r} have a negative {which}")
-    too_many = pc.or_kleene(pc.greater(gone, row_count), pc.and_kleene(pc.equal(gone, row_count), has_bound))
+    too_many = pc.or_kleene(pc.greater(absent, row_count), pc.and_kleene(pc.equal(absent, row_count), has_bound))
     if pc.any(pc.and_kleene(too_many, rows_exact)).as_py():
         raise SchemaError(f"statistics of {name!r} count more nulls and NaN than their rows and bounds leave room for")
 

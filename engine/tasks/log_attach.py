@@ -19,8 +19,8 @@ from ..parquet.nested_names import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, ahead, threads_for
-from .attach import COLUMNS_MAX, attach_files, column_filter
+from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
+from .attach import COLUMNS_MAX, FooterReading, attach_files, column_filter
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
 
@@ -42,16 +42,16 @@ def attach_log(
     rows = {row["path"]: row for row in files.to_pylist()}
     wanted = column_filter(columns)
     entries, unread = [], []
-    for row, found in zip(
+    for row, standing in zip(
         rows.values(),
-        ahead(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
+        prefetched(_stat(storage), list(rows), threads_for(storage, STAT_THREADS), "skipstone-stat"),
         strict=True,
     ):
-        if isinstance(found, Entry) and found.size_bytes == row["size_bytes"]:
-            entries.append(found)
+        if isinstance(standing, Entry) and standing.size_bytes == row["size_bytes"]:
+            entries.append(standing)
         else:
-            told = "not of the size that the log says" if isinstance(found, Entry) else str(found)
-            unread.append({"path": row["path"], "reason": told})
+            problem = "not of the size that the log says" if isinstance(standing, Entry) else str(standing)
+            unread.append({"path": row["path"], "reason": problem})
 
     misfits: dict[str, str] = {}
 
@@ -85,9 +85,7 @@ def attach_log(
         index_storage,
         index_path,
         entries,
-        hive_partitioned=False,
-        columns=columns,
-        keep_pending=True,
+        FooterReading(hive_partitioned=False, columns=columns),
         progress=progress,
         as_declared=as_declared,
         options=PARQUET_OPTIONS,
@@ -96,7 +94,8 @@ def attach_log(
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
-    results += [declared_result(told, naming) for told in (logs, _marked(files, misfits)) if told.num_rows]
+    unopened = (logs, _marked(files, misfits))
+    results += [declared_result(those, naming) for those in unopened if those.num_rows]
     if unread:
         paths = string_array([pending["path"] for pending in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
@@ -112,8 +111,8 @@ def _is_base(files: pa.Table) -> pa.ChunkedArray:
 def _marked(files: pa.Table, reasons: dict[str, str]) -> pa.Table:
     """Some files (path -> why their rows are not ours to read), marked so."""
     files = files.filter(pc.is_in(files.column("path"), value_set=string_array(list(reasons))))
-    told = string_array([reasons[path] for path in files.column("path").to_pylist()])
-    return files.set_column(files.schema.get_field_index("deletes"), "deletes", told)
+    reasons_text = string_array([reasons[path] for path in files.column("path").to_pylist()])
+    return files.set_column(files.schema.get_field_index("deletes"), "deletes", reasons_text)
 
 
 def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
@@ -128,22 +127,22 @@ def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
 
 def _in_table(path: str, names: dict[str, str]) -> str:
     """A leaf of a file by the table's name for its column; "" where the column is not the table's."""
-    for own, name in names.items():
-        if path == own or path.startswith(f"{own}."):
-            return name + path[len(own) :]
+    for physical, name in names.items():
+        if path == physical or path.startswith(f"{physical}."):
+            return name + path[len(physical) :]
     return ""
 
 
 def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
     file's columns are called, their rows are not ours to read."""
-    own: dict[str, str] = {}
+    physical_names: dict[str, str] = {}
     if naming.is_per_file:
-        at = files.schema.get_field_index("deletes")
-        files = files.set_column(at, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
+        deletes = files.schema.get_field_index("deletes")
+        files = files.set_column(deletes, "deletes", pc.fill_null(files.column("deletes"), "unopened"))
     else:
-        own = {name: file for file, name in (naming.physical or {}).items() if name != file}
-    return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=own)
+        physical_names = {name: file for file, name in (naming.physical or {}).items() if name != file}
+    return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=physical_names)
 
 
 def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool = False) -> list[TaskResult]:
@@ -151,7 +150,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
     the columns `has_changed`, a look at their types, too, if files may hold others."""
     if naming.types is not None and has_changed:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
-        schemas = ahead(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
+        schemas = prefetched(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
         misfits = ((path, naming.misfit_of(loose_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
         reasons = {path: misfit for path, misfit in misfits if misfit is not None}
         marked = _marked(files, reasons)
@@ -162,7 +161,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
     bound: dict[tuple[pa.Schema, tuple, tuple], int] = {}
     numbers: list[int | None] = []
     paths, values_of_log = files.column("path").to_pylist(), files.column("given").to_pylist()
-    schemas = ahead(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
+    schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
     for path, log_only, schema in zip(paths, values_of_log, schemas, strict=True):
         if schema is None:
             numbers.append(None)
@@ -172,10 +171,11 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
             numbers.append(bound.setdefault(key, len(bound)))
     ids = pa.array(numbers, pa.int32())
     closed = files.filter(ids.is_null())
-    known = _result(files.filter(ids.is_valid()), ids.drop_null())
-    known.schemas = [schema for schema, _, _ in bound]
-    known.names, known.nested = [dict(names) for _, names, _ in bound], [dict(nested) for _, _, nested in bound]
-    return [r for r in (known, declared_result(closed, naming)) if r.files.num_rows]
+    opened_files = _result(files.filter(ids.is_valid()), ids.drop_null())
+    opened_files.schemas = [schema for schema, _, _ in bound]
+    opened_files.names = [dict(names) for _, names, _ in bound]
+    opened_files.nested = [dict(nested) for _, _, nested in bound]
+    return [r for r in (opened_files, declared_result(closed, naming)) if r.files.num_rows]
 
 
 def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
@@ -191,14 +191,16 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
 
 def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
     count = files.num_rows
-    known = {
+    declared = {
         "kind": pc.fill_null(files.column("kind"), text(BASE)),
         "rows_exact": pc.and_(files.column("deletes").is_null(), files.column("row_count").is_valid()),
         "row_count": pc.fill_null(files.column("row_count"), 0),
         "schema_id": schema_ids,
     }
-    there = {name: files.column(name) for name in ("path", "partition", "size_bytes", "deletes", *_OF_SLICES)} | known
-    rows = [there.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
+    columns = {
+        name: files.column(name) for name in ("path", "partition", "size_bytes", "deletes", *_OF_SLICES)
+    } | declared
+    rows = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
     return TaskResult(
         files=pa.Table.from_arrays(rows, schema=FILES_SCHEMA),
         schemas=[],

@@ -27,7 +27,8 @@ from ..parquet.leaves import leaf_types, plain_schema
 from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import Storage, open_storage, relative_path
-from .attach import attach_files
+from ..storage.prefetch import STAT_THREADS, prefetched, side_by_side, threads_for
+from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile
 
@@ -65,8 +66,8 @@ class TaskWriter:
     def __enter__(self) -> TaskWriter:
         if self.spec.marker_base is not None:
             markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
-            held = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
-            self._marker.enter_context(held)
+            marker = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
+            self._marker.enter_context(marker)
             self._may_write = True
         return self
 
@@ -113,16 +114,12 @@ class TaskWriter:
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
         self._check_entered()
-        entries = [self._storage.stat(relative_path(self._storage, path)) for path in paths]
+        relative = [relative_path(self._storage, path) for path in paths]
+        threads = threads_for(self._storage, STAT_THREADS)
+        entries = list(prefetched(self._storage.stat, relative, threads, "skipstone-stat"))
+        reading = FooterReading(self.spec.hive_partitioned, self.spec.stats_columns, sets_aside=False)
         self.results.append(
-            attach_files(
-                self._storage,
-                self._index_storage,
-                self._index_path("attached-"),
-                entries,
-                hive_partitioned=self.spec.hive_partitioned,
-                columns=self.spec.stats_columns,
-            )
+            attach_files(self._storage, self._index_storage, self._index_path("attached-"), entries, reading)
         )
 
     def abort(self) -> None:
@@ -155,6 +152,7 @@ class TaskWriter:
 
     def _close(self, file: WrittenFile) -> None:
         self._closed.append(self._open.pop(file.partition))
+        file.flush()
         file.close()
 
     def _relieve(self) -> None:
@@ -196,10 +194,12 @@ class TaskWriter:
         return self._index_paths[-1]
 
     def _finish(self) -> None:
-        for file in self._open.values():
-            self._closed.append(file)
-            file.close()
+        remaining = list(self._open.values())
+        self._closed += remaining
         self._open.clear()
+        for file in remaining:  # here, since what is made of the rows is of all files
+            file.flush()
+        list(side_by_side(self._storage, WrittenFile.close, remaining, "skipstone-write"))
         if not self._closed:
             for keys in self._keys:
                 keys.close()
@@ -212,7 +212,8 @@ class TaskWriter:
                     fine = file.filters[spec.column]
                     self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))
                     index.add_file_filter(ordinal, spec.column, fine, self._hash_name(spec.column))
-                entry = self._storage.stat(file.path)
+                entry = file.entry
+                assert entry is not None
                 built.add(
                     path=file.path,
                     partition=file.partition,

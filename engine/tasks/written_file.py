@@ -19,7 +19,7 @@ from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.footer_bytes import RowGroup
 from ..parquet.footers import row_groups_of
 from ..parquet.leaves import leaf_array, leaf_types
-from ..storage import Storage
+from ..storage import Entry, Storage
 from .spec import TaskSpec
 
 
@@ -37,6 +37,7 @@ class WrittenFile:
 
     waiting_bytes    in memory, of rows that wait for their row group to fill
     stored_bytes     of the row groups written: 0 where none is, and so no file is started
+    entry            what the storage says of it, once it is closed
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class WrittenFile:
         self._sink: Any = None
         self._writer: Any = None
         self._footers: list = []
+        self.entry: Entry | None = None
 
     def write(self, rows: pa.Table) -> None:
         self.row_count += rows.num_rows
@@ -80,11 +82,11 @@ class WrittenFile:
             self._flush(self._waiting_rows)
 
     def close(self) -> None:
-        """Writes what is left and publishes the file: durable on return."""
-        self.flush()
+        """Publishes the file, of which nothing waits any more (`flush`): durable on return. In any thread."""
         self._stack.close()
         if self._footers:
             self.row_groups = row_groups_of(self._footers[0])
+        self.entry = self._storage.stat(self.path)
 
     @property
     def is_full(self) -> bool:

@@ -123,7 +123,7 @@ def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
     assert (status, err) == (0, "")  # no bars where nobody watches
     assert "1 file added, 2 files removed" in out and "1 file set aside:" in out and "half.parquet: " in out
     told = _json(say, "sync", str(lake))
-    assert (told["changed"], told["version"], list(told["quarantined"])) == (
+    assert (told["changed"], told["version"], list(told["set_aside"])) == (
         False,
         2,
         ["year=2021/month=1/half.parquet"],
@@ -156,6 +156,13 @@ def test_perf_tells_the_calls_of_the_file_system_view(say, lake: Path) -> None:
     told = _json(say, "perf", str(lake), "--rounds", "2")
     assert (told["version"], told["files"], told["partitions"], told["rounds"]) == (1, 12, 6, 2)
     assert (told["partition"], told["partition_files"]) == ("year=2020/month=3", 3)
+    table = ss.open(lake)
+    manifest = [run.size_bytes for run in table.handle.instant.manifest]
+    assert (told["manifest_bytes"], told["manifest_runs"]) == (sum(manifest), len(manifest))
+    assert told["index_bytes"] == sum(manifest) + sum(table.indexes()["size_bytes"].to_pylist())
+    counts = table.partitions()["file_count"].to_pylist()
+    assert told["files_a_partition"] == [min(counts), sum(counts) / len(counts), max(counts)]
+    assert told["highest_file_id"] == max(table.files()["file_id"].to_pylist())
     calls = {call["hudi"] or call["name"]: call for call in told["calls"]}
     assert set(calls) >= VIEW_CALLS | {"open", "all files", "getAllPartitionPaths", "getAllFilesInPartition"}
     assert {name: calls[name]["answers"] for name in calls} == {
@@ -182,6 +189,7 @@ def test_perf_for_people(say, lake: Path) -> None:
     status, out, err = say("perf", str(lake), "--partition", "year=2021/month=2", "--rounds", "1")
     assert (status, err) == (0, "")
     assert out.splitlines()[0].endswith("12 files in 6 partitions; partition year=2021/month=2 has 2 files")
+    assert out.splitlines()[1].startswith("manifest ") and "files a partition 1 to 3, mean 2.0; " in out.splitlines()[1]
     (line,) = [line for line in out.splitlines() if "getLatestBaseFiles" in line]
     assert line.split("(getLatestBaseFiles)")[1].split()[0] == "2"
     assert "listing / cold" in out

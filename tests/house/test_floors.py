@@ -99,7 +99,7 @@ KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
 NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
 
-TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
+TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 
 # Where a distribution may be imported, by the module's dotted name. One that is not here is a new dependency.
 HOMES: dict[str, Callable[[str], bool]] = {

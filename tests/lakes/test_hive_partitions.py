@@ -66,7 +66,7 @@ def test_declared_types_are_obeyed(tmp_path: Path) -> None:
     other = pa.schema([("p", pa.string()), ("q", pa.int32())])
     with pytest.warns(UserWarning, match="1 of 3 files are set aside"):
         [odd] = ss.create(lake, partitioning=other, index_path=tmp_path / "i").verify()
-    assert (odd.kind, odd.path) == ("pending", "p=001/q=1.50/f.parquet")
+    assert (odd.kind, odd.path) == ("set aside", "p=001/q=1.50/f.parquet")
     assert "'1.50' is not a int32" in odd.message
 
 

@@ -57,15 +57,15 @@ def test_bad_files_among_many_do_not_stop_a_sync(lake: Path) -> None:
     assert isinstance(made, ss.SyncResult)
     assert (made, made.version, table.version) == (2, 2, 2)
     assert (made.added, made.removed) == (("day=3/good.parquet",), ())
-    assert set(made.quarantined) == set(bad)
+    assert set(made.set_aside) == set(bad)
     for path, told in bad.items():
-        assert told in made.quarantined[path], path
+        assert told in made.set_aside[path], path
     assert _values(table) == [1, 2, 3, 4]
-    assert {(f.kind, f.path) for f in table.verify()} == {("pending", path) for path in bad}
+    assert {(f.kind, f.path) for f in table.verify()} == {("set aside", path) for path in bad}
     remarks = table.scan().explain()
     assert "day=1/half.parquet: not a whole Parquet file" in remarks
     assert "3 files more" in remarks
-    assert pickle.loads(pickle.dumps(made)).quarantined == made.quarantined
+    assert pickle.loads(pickle.dumps(made)).set_aside == made.set_aside
 
 
 def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
@@ -74,7 +74,7 @@ def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
     first = table.sync()
     again = ss.open(lake).sync()
     assert (again, again.added, again.removed) == (first, (), ())
-    assert again.quarantined == first.quarantined and set(again.quarantined) == set(bad)
+    assert again.set_aside == first.set_aside and set(again.set_aside) == set(bad)
 
 
 def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
     for path in bad:
         if path not in ("day=1/half.parquet", "day=1/type.parquet"):
             (lake / path).unlink()
-    assert table.sync().quarantined == {}
+    assert table.sync().set_aside == {}
     assert table.verify() == []
 
 
@@ -113,7 +113,7 @@ def test_rule_56_a_live_file_that_a_bad_one_replaced_stays_live_and_raises(lake:
         _write(lake, "one.parquet", ["text"])
     _write(lake, "good.parquet", [4], day=3)
     made = table.sync()
-    assert (made.added, made.removed, list(made.quarantined)) == (("day=3/good.parquet",), (), ["day=1/one.parquet"])
+    assert (made.added, made.removed, list(made.set_aside)) == (("day=3/good.parquet",), (), ["day=1/one.parquet"])
     assert "day=1/one.parquet" in table.files().column("path").to_pylist()
     with pytest.raises(ss.NotReadableError, match=r"day=1/one\.parquet"):
         table.scan().to_table()
@@ -155,7 +155,7 @@ def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> No
         path = f"day=5/n{number}.parquet"
         assert table.scan(f"a = {100 * number + 9}").row_groups().to_pylist() == [{"path": path, "row_group": 0}]
     assert table.scan().max("a") == 409
-    assert [f.kind for f in table.verify(deep=True)] == ["pending"] * 3
+    assert [f.kind for f in table.verify(deep=True)] == ["set aside"] * 3
 
 
 def test_an_int_as_ever(lake: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Ta
     late.write_bytes(whole.read_bytes()[:500])
     table.sync()
     assert table.scan("k >= 3000").count() == 0
-    assert [(f.kind, f.path) for f in table.verify()] == [("pending", "a=1/late.parquet")]
+    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "a=1/late.parquet")]
     shutil.copy(whole, late)
     table.sync()
     assert table.scan("k >= 3000").count() == 40 and table.verify() == []
@@ -178,7 +178,7 @@ def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Ta
     table.sync()
     with pytest.raises(ss.NotReadableError, match=r"late\.parquet"):
         table.scan("k >= 3000").count()
-    assert {(f.kind, f.path) for f in table.verify()} == {(k, "a=1/late.parquet") for k in ("pending", "overwritten")}
+    assert {(f.kind, f.path) for f in table.verify()} == {(k, "a=1/late.parquet") for k in ("set aside", "overwritten")}
     shutil.copy(whole, late)
     table.sync()
     assert table.scan("k >= 3000").count() == 40 and table.verify() == []

@@ -38,7 +38,7 @@ def lakes(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def told(result) -> tuple:
-    return sorted(result.added), sorted(result.removed), result.quarantined, result.new_columns, int(result)
+    return sorted(result.added), sorted(result.removed), result.set_aside, result.new_columns, int(result)
 
 
 @pytest.mark.filterwarnings("ignore:.*this index was made at")
@@ -48,7 +48,7 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
     steps = set()
     by_spark = sks.sync(spark, one, refresh=True, progress=lambda step, done, total: steps.add(step))
     assert {"folders, parts", "footers, parts"} <= steps, "executors had nothing to do"
-    assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.quarantined
+    assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.set_aside
     a, b = ss.open(one), ss.open(two)
     columns = ["path", "partition", "size_bytes", "row_count"]
     assert a.files().select(columns).sort_by("path") == b.files().select(columns).sort_by("path")
@@ -66,7 +66,7 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
 def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     ss.open(lake).sync()
-    assert [f.kind for f in sks.verify(spark, lake, deep=True)] == ["pending"]
+    assert [f.kind for f in sks.verify(spark, lake, deep=True)] == ["set aside"]
     (lake / "p=10" / "a.parquet").unlink()
     pq.write_table(pa.table({"k": [1]}), lake / "p=11" / "a.parquet")
     run = next((lake / ".skipstone" / "runs").rglob("*.sbf"))
@@ -76,7 +76,7 @@ def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> Non
     for deep in (False, True):
         found = sks.verify(spark, lake, deep)
         assert found == ss.open(lake).verify(deep)
-        assert {"pending", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
+        assert {"set aside", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
 
 
 def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -> None:
@@ -93,7 +93,7 @@ def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -
     data = [row["path"] for row in removed.to_pylist() if row["kind"] == "data"]
     assert len(data) >= FOLDERS - 1 and not any((lake / path).exists() for path in data)
     assert sks.scan(spark, lake).count() == 1
-    assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["pending"]
+    assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["set aside"]
 
 
 def test_perf_measures_the_calls(spark, lakes: tuple[Path, Path]) -> None:

@@ -25,7 +25,7 @@ from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.widening import is_exact_widening
 from ...state import IndexState
-from ...storage.prefetch import BUILD_THREADS, ahead
+from ...storage.prefetch import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
 from .format import FilterRunWriter
@@ -162,7 +162,7 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInF
             prefetch(file, group, [path])
             return file.read_row_group(group, columns=[path])
 
-    rows = map(read, range(count)) if count < 2 else ahead(read, range(count), 1, "skipstone-read")
+    rows = map(read, range(count)) if count < 2 else prefetched(read, range(count), 1, "skipstone-read")
     for group in rows:
         yield hash_array(leaf_array(group, path)).present()
 
@@ -226,5 +226,5 @@ def _file_filters(
             return error
 
     yield from zip(
-        files.column("file_id").to_pylist(), ahead(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
+        files.column("file_id").to_pylist(), prefetched(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
     )

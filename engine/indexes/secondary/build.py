@@ -19,7 +19,7 @@ from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
 from ...storage import Storage
-from ...storage.prefetch import BUILD_THREADS, ahead
+from ...storage.prefetch import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles
 from .format import SecondaryForm, write_entries
 from .sort import MEMORY_BYTES, EntrySorter
@@ -121,7 +121,7 @@ def _read(
             return error
 
     parts = list(_parts(files))
-    yield from zip(parts, ahead(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
+    yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
 def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Batches:

@@ -25,7 +25,7 @@ from ....hfile_like.keys import lower_bound, tails_at
 from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
-from ...storage.prefetch import ahead
+from ...storage.prefetch import prefetched
 from .format import PLACE_BYTES, positions_of, tails_places, without_place
 from .key_ranges import KeyRanges
 
@@ -263,7 +263,7 @@ class SecondaryReader:
     def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
         """The work for each run; side by side where a request takes long."""
         if len(tasks) > 1 and self._readers.storage.gap_bytes:
-            return ahead(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
+            return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
 
     def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[_Hits]:

@@ -24,7 +24,7 @@ from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
 from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
-from ...storage.prefetch import ahead
+from ...storage.prefetch import prefetched
 from ..protocol import Built, Job
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
@@ -153,4 +153,4 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
         except (CorruptionError, StorageError) as error:
             return Footer(pa.schema([]), [], {}) if schema.is_declared else error
 
-    yield from zip(rows, ahead(read, rows, _THREADS, "skipstone-stats"), strict=True)
+    yield from zip(rows, prefetched(read, rows, _THREADS, "skipstone-stats"), strict=True)

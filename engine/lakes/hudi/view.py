@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ....errors import NotReadableError
 from ...state.manifest import BASE, DELETE, LOG, ROLLBACK
 from ...storage import Entry, Storage
-from ...storage.prefetch import ahead
+from ...storage.prefetch import prefetched
 from .log_blocks import COMMAND, CORRUPT, DATA, LogBlock, log_blocks
 from .timeline import FOLDER, Timeline
 
@@ -105,7 +105,7 @@ def list_table(storage: Storage, timeline: Timeline, is_partition_folder: Callab
     folders = [""]
     while folders:
         below: list[str] = []
-        listings = ahead(storage.list_folder, folders, _THREADS, "skipstone-list")
+        listings = prefetched(storage.list_folder, folders, _THREADS, "skipstone-list")
         for folder, (entries, names) in zip(folders, listings, strict=True):
             is_partition = any(_name(entry).startswith(_PARTITION_MARK) for entry in entries)
             if is_partition:
@@ -168,7 +168,7 @@ class View:
             if base is not None:
                 live.append(SliceFile(base, BASE, base.instant, base.instant))
             candidates += [(file, base) for file in members if self._is_over(file, base)]
-        blocks = ahead(
+        blocks = prefetched(
             lambda pair: log_blocks(self.storage, pair[0].path, pair[0].size_bytes),
             candidates,
             _THREADS,
