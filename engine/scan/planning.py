@@ -35,7 +35,7 @@ from ..storage import options_of
 from ..storage.prefetch import ahead
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
-from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
+from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
 from .fine import row_groups_of
 from .merged_rows import as_in_table, matching
 from .prune import PruneRequest, prune, statistics_outcomes
@@ -229,6 +229,10 @@ class Planning:
         predicate's columns, and of some more."""
         return tasks_of(self.snapshot, self.evidence, pruned, [*columns_of(self.bound), *more])
 
+    def task_rows(self, files: slice) -> TaskRows:
+        """The same of some of the kept files, column by column."""
+        return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
+
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
         return self._whole_files(self.pruned)
@@ -409,7 +413,7 @@ class Planning:
         Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
         """
         self.check_evaluable()
-        self._deletes.check(self.pruned.units, self._every_unit() if chosen is None else chosen)
+        self.check_readable(chosen)
         tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen), *more)
         return [task for task in tasks if task.has_rows]
 
@@ -422,9 +426,10 @@ class Planning:
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
-    def check_readable(self) -> None:
-        """Raises NotReadableError, naming them, for kept files of which we may not read the rows."""
-        self._deletes.check(self.pruned.units, self._every_unit())
+    def check_readable(self, chosen: np.ndarray | None = None) -> None:
+        """Raises NotReadableError, naming them, for files of which we may not read the rows: of all kept units, or of
+        those chosen (bool [units])."""
+        self._deletes.check(self.pruned.units, self._every_unit() if chosen is None else chosen)
 
     def check_plain(self) -> None:
         """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""
