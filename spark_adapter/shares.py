@@ -42,9 +42,17 @@ _CODEC = "zstd"
 
 
 @dataclass(frozen=True)
+class Share:
+    """The row groups of a file whose number is `number` modulo `count`."""
+
+    task: FileTask
+    number: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class Cut:
-    """Every row group of some files, dealt out. A share is the row groups of a file whose number is `number` modulo
-    `count`.
+    """Every row group of some files, dealt out as shares.
 
     files, numbers, counts    int64 [shares], in the order of the files
     slices                    of the shares, one a partition of Spark
@@ -108,16 +116,15 @@ def share_schema(planning: Planning) -> pa.Schema:
     return pa.schema([*fields, pa.field("number", pa.int64()), pa.field("count", pa.int64())])
 
 
+def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[Share]]:
+    """The same of some tasks, as objects: a list a partition."""
+    cut = Cut.of(np.array([task.size_bytes for task in tasks], dtype=np.int64), parallelism)
+    places = zip(cut.files.tolist(), cut.numbers.tolist(), cut.counts.tolist(), strict=True)
+    shares = [Share(tasks[file], number, count) for file, number, count in places]
+    return [shares[part] for part in cut.slices]
+
+
 # -- in an executor ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Share:
-    """The row groups of a file whose number is `number` modulo `count`."""
-
-    task: FileTask
-    number: int = 0
-    count: int = 1
 
 
 def unpacked(data: bytes, schema: pa.Schema) -> tuple[list[Share], dict[str, np.ndarray]]:

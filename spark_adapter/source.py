@@ -176,10 +176,10 @@ class SkipstoneReader(DataSourceReader):
             plan.planning.check_evaluable()
             plan.planning.check_readable()
             cut = cut_of(plan.planning, self._request.parallelism or os.cpu_count() or 1)
-            partitions = [FilePartition(data) for data in packed(plan.planning, cut)] or [FilePartition(None)]
+            partitions: list[InputPartition] = [FilePartition(data) for data in packed(plan.planning, cut)]
             context = replace(plan.planning.context, deletes={})  # travel with the shares
             self._reading = _Reading(context, wire, share_schema(plan.planning))
-            return partitions
+            return partitions or [FilePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""

@@ -210,7 +210,7 @@ class UnitSearch:
         at: list[int] = []  # of each part: its row group among all, or -1 - the position of its file
         certain: list[int] = []
         for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is None or not fine.is_known[i]:
+            if of_task.kept is None or not fine.is_listed[i]:
                 parts.append(_Part((task, of_task), None, False))
                 at.append(-1 - i)
                 continue
