@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
-from .shares import pack
+from .shares import cut_of
 from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
@@ -67,12 +69,14 @@ def _explained(request: Request) -> str:
 def _tasks_line(plan: Plan, request: Request) -> str:
     """How many of Spark's tasks read how much."""
     try:
-        tasks = plan.planning.readable_tasks()
+        plan.planning.check_evaluable()
+        plan.planning.check_readable()
     except NotReadableError as error:
         return f"Spark cannot read it through this data source: {error}"
-    packs = pack(tasks, request.parallelism or os.cpu_count() or 1)
+    cut = cut_of(plan.planning, request.parallelism or os.cpu_count() or 1)
+    files = len(np.unique(cut.files))
     groups = [groups.kept for _, groups in plan.planning.pairs]
     row_groups = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
-    return f"Spark reads {row_groups:,} row groups{rest} of {len(tasks):,} files in {max(1, len(packs)):,} tasks"
+    return f"Spark reads {row_groups:,} row groups{rest} of {files:,} files in {max(1, len(cut.slices)):,} tasks"

@@ -33,7 +33,8 @@ from .from_columns import from_tree, without_unknowns
 from .loads import Load, load_of, pinned_request
 from .options import encode_predicate, local_path
 from .parquet_reader import read_files
-from .scanning import register, session_of
+from .scanning import register
+from .sessions import session_of
 from .source import SkipstoneSource
 from .where_text import where_node, where_of
 from .wire_types import spark_schema, wire_schema

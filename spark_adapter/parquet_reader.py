@@ -36,7 +36,7 @@ from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import TABLE_OPTION, VERSION_OPTION
 from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
-from .scanning import as_column, read_where
+from .sessions import as_column, read_where
 from .to_columns import has_floats, literal, to_column
 from .wire_types import spark_schema, wire_schema
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +13,16 @@ from pyspark.sql import Column
 
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Node, parse, unknowns
+from ..engine.predicates import parse, unknowns
 from ..errors import InvalidArgumentError
-from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
-from .formats import activate, sessions_of, watch_formats
-from .from_columns import from_column, from_tree, without_unknowns
+from .formats import activate, watch_formats
+from .from_columns import without_unknowns
 from .jobs import declared_slots
 from .loads import bare_load
 from .options import FirstRows, Request, encode_predicate
+from .sessions import active, as_column, is_classic, spark_node
 from .source import SkipstoneSource
-from .spark_semantics import Session
 from .where_text import where_node, where_of
 from .wire_types import readable_schema, spark_schema, wire_schema
 
@@ -124,10 +122,10 @@ def scan(
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, is_tested = None, False
         if isinstance(where, str | Column):
-            node = _spark_node(spark, where, table.schema)
+            node = spark_node(spark, where, table.schema)
             is_tested = bool(unknowns(node))
             # What Spark meant by a text is tested by Spark too, where it says which columns that takes.
-            if is_tested or (isinstance(where, str) and _is_classic(spark)):
+            if is_tested or (isinstance(where, str) and is_classic(spark)):
                 residual = as_column(spark, where)
             where = without_unknowns(node)
         else:
@@ -215,63 +213,3 @@ def refresh(frame: DataFrame) -> DataFrame:
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
-
-
-def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> object:
-    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark. Without a
-    session a text is read as an option's is."""
-    if isinstance(where, Column) or (isinstance(where, str) and spark is not None):
-        return _spark_node(spark, where, schema)
-    return where_node(where, schema)
-
-
-def as_column(spark: SparkSession, where: str | Column) -> Column:
-    """A text as the Column that it is to a session."""
-    if isinstance(where, Column):
-        return where
-    if _is_classic(spark):
-        from pyspark.sql.functions import expr
-    else:
-        from pyspark.sql.connect.functions import expr
-    return expr(where)
-
-
-def session_of(spark: Any) -> Session:
-    """The settings of a session that decide what a predicate means."""
-    zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    # Unset, it follows the ANSI mode.
-    legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
-    is_null = str(legacy).lower() == "true"
-    if legacy is None:
-        is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
-    return Session(str(zone), str(case).lower() == "true", is_null)
-
-
-def _spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
-    """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
-    if isinstance(where, str) and _is_classic(spark):
-        tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
-        return from_tree(tree, schema, session_of(spark))
-    return from_column(as_column(spark, where), schema, session_of(spark))
-
-
-def _is_classic(spark: Any) -> bool:
-    return hasattr(spark, "_jsparkSession")
-
-
-@contextlib.contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Within, a session is the active one of this thread; Spark Connect needs none."""
-    if not hasattr(spark, "_jsparkSession"):
-        yield
-        return
-    sessions = sessions_of(spark)
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
