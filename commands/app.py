@@ -147,7 +147,8 @@ def _print_error(error: Exception, status: Status, as_json: bool, title: str = "
     sys.stdout.flush()
     message = _worded(error)
     if as_json:
-        details = {name: value for name, value in vars(error).items() if name not in _MESSAGE and value is not None}
+        fields = vars(error).items()  # typer adds what begins with underscores
+        details = {k: v for k, v in fields if k not in _MESSAGE and not k.startswith("_") and v is not None}
         hint = error.hint_worded(_WORDS) if isinstance(error, SkipstoneError) else None
         details |= {} if hint is None else {"hint": hint}
         kind = "Interrupted" if status is Status.INTERRUPTED else type(error).__name__

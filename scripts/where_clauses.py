@@ -10,12 +10,14 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, ClassVar
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
+from fsspec.implementations.local import LocalFileSystem
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
@@ -32,16 +34,47 @@ column and Bloom filters on `i` and `s`. Each file holds two different rows, {co
 rows that match is read.
 
 *same*: the rows are those that DuckDB finds over the same rows in memory. *files*: those of which anything is
-read. *kB*: bytes read of the Parquet files; the index is in memory. DuckDB's are what it reports itself: it
-reads every file's footer at each query, and these files are small. A clause that prunes nothing reads its
-columns of all files.
+read. *kB*: bytes read of the Parquet files; the index is in memory. DuckDB opens every file for its footer at each
+query; its *files* are those of which it reads anything else, counted by a file system of ours under it, and its
+*kB*, footers included, what it reports itself. These files are small. A clause that prunes nothing reads its columns
+of all files.
 
-{same} of {count} clauses give the same rows. What differs from DuckDB on purpose:
+{same} of {count} clauses give the same rows. Fewer files than by DuckDB are read for {fewer} of them, as many
+for {as_many}, more for {more}: DuckDB leaves out row groups by some expressions, too, that prune nothing here; here
+each holds the values of one row. What differs from DuckDB on purpose:
 [predicates.md](predicates.md).
 
-| clause | same | rows | files, of {files} | kB | DuckDB: kB |
-| --- | --- | ---: | ---: | ---: | ---: |
+| clause | same | rows | files, of {files} | kB | DuckDB: files | kB |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
 """
+
+
+class CountedReads(LocalFileSystem):
+    """Local files, as `counted://` paths; `opened`, and those `read` before their footers, since both were cleared."""
+
+    protocol = "counted"
+    opened: ClassVar[set[str]] = set()
+    read: ClassVar[set[str]] = set()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return LocalFileSystem._strip_protocol(path.replace("counted://", ""))
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = super().open(path, mode, **options)
+        read = file.read
+        file.seek(-8, 2)
+        footer_start = file.tell() - int.from_bytes(read(4), "little")
+        file.seek(0)
+        self.opened.add(path)
+
+        def counted(size: int = -1) -> bytes:
+            if file.tell() < footer_start:
+                self.read.add(path)
+            return read(size)
+
+        file.read = counted
+        return file
 
 
 def write_lake(root: Path) -> None:
@@ -76,15 +109,21 @@ def main() -> None:
         connection = duckdb.connect()
         connection.execute("SET TimeZone = 'UTC'; SET enable_external_file_cache = false")
         connection.execute("PRAGMA enable_profiling = 'no_output'")
-        connection.execute(f"CREATE VIEW files AS FROM read_parquet('{root}/*.parquet', union_by_name = true)")
+        connection.register_filesystem(CountedReads())
+        for view, place in (("files", root), ("counted_files", f"counted://{root}")):
+            scan = f"read_parquet('{place}/*.parquet', union_by_name = true)"
+            connection.execute(f"CREATE VIEW {view} AS FROM {scan}")
         connection.execute("CREATE TABLE lake AS FROM files")
-        lines = [_line(table, connection, where) for where in WHERES]
+        lines, differences = zip(*(_line(table, connection, where) for where in WHERES), strict=True)
         size = sum(path.stat().st_size for path in root.glob("*.parquet"))
     head = HEAD.format(
         count=len(WHERES),
         files=FILES,
         copies=COPIES,
         size_kb=size // 1000,
+        fewer=sum(difference < 0 for difference in differences),
+        as_many=differences.count(0),
+        more=sum(difference > 0 for difference in differences),
         same=sum("| yes |" in line for line in lines),
         pyarrow=pa.__version__,
         duckdb=duckdb.__version__,
@@ -94,12 +133,19 @@ def main() -> None:
     print(f"{PAGE.relative_to(REPOSITORY)}: {len(lines)} clauses")
 
 
-def _line(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str) -> str:
+def _line(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str) -> tuple[str, int]:
+    """(the row of the table, how many more files are read here than by DuckDB)"""
     text = where.replace("`", '"').replace("<=>", "IS NOT DISTINCT FROM")
     query = f"SELECT n FROM {{}} WHERE (\n{text}\n) ORDER BY n"
     expected = connection.execute(query.format("lake")).fetchall()
     in_files = connection.execute(query.format("files")).fetchall()
     duckdb_bytes = json.loads(connection.get_profiling_information(format="json"))["io"]["total_bytes_read"]
+    CountedReads.opened.clear()
+    CountedReads.read.clear()
+    connection.execute("SET threads = 1; SET disable_parquet_prefetching = true")  # else it reads footers with the data
+    assert connection.execute(query.format("counted_files")).fetchall() == in_files
+    connection.execute("RESET threads; RESET disable_parquet_prefetching")
+    assert len(CountedReads.opened) in (0, FILES)
     before = table.handle.storage.reading()
     plan = table.scan(where, columns=["n"])
     rows = sorted(plan.to_table().column("n").to_pylist())
@@ -108,7 +154,9 @@ def _line(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str) ->
     same = "yes" if rows == [n for (n,) in expected] else "**no**"
     note = "" if in_files == expected else f", {len(in_files):,} rows in the files"
     shown = where.replace("|", "\\|").replace("`", "")
-    return f"| `{shown}` | {same} | {len(rows):,} | {files} | {ours / 1e3:,.1f} | {duckdb_bytes / 1e3:,.1f}{note} |"
+    theirs = f"{len(CountedReads.read)}{note} | {duckdb_bytes / 1e3:,.1f}"
+    line = f"| `{shown}` | {same} | {len(rows):,} | {files} | {ours / 1e3:,.1f} | {theirs} |"
+    return line, files - len(CountedReads.read)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ def lake(tmp_path: Path) -> str:
 
 
 def _error(err: str) -> dict:
-    return json.loads(err)["error"]
+    error = json.loads(err)["error"]
+    assert not any(name.startswith("_") for name in error)
+    return error
 
 
 def test_the_version_is_that_of_the_distribution(say) -> None:
