@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,25 +44,34 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 @dataclass(frozen=True)
 class Footer:
     """What a footer says: the Arrow schema (`stored_schema`: with all that Parquet says of it), the row groups, and
-    statistics a leaf (dotted path) and row group."""
+    statistics a leaf (dotted path) and row group; `packed`: itself, as an index keeps it of a file that is far."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
     stats: dict[str, list[ColumnStats]]
     stored_schema: pa.Schema | None = None
+    packed: bytes | None = None
 
     @property
     def row_count(self) -> int:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
+def open_parquet(
+    storage: Storage, entry: Entry, *, is_checked: bool = True, packed: bytes | None = None, **options: Any
+) -> pq.ParquetFile:
     """The Parquet file of an entry, open as pyarrow opens it with `options`. Raises CorruptionError for one that is
     truncated or not Parquet, StorageError where it cannot be opened at all.
 
     `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
-    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
+    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`). `packed`: its footer, where an
+    index has it; the file's own is not read then.
     """
+    if packed is not None:
+        from .packed_footer import unpacked_footer
+
+        options["metadata"] = unpacked_footer(packed, entry.path, entry.size_bytes)
+        return _opened(storage, entry, options)
     if is_checked:
         return _opened(storage, entry, options)
     file, _ = _checked(storage, entry, options)
@@ -193,7 +202,17 @@ def read_footer(
     pyarrow opens it."""
     file, footer = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
-        return parse_footer(footer, file.metadata, file.schema_arrow, wanted)
+        parsed = parse_footer(footer, file.metadata, file.schema_arrow, wanted)
+        return replace(parsed, packed=packed_where_far(storage, file.metadata))
+
+
+def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
+    """A footer as an index keeps it of files that lie in an object store; None where they are near."""
+    if not storage.gap_bytes:
+        return None
+    from .packed_footer import packed_footer
+
+    return packed_footer(metadata)
 
 
 def parse_footer(

@@ -71,24 +71,35 @@ class EvidenceReader:
 
         return self.without_damaged(read)
 
-    def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[tuple[tuple[str, int, int], ...]]:
-        """(path, offset, length) of each file's fine statistics in each index that has some of the columns; those of
-        the first, which `create` made, in any case. `ids`: uint64, ascending."""
+    def fine_locations(
+        self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False
+    ) -> tuple[list[tuple[tuple[str, int, int], ...]], list[bytes | None]]:
+        """((path, offset, length) of each file's fine statistics in each index that has some of the columns, those of
+        the first, which `create` made, in any case; the packed footer of each file, None where none has it or nobody
+        asks). `ids`: uint64, ascending."""
         instant = self.snapshot.instant
         indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
         places: list[list[tuple[str, int, int]]] = [[] for _ in range(len(ids))]
+        footers: list[bytes | None] = [None] * len(ids)
         for index in {index.id: index for index in indexes}.values() if len(ids) else ():
-            for position, place in self.without_damaged(lambda index=index: self._fine_of(index, ids)):  # type: ignore[misc]
+            for position, place, footer in self.without_damaged(
+                lambda index=index: self._fine_of(index, ids, with_footers)
+            ):  # type: ignore[misc]
                 places[position].append(place)
-        return [tuple(of_file) for of_file in places]
+                footers[position] = footers[position] or footer
+        return [tuple(of_file) for of_file in places], footers
 
-    def _fine_of(self, index: IndexState, ids: np.ndarray) -> list[tuple[int, tuple[str, int, int]]]:
+    def _fine_of(
+        self, index: IndexState, ids: np.ndarray, with_footers: bool
+    ) -> list[tuple[int, tuple[str, int, int], bytes | None]]:
         names = [f.name for f in stats.FINE_FIELDS]
+        names = names if with_footers else names[:-1]
         readable = [run for run in index.runs if run.path not in self.damaged]
         listed, rows = entries_of(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
-        places = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-        return list(zip(np.searchsorted(ids, listed).tolist(), places, strict=True))
+        columns = [rows.column(name).to_pylist() for name in names]
+        places, footers = columns[:3], columns[3] if with_footers else [None] * len(listed)
+        return list(zip(np.searchsorted(ids, listed).tolist(), zip(*places, strict=True), footers, strict=True))
 
     # -- damage -------------------------------------------------------------------------------------------------------
 

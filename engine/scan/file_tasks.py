@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .evidence_reader import EvidenceReader
     from .survivors import Survivors
 
+_FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 
 
@@ -41,6 +42,7 @@ class FileTask:
     rows            int64, ascending: positions in the file outside of which no row can match; None: not known, as where
                     logs lie over the file
     rows_exact      each of `rows` matches the whole predicate, unless it was deleted
+    footer          the file's footer as the index has it (`parquet/packed_footer.py`); None: it is read from the file
     """
 
     path: str
@@ -58,6 +60,7 @@ class FileTask:
     etag: str | None = None
     rows: np.ndarray | None = field(default=None, compare=False)
     rows_exact: bool = False
+    footer: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -120,15 +123,27 @@ class RowGroups:
 
 
 def tasks_of(
-    snapshot: Snapshot, evidence: EvidenceReader, survivors: Survivors, columns: Sequence[str], with_fine: bool = True
+    snapshot: Snapshot,
+    evidence: EvidenceReader,
+    survivors: Survivors,
+    columns: Sequence[str],
+    *,
+    with_fine: bool = True,
+    with_footers: bool = False,
 ) -> list[FileTask]:
     """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
-    asks for them (`with_fine=False`)."""
+    asks for them (`with_fine=False`). `with_footers`: footers go with the tasks of few files, where the index has
+    them."""
     units, files, ids = survivors.units, survivors.units.files, survivors.ids
     if files.num_rows == 0:
         return []
     partitions = _partition_values(snapshot, files)
-    located = evidence.fine_locations(ids, columns) if with_fine else [()] * len(ids)
+    located: Sequence[tuple[tuple[str, int, int], ...]] = [()] * len(ids)
+    footers: Sequence[bytes | None] = [None] * len(ids)
+    with_footers = with_footers and len(ids) <= _FOOTERS_MAX
+    if with_fine or with_footers:
+        fine, footers = evidence.fine_locations(ids, columns, with_footers=with_footers)
+        located = fine if with_fine else located
     rows = survivors.rows_matching
     filters = {
         column: evidence.without_damaged(lambda places=places: places.located(evidence.damaged))  # type: ignore[misc]
@@ -151,6 +166,7 @@ def tasks_of(
                 may_prune=bool(units.readable[unit]),
                 has_rows=bool(units.has_rows[i]),
                 fine=located[i],
+                footer=footers[i],
                 rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
                 rows_exact=rows is not None and bool(rows.is_exact[i]),
                 filters={column: fine for column, of_tasks in filters.items() if (fine := of_tasks[i]) is not None},

@@ -101,7 +101,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
 
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
     is_checked = task.schema_id not in context.unopened
-    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
+    return open_parquet(storage, entry, is_checked=is_checked, packed=task.footer, **context.parquet_options)
 
 
 def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> pa.Table | None:

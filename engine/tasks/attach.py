@@ -75,7 +75,7 @@ def attach_files(
                 if told is None:
                     continue
                 known = told
-            fine.add_file(entry.path, footer.row_groups, known["stats"])
+            fine.add_file(entry.path, footer.row_groups, known["stats"], footer.packed)
             built.add(
                 path=entry.path,
                 size_bytes=entry.size_bytes,
