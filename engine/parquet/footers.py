@@ -57,25 +57,24 @@ class Footer:
         return sum(g.row_count for g in self.row_groups)
 
 
-def open_parquet(
-    storage: Storage, entry: Entry, *, is_checked: bool = True, packed: bytes | None = None, **options: Any
-) -> pq.ParquetFile:
+def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
     """The Parquet file of an entry, open as pyarrow opens it with `options`. Raises CorruptionError for one that is
     truncated or not Parquet, StorageError where it cannot be opened at all.
 
     `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
-    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`). `packed`: its footer, where an
-    index has it; the file's own is not read then.
+    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
     """
-    if packed is not None:
-        from .packed_footer import unpacked_footer
-
-        options["metadata"] = unpacked_footer(packed, entry.path, entry.size_bytes)
-        return _opened(storage, entry, options)
     if is_checked:
         return _opened(storage, entry, options)
     file, _ = _checked(storage, entry, options)
     return file
+
+
+def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
+    """`open_parquet`, by the packed footer that an index has of the file, whose own is not read."""
+    from .packed_footer import unpacked_footer
+
+    return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:

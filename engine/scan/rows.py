@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
-from ..parquet.footers import chunk_ranges, open_parquet, reading
+from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
@@ -100,8 +100,10 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
 
 
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+    if task.footer is not None:
+        return open_by_footer(storage, entry, task.footer, context.parquet_options)
     is_checked = task.schema_id not in context.unopened
-    return open_parquet(storage, entry, is_checked=is_checked, packed=task.footer, **context.parquet_options)
+    return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
 def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> pa.Table | None:
