@@ -219,10 +219,10 @@ class TaskIndex:
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
-    footers: list[bytes | None] = field(default_factory=list)
     file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
     task_filters: dict[str, StridedSection] = field(default_factory=dict)
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
+    footers: list[bytes | None] = field(default_factory=list)
 
 
 def path_mark(path: str) -> bytes:
