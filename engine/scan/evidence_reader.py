@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -83,9 +84,7 @@ class EvidenceReader:
         places: list[list[tuple[str, int, int]]] = [[] for _ in range(len(ids))]
         footers: list[bytes | None] = [None] * len(ids)
         for index in {index.id: index for index in indexes}.values() if len(ids) else ():
-            for position, place, footer in self.without_damaged(
-                lambda index=index: self._fine_of(index, ids, with_footers)
-            ):  # type: ignore[misc]
+            for position, place, footer in self.without_damaged(partial(self._fine_of, index, ids, with_footers)):
                 places[position].append(place)
                 footers[position] = footers[position] or footer
         return [tuple(of_file) for of_file in places], footers
