@@ -81,6 +81,7 @@ class ReadContext:
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
+    ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well
     unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
 
@@ -99,6 +100,7 @@ class ReadContext:
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
     reader: str = "pyarrow"
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
+    ways: list[tuple[int, int, int]] = field(default_factory=list, compare=False)
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
 
