@@ -82,6 +82,7 @@ class ReadContext:
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
     ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well
+    fields          by column: the dotted paths that are used of it, where that is less than the whole struct
     unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
 
@@ -103,6 +104,7 @@ class ReadContext:
     ways: list[tuple[int, int, int]] = field(default_factory=list, compare=False)
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
