@@ -273,14 +273,16 @@ def _plain(answer: Any) -> Any:
 
 
 class _Rows:
-    """A large table, equal to others with the same rows in the same order."""
+    """A large table, equal to others with the same rows in the same order, texts of whatever layout."""
 
     def __init__(self, table: pa.Table):
         names = sorted(table.column_names)
         self._table = table.select(names).cast(pa.schema([(name, table.field(name).type) for name in names]))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Rows) and self._table.equals(other._table)
+        if not isinstance(other, _Rows) or self._table.column_names != other._table.column_names:
+            return False
+        return self._table.equals(other._table.cast(self._table.schema))
 
     def __repr__(self) -> str:
         return f"{self._table.num_rows:,} rows, {self._table.slice(0, 2).to_pylist()} ..."

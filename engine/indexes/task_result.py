@@ -88,7 +88,10 @@ class TaskResult:
         file = to_numpy(self.stats.column("file"))
         stays = ~dropped[file]
         stats = self.stats.filter(from_numpy(stays)).set_column(0, "file", from_numpy(place[file[stays]]))
-        index = None if self.index is None else replace(self.index, fine=self.index.fine[~dropped])
+        index = None
+        if self.index is not None:
+            footers = [footer for footer, is_dropped in zip(self.index.footers, dropped, strict=True) if not is_dropped]
+            index = replace(self.index, fine=self.index.fine[~dropped], footers=footers)
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
         used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
@@ -211,13 +214,15 @@ ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themsel
 @dataclass
 class TaskIndex:
     """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
-    length; `key_runs`: the keys of secondary indexes, by their columns."""
+    length; `footers` are their packed footers, where they are kept; `key_runs`: the keys of secondary indexes, by their
+    columns."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
     task_filters: dict[str, StridedSection] = field(default_factory=dict)
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
+    footers: list[bytes | None] = field(default_factory=list)
 
 
 def path_mark(path: str) -> bytes:
@@ -247,8 +252,15 @@ class TaskIndexWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def add_file(self, path: str, row_groups: Sequence[RowGroup], stats: dict[str, list[ColumnStats]]) -> int:
-        """Writes the fine statistics of one data file and returns its ordinal."""
+    def add_file(
+        self,
+        path: str,
+        row_groups: Sequence[RowGroup],
+        stats: dict[str, list[ColumnStats]],
+        footer: bytes | None = None,
+    ) -> int:
+        """Writes the fine statistics of one data file and returns its ordinal. `footer`: as `packed_footer` gives it,
+        for the commit to keep."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
         if sizes:
             sizes[0] = replace(sizes[0], lower=path_mark(path))
@@ -263,6 +275,7 @@ class TaskIndexWriter:
             names = pa.array(np.repeat(np.array(list(columns), dtype=object), len(row_groups)), pa.string())
             self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA))
         self._writer.end_group(str(self._count))
+        self._index.footers.append(footer)
         self._count += 1
         return self._count - 1
 

@@ -4,6 +4,7 @@ In come files by path and identity; out come schemas, statistics and rows, or a 
 whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py` (`open_parquet`, `reading`).
 
     footers.py         opening files; a footer's schema, row groups and statistics
+    packed_footer.py    a footer as an index keeps it
     footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
     leaves.py          the leaves of a schema, and of rows
     nested_names.py    fields within columns that files name otherwise than the table

@@ -345,6 +345,16 @@ def _column_at(data: bytes, offset: int) -> tuple[_Column, int]:
 
 
 _NONE = b"\0"
+_PAGE_GROUP, _DICTIONARY_GROUP = 4, 5  # of `_USUAL_COLUMN`
+
+
+def bare_chunk_at(data: bytes, offset: int) -> tuple[bytes, int]:
+    """(a column chunk without what follows the places of its pages, where it ends). Raises ValueError for one that is
+    not as usual."""
+    usual = _USUAL_COLUMN.match(data, offset)
+    if usual is None:
+        raise ValueError("an unusual column chunk")
+    return data[offset : max(usual.end(_PAGE_GROUP), usual.end(_DICTIONARY_GROUP))] + b"\0\0", usual.end()
 
 
 def _signed(raw: bytes) -> int:

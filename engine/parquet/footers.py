@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,12 +44,13 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 @dataclass(frozen=True)
 class Footer:
     """What a footer says: the Arrow schema (`stored_schema`: with all that Parquet says of it), the row groups, and
-    statistics a leaf (dotted path) and row group."""
+    statistics a leaf (dotted path) and row group; `packed`: itself, as an index keeps it of a file that is far."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
     stats: dict[str, list[ColumnStats]]
     stored_schema: pa.Schema | None = None
+    packed: bytes | None = None
 
     @property
     def row_count(self) -> int:
@@ -67,6 +68,13 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
         return _opened(storage, entry, options)
     file, _ = _checked(storage, entry, options)
     return file
+
+
+def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
+    """`open_parquet`, by the packed footer that an index has of the file, whose own is not read."""
+    from .packed_footer import unpacked_footer
+
+    return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
@@ -195,7 +203,17 @@ def read_footer(
     pyarrow opens it."""
     file, footer = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
-        return parse_footer(footer, file.metadata, file.schema_arrow, wanted)
+        parsed = parse_footer(footer, file.metadata, file.schema_arrow, wanted)
+        return replace(parsed, packed=packed_where_far(storage, file.metadata))
+
+
+def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
+    """A footer as an index keeps it of files that lie in an object store; None where they are near."""
+    if not storage.gap_bytes:
+        return None
+    from .packed_footer import packed_footer
+
+    return packed_footer(metadata)
 
 
 def parse_footer(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -71,20 +72,23 @@ class EvidenceReader:
 
         return self.without_damaged(read)
 
-    def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[pa.Table]:
+    def fine_locations(
+        self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False
+    ) -> list[pa.Table]:
         """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
         `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
-        `ids`: uint64, ascending."""
+        `with_footers`: and its packed footer, null where the index has none. `ids`: uint64, ascending."""
         instant = self.snapshot.instant
         indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
         return [
-            self.without_damaged(lambda index=index: self._fine_of(index, ids))  # type: ignore[misc]
+            self.without_damaged(partial(self._fine_of, index, ids, with_footers))
             for index in {index.id: index for index in indexes}.values()
         ]
 
-    def _fine_of(self, index: IndexState, ids: np.ndarray) -> pa.Table:
+    def _fine_of(self, index: IndexState, ids: np.ndarray, with_footers: bool) -> pa.Table:
         names = [f.name for f in stats.FINE_FIELDS]
+        names = names if with_footers else names[:-1]
         readable = [run for run in index.runs if run.path not in self.damaged]
         listed, rows = entries_of(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
         if len(listed) == len(ids):

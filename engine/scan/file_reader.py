@@ -80,6 +80,8 @@ class FileReader:
     ):
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
+        self.whole_groups: set[int] = set()  # of which columns were read whole
+        self.paged_groups: set[int] = set()  # of which columns were read by page
         self.deleted = context.deletes.get(task.path)
         in_file = set(file.schema_arrow.names)
         self._names = {
@@ -178,7 +180,13 @@ class FileReader:
         paths = self.fields_of(self.file_names(stored))
         prefetch(self.file, group, paths)
         self.count(group, paths)
+        self.whole_groups.add(group)
         return self.renamed(self.file.read_row_group(group, columns=paths), stored)
+
+    def note_ways(self) -> None:
+        """Adds to the context how this file was read."""
+        whole, paged = self.whole_groups, self.paged_groups
+        self.context.ways.append((len(paged - whole), len(whole - paged), len(whole & paged)))
 
     def bring(self, group: int, names: Sequence[str]) -> None:
         """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is

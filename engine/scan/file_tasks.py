@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, offsets_of, to_numpy
 from ...errors import CorruptionError
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from .evidence_reader import EvidenceReader
     from .survivors import Survivors
 
+_FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 _PARTITION, _FINE = "partition:", "fine:"
+_PLACE = ("fine_path", "fine_offset", "fine_length")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class FileTask:
     rows            int64, ascending: positions in the file outside of which no row can match; None: not known, as where
                     logs lie over the file
     rows_exact      each of `rows` matches the whole predicate, unless it was deleted
+    footer          the file's footer as the index has it (`parquet/packed_footer.py`); None: it is read from the file
     """
 
     path: str
@@ -60,6 +64,7 @@ class FileTask:
     etag: str | None = None
     rows: np.ndarray | None = field(default=None, compare=False)
     rows_exact: bool = False
+    footer: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class ReadContext:
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
+    ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well
     fields          by column: the dotted paths that are used of it, where that is less than the whole struct
     unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
@@ -99,6 +105,7 @@ class ReadContext:
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
     reader: str = "pyarrow"
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
+    ways: list[tuple[int, int, int]] = field(default_factory=list, compare=False)
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -129,7 +136,8 @@ class TaskRows:
 
     columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.
                `fine:`, a number and a name: path, offset and length in one statistics index, null where it has none.
-               `positions`: `FileTask.rows`, lists of int64; missing, with `rows_exact`, where no index knows any
+               `footer`: where footers were asked for. `positions`: `FileTask.rows`, lists of int64; missing, with
+               `rows_exact`, where no index knows any
     filters    as of `FileTask`, a list a column
     """
 
@@ -145,6 +153,7 @@ class TaskRows:
         names: Sequence[str],
         files: slice = slice(None),
         with_fine: bool = True,
+        with_footers: bool = False,
     ) -> TaskRows:
         """One row a file of the units that are kept, or of those of their `files`: see `tasks_of`."""
         units, ids, unit_of = survivors.units, survivors.ids[files], survivors.units.unit_of[files]
@@ -163,9 +172,12 @@ class TaskRows:
             columns["positions"] = matching.lists(files, units.is_alone[files])
         columns |= {name: from_numpy(values) for name, values in flags.items()}
         filters = {}
+        located = evidence.fine_locations(ids, names, with_footers=with_footers) if with_fine or with_footers else []
+        if with_footers and located:
+            columns["footer"] = pc.coalesce(*(of_index.column("footer") for of_index in located))
         if with_fine:
-            for number, located in enumerate(evidence.fine_locations(ids, names)):
-                columns |= {f"{_FINE}{number}:{name}": located.column(name) for name in located.column_names}
+            for number, of_index in enumerate(located):
+                columns |= {f"{_FINE}{number}:{name}": of_index.column(name) for name in _PLACE}
             for column, places in survivors.fine.items():
                 of_files = places.selected(np.arange(len(places.ids))[files])
                 filters[column] = evidence.without_damaged(lambda of_files=of_files: of_files.located(evidence.damaged))  # type: ignore[misc]
@@ -178,6 +190,8 @@ class TaskRows:
         names = [name for name in self.columns.column_names if name.startswith(_PARTITION)]
         partitions = [list(self.columns.column(name)) for name in names]
         fine = _places(self.columns)
+        has_footers = "footer" in self.columns.column_names
+        footers = self.columns.column("footer").to_pylist() if has_footers else [None] * count
         positions: list[np.ndarray | None] = [None] * count
         exact = [False] * count
         if "positions" in self.columns.column_names:
@@ -187,6 +201,7 @@ class TaskRows:
                 **{name: column[i] for name, column in values.items()},
                 partition={name[len(_PARTITION) :]: of[i] for name, of in zip(names, partitions, strict=True)},
                 fine=tuple(place[i] for place in fine if place[i][0] is not None),
+                footer=footers[i],
                 filters={column: one for column, of in self.filters.items() if (one := of[i]) is not None},
                 rows=positions[i],
                 rows_exact=exact[i],
@@ -196,13 +211,23 @@ class TaskRows:
 
 
 def tasks_of(
-    snapshot: Snapshot, evidence: EvidenceReader, survivors: Survivors, columns: Sequence[str], with_fine: bool = True
+    snapshot: Snapshot,
+    evidence: EvidenceReader,
+    survivors: Survivors,
+    columns: Sequence[str],
+    *,
+    with_fine: bool = True,
+    with_footers: bool = False,
 ) -> list[FileTask]:
     """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
-    asks for them (`with_fine=False`)."""
-    if survivors.units.files.num_rows == 0:
+    asks for them (`with_fine=False`). `with_footers`: footers go with the tasks of few files, where the index has
+    them."""
+    count = survivors.units.files.num_rows
+    if count == 0:
         return []
-    return TaskRows.of(snapshot, evidence, survivors, columns, with_fine=with_fine).tasks()
+    with_footers = with_footers and count <= _FOOTERS_MAX
+    rows = TaskRows.of(snapshot, evidence, survivors, columns, with_fine=with_fine, with_footers=with_footers)
+    return rows.tasks()
 
 
 def _partition_values(snapshot: Snapshot, ids: pa.ChunkedArray) -> dict[str, pa.Array]:

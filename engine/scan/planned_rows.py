@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,9 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
 from ..state.manifest import BASE
+from ..storage import Counted
 from .file_reader import check_identity
+from .file_tasks import ReadContext
 from .fine import row_groups_of
 from .merged_rows import as_in_table, matching
 from .planning import THREADS, Pair, Planning
@@ -28,21 +31,24 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
         return
     merging = _merging(plan, np.ones(plan.pruned.units.count, dtype=bool))
     plan.check_readable(~merging.units)
-    row_count = 0
+    row_count, context = 0, replace(plan.context, ways=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in merging.paths]
             threads = THREADS if len(pairs) == 1 else 1
-            read = partial(_read, plan, threads=threads, limit=None if limit is None else limit - row_count)
+            rows_left = None if limit is None else limit - row_count
+            read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
-            for of_file in plan.side_by_side(read, pairs):
-                step.note = how_read(plan.context)
-                for table in of_file:
-                    row_count += table.num_rows
-                    step.went_out = row_count
-                    yield table
-                if limit is not None and row_count >= limit:
-                    return
+            try:
+                for of_file in plan.side_by_side(read, pairs):
+                    for table in of_file:
+                        row_count += table.num_rows
+                        step.went_out = row_count
+                        yield table
+                    if limit is not None and row_count >= limit:
+                        return
+            finally:
+                step.note = how_read(context)
         for table in merging.rows(plan):
             step.came_in += table.num_rows
             survivors = matching(table, plan.context)
@@ -53,8 +59,8 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
                 return
 
 
-def _read(plan: Planning, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
-    return list(read_matches(*pair, plan.context, plan.storage, threads, limit))
+def _read(pair: Pair, context: ReadContext, storage: Counted, threads: int, limit: int | None) -> list[pa.Table]:
+    return list(read_matches(*pair, context, storage, threads, limit))
 
 
 def _batches(plan: Planning) -> Iterator[list[Pair]]:

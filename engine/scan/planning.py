@@ -239,7 +239,8 @@ class Planning:
     def tasks_of(self, pruned: Survivors, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
-        return tasks_of(self.snapshot, self.evidence, pruned, [*columns_of(self.bound), *more])
+        columns = [*columns_of(self.bound), *more]
+        return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._is_far)
 
     def task_rows(self, files: slice) -> TaskRows:
         """The same of some of the kept files, column by column."""
@@ -247,10 +248,12 @@ class Planning:
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
-        return self._whole_files(self.pruned)
+        return tasks_of(self.snapshot, self.evidence, self.pruned, (), with_fine=False, with_footers=self._is_far)
 
-    def _whole_files(self, pruned: Survivors) -> list[FileTask]:
-        return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False)
+    @property
+    def _is_far(self) -> bool:
+        """True where a look at a file's end is worth a line in the index."""
+        return bool(self.storage.gap_bytes)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 
@@ -383,7 +386,8 @@ class Planning:
             paths = self.pruned.units.files.column("path")
             is_suspect = to_numpy(pc.is_in(paths, value_set=string_array(sorted(suspects))))
             chosen = chosen & any_of(self.pruned.units.unit_of, is_suspect, len(chosen))
-        tasks = [task for task in self._whole_files(self.pruned.selected(chosen)) if task.has_rows]
+        tasks = tasks_of(self.snapshot, self.evidence, self.pruned.selected(chosen), (), with_fine=False)
+        tasks = [task for task in tasks if task.has_rows]
         for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
             suspects.discard(entry.path)  # it is back
 

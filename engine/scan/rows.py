@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
-from ..parquet.footers import chunk_ranges, open_parquet, reading
+from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
@@ -56,21 +56,26 @@ def read_matches(
     """
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
-        if task.rows is not None:
-            yield from matching_at(reader, groups)
-            return
-        group_numbers = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
-        all_match_of = groups.all_match or [False] * len(group_numbers)
-        for group, all_match in zip(group_numbers, all_match_of, strict=True):
-            with reading(task.path):
-                rows = matching_in(reader, group, limit, all_match=all_match or task.all_match)
-            reader.check_identity()
-            if rows is not None and rows.num_rows:
-                yield rows
-                if limit is not None:
-                    limit -= rows.num_rows
-                    if limit <= 0:
-                        return
+        try:
+            yield from matching_at(reader, groups) if task.rows is not None else _tested(reader, groups, limit)
+        finally:
+            reader.note_ways()
+
+
+def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterator[pa.Table]:
+    """The matching rows of the row groups that are kept, at most `limit`."""
+    group_numbers = range(reader.file.metadata.num_row_groups) if groups.kept is None else groups.kept
+    all_match_of = groups.all_match or [False] * len(group_numbers)
+    for group, all_match in zip(group_numbers, all_match_of, strict=True):
+        with reading(reader.task.path):
+            rows = matching_in(reader, group, limit, all_match=all_match or reader.task.all_match)
+        reader.check_identity()
+        if rows is not None and rows.num_rows:
+            yield rows
+            if limit is not None:
+                limit -= rows.num_rows
+                if limit <= 0:
+                    return
 
 
 def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
@@ -100,6 +105,8 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
 
 
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
+    if task.footer is not None:
+        return open_by_footer(storage, entry, task.footer, context.parquet_options)
     is_checked = task.schema_id not in context.unopened
     return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
@@ -133,11 +140,19 @@ def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
 
 
 def how_read(context: ReadContext) -> str:
-    """What `explain` says of a reader that is not the usual one."""
-    if context.reader == "pyarrow":
-        return ""
-    others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
-    return "few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else "")
+    """What `explain` says of the way in which rows were read, and of a reader that is not the usual one."""
+    paged, whole, partly = (sum(counts) for counts in zip(*context.ways, strict=True)) if context.ways else (0, 0, 0)
+    said = []
+    if whole:
+        said.append(f"{whole:,} row groups whole")
+    if partly:
+        said.append(f"{partly:,} row groups by page but for some columns, which were tested or have no such pages")
+    if paged:
+        said.append(f"{paged:,} row groups by page, since few of their rows are wanted")
+    if context.reader == "duckdb":
+        others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
+        said.append("few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else ""))
+    return "; ".join(said)
 
 
 # -- by position -------------------------------------------------------------------------------------------------------
@@ -230,12 +245,14 @@ def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) 
         # What is damaged, or of a form that is not known, is read by pyarrow, or it says what it is.
         with contextlib.suppress(PagesUnknownError, pa.ArrowException, OSError):
             columns = _by_page(reader, places, by_page)
+            reader.paged_groups.update(group for group, _ in places)
     others = [name for name in file_names if name not in columns]
     if others:
         parts: list[pa.RecordBatch] = []
         for group, wanted in places:
             paths = reader.fields_of(others)
             reader.count(group, paths)
+            reader.whole_groups.add(group)
             parts += sought(reader.file, group, paths, wanted)
         if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
             raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")

@@ -87,7 +87,7 @@ def attach_files(
                 declared = as_declared(entry, footer)
             if declared is None:
                 continue
-            fine.add_file(entry.path, footer.row_groups, declared["stats"])
+            fine.add_file(entry.path, footer.row_groups, declared["stats"], footer.packed)
             built.add(
                 path=entry.path,
                 size_bytes=entry.size_bytes,

@@ -17,7 +17,7 @@ from ..indexes.bloom.task_filters import FineFilters, TaskFilter
 from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.footer_bytes import RowGroup
-from ..parquet.footers import row_groups_of
+from ..parquet.footers import packed_where_far, row_groups_of
 from ..parquet.leaves import leaf_array, leaf_types
 from ..storage import Entry, Storage
 from .spec import TaskSpec
@@ -56,6 +56,7 @@ class WrittenFile:
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
         self.row_groups: list[RowGroup] = []
+        self.packed_footer: bytes | None = None
         self.stats: dict[str, list[ColumnStats]] = {}
         self.filters = parts.fine
         self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
@@ -86,6 +87,7 @@ class WrittenFile:
         self._stack.close()
         if self._footers:
             self.row_groups = row_groups_of(self._footers[0])
+            self.packed_footer = packed_where_far(self._storage, self._footers[0])
         self.entry = self._storage.stat(self.path)
 
     @property

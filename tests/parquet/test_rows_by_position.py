@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_strategies import data_schemas
 from skipstone import col
+from skipstone.engine.parquet.packed_footer import packed_footer, unpacked_footer
 from skipstone.engine.parquet.pages import flat_columns, rows_by_page
 from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.rows import count_matches, read_matches
@@ -173,6 +174,26 @@ def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], dat
         column = pa.concat_tables([file.read_row_group(g, [name]).take(pa.array(at)) for g, at in groups]).column(0)
         plain = found[name].cast(column.type) if found[name].type != column.type else found[name]
         assert repr(base.rows_of(pa.table({name: plain}))) == repr(base.rows_of(pa.table({name: column})))
+
+
+@given(parquet_files(), st.data())
+def test_a_packed_footer_reads_as_the_file_s_own(file_of: tuple[pa.Table, bytes], data: st.DataObject) -> None:
+    _, stored = file_of
+    own = pq.ParquetFile(pa.BufferReader(stored))
+    packed = packed_footer(own.metadata)
+    assert packed is not None and len(packed) < own.metadata.serialized_size
+    metadata = unpacked_footer(packed, "a.parquet", len(stored))
+    by_packed = pq.ParquetFile(pa.BufferReader(stored), metadata=metadata)
+    assert by_packed.schema_arrow.equals(own.schema_arrow)
+    assert by_packed.schema.equals(own.schema)
+    for group in range(own.metadata.num_row_groups):
+        expected, rows = own.read_row_group(group), by_packed.read_row_group(group)
+        assert repr(base.rows_of(rows)) == repr(base.rows_of(expected))
+    with pytest.raises(ss.CorruptionError, match=r"a\.parquet"):
+        unpacked_footer(packed[: data.draw(st.integers(0, len(packed) - 1))], "a.parquet", len(stored))
+    if own.metadata.num_rows:
+        with pytest.raises(ss.CorruptionError, match=r"a\.parquet.*in a file of 4"):
+            unpacked_footer(packed, "a.parquet", 4)
 
 
 def _codecs(file: pq.ParquetFile) -> dict[str, str]:

@@ -35,6 +35,26 @@ def picked(rows: pa.Table, wanted: list[bool]) -> pa.Table:
     return rows.take(pa.array(np.flatnonzero(wanted)))
 
 
+def test_explain_says_how_row_groups_were_read(lake: tuple[ss.Table, pa.Table]) -> None:
+    table, rows = lake
+
+    def way(where: object, columns: list[str]) -> str:
+        plan = table.scan(where, columns=columns)
+        for _ in range(2):  # each reading says what it did, not what all did together
+            plan.to_table()
+        first, second = (step.note for step in plan.steps if step.name == "rows")
+        assert first == second and f"rows: {first}" in plan.explain()
+        return first
+
+    key = rows.column("key")[3].as_py()
+    assert way(col("key") == key, ["n", "text"]) == "1 row groups by page, since few of their rows are wanted"
+    assert way(col("f") >= 0, ["n"]) == "4 row groups whole"
+    assert way(col("text") == rows.column("text")[3].as_py(), ["n", "text", "list"]).startswith(
+        "3 row groups whole; 1 "
+    )
+    assert way(col("key") == key, ["n", "list"]).startswith("1 row groups by page but for some columns")
+
+
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("columns", [None, ["text", "price"], ["in"], ["key"]], ids=str)
 def test_values_lead_to_their_rows_alone(

@@ -119,7 +119,7 @@ def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> 
                 holes.append(row["file_id"])
                 warnings.warn(f"no statistics, and read by every scan until refreshed: {footer}", stacklevel=6)
                 continue
-            fine.add_file(row["path"], footer.row_groups, footer.stats)
+            fine.add_file(row["path"], footer.row_groups, footer.stats, footer.packed)
             identity = {name: row[name] for name in ("path", "size_bytes", "modified_ns", "etag")}
             contents = {"schema": footer.schema, "row_groups": footer.row_groups, "stats": footer.stats}
             built.add(partition="", **identity, **contents)

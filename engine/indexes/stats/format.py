@@ -2,7 +2,8 @@
 
     key      (kind u8, column u32, partition u32, sequence u32): all of a column, or of one partition of it, is one
              prefix, and what follows the column is the number of the file
-    row      kind 0: where a file's fine statistics lie (column 0)
+    row      kind 0: where a file's fine statistics lie (column 0), and, of a file in an object store, its footer
+                     (`parquet/packed_footer.py`)
              kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` say how many
              files it has, and which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
@@ -40,6 +41,7 @@ FINE_FIELDS = [
     pa.field("fine_path", pa.string()),
     pa.field("fine_offset", pa.int64()),
     pa.field("fine_length", pa.int64()),
+    pa.field("footer", pa.binary()),
 ]
 SCHEMA_FIELD = pa.field("schema_id", pa.int32())
 FILES_FIELD = pa.field("files", pa.int64())

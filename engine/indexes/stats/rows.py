@@ -91,12 +91,14 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[Rows]:
     has_any = places[:, 1] > 0  # a file without fine statistics takes no bytes
     if not has_any.any():
         return []
+    footers = pa.array([footer for _, index in located for footer in index.footers], pa.binary())
     ids, places, path_of = ids[has_any], places[has_any], path_of[has_any]
     rows = pa.table(
         {
             "fine_path": string_array([index.path for _, index in located]).take(from_numpy(path_of)),
             "fine_offset": from_numpy(places[:, 0]),
             "fine_length": from_numpy(places[:, 1]),
+            "footer": footers.filter(from_numpy(has_any)),
         }
     )
     return [_fine_entries(ids, rows)]

@@ -1,0 +1,94 @@
+"""A footer as an index keeps it: what a reader needs to read the file without asking for its end, and no more.
+
+It is a Parquet footer that names the schema, the row groups and where their column chunks lie, and lacks statistics,
+page indexes, filters and whatever else its writer put in: compressed some 10 bytes a column chunk.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import CorruptionError
+from .footer_bytes import bare_chunk_at, footer_bytes
+from .thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    ItemAt,
+    a_binary,
+    a_list,
+    a_struct,
+    an_int,
+    skipped,
+    struct_at,
+)
+
+PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a look at the file's end
+_FOOTER_BYTES_MAX = 64 << 20
+_MAGIC = b"PAR1"
+_ARROW_SCHEMA = b"ARROW:schema"  # by which Arrow knows the types of columns again
+
+
+def packed_footer(metadata: Any) -> bytes | None:
+    """The footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None where it holds what is not known
+    here, or is too large to be kept."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    data = sink.getvalue().to_pybytes()
+    (length,) = struct.unpack("<I", data[-8:-4])
+    try:
+        fields, _ = struct_at(data, len(data) - 8 - length, _LISTS)
+        groups = [
+            a_struct((1, LIST, a_list(STRUCT, group[1])), (2, I64, an_int(group[2])), (3, I64, an_int(group[3])))
+            for group in fields[4]
+        ]
+        parts = [
+            (1, I32, an_int(fields[1])),
+            (2, LIST, a_list(STRUCT, fields[2])),
+            (3, I64, an_int(fields[3])),
+            (4, LIST, a_list(STRUCT, groups)),
+        ]
+    except (ValueError, IndexError, KeyError):
+        return None
+    stored = (metadata.metadata or {}).get(_ARROW_SCHEMA)
+    if stored is not None:
+        pair = a_struct((1, BINARY, a_binary(_ARROW_SCHEMA)), (2, BINARY, a_binary(stored)))
+        parts.append((5, LIST, a_list(STRUCT, [pair])))
+    if 6 in fields:
+        parts.append((6, BINARY, a_binary(fields[6])))
+    packed = zlib.compress(a_struct(*parts), 6)
+    return packed if len(packed) <= PACKED_BYTES_MAX else None
+
+
+def unpacked_footer(packed: bytes, path: str, size_bytes: int) -> Any:
+    """The FileMetaData of a packed footer. `path`, `size_bytes`: of its file. Raises CorruptionError for one that no
+    file of that size can have."""
+    import pyarrow.parquet as pq
+
+    message = "its footer, as the index has it, cannot be read ({}); restore the index"
+    try:
+        inflating = zlib.decompressobj()
+        footer = inflating.decompress(packed, _FOOTER_BYTES_MAX)
+        if not inflating.eof:
+            raise CorruptionError(message.format("it is cut short, or too large"), path=path, check="parquet")
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer + struct.pack("<I", len(footer)) + _MAGIC))
+    except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CorruptionError(message.format(reason), path=path, check="parquet") from error
+    footer_bytes(metadata, path, size_bytes)
+    return metadata
+
+
+def _element_at(data: bytes, offset: int) -> tuple[bytes, int]:
+    end = skipped(data, offset, STRUCT)
+    return data[offset:end], end
+
+
+_LISTS: dict[int, ItemAt] = {2: _element_at, 4: partial(struct_at, lists={1: bare_chunk_at})}
