@@ -93,6 +93,7 @@ SPARK_MODULES = (
     "formats",
     "scanning",
     "parquet_reader",
+    "plan_rewriting",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
