@@ -188,8 +188,14 @@ def pinned(request: Request) -> Request:
 
     if request.version is not None:
         return request
-    named = {"savepoint": request.savepoint, "as_of": request.as_of, "index_path": request.index_path}
-    with open_table(request.path, storage_options=request.storage_options, **named) as table:
+    opened = open_table(
+        request.path,
+        as_of=request.as_of,
+        savepoint=request.savepoint,
+        index_path=request.index_path,
+        storage_options=request.storage_options,
+    )
+    with opened as table:
         version, position = table.version, table.handle.log_position
     return replace(request, version=version, log_position=position, savepoint=None, as_of=None)
 

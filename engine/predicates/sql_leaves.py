@@ -339,11 +339,9 @@ class LeafReader:
 
 
 def _number(text: str) -> Literal:
-    if "e" in text.lower():
-        return Literal(float(text))
     try:
-        return Literal(decimal.Decimal(text))
-    except decimal.InvalidOperation:
+        return Literal(float(text) if "e" in text.lower() else decimal.Decimal(text))
+    except (ValueError, decimal.InvalidOperation):
         raise NotUnderstoodError(f"{text} is not a number") from None
 
 
