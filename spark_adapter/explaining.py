@@ -15,6 +15,7 @@ from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
 from .shares import cut_of
+from .source import pinned
 from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def explain(frame: DataFrame) -> str:
 
 
 def _explained(request: Request) -> str:
+    if request.savepoint is not None or request.as_of is not None:
+        request = pinned(request)
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
         plan = table.scan(where_node(where_of(request), table.schema))

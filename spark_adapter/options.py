@@ -8,6 +8,8 @@ A load:
     caseSensitive  of the text: whether names are taken with their case (true, false); where absent, it may not matter
     index_path   where the index lies, if not in the table
     version      which version; the latest where absent
+    savepoint    the version of a savepoint, by its name
+    asOf         the version that was the latest then: 2026-01-05T00:00:00Z, with a zone
     log_position written with the version: which state of another format's log is read with it
     storage.*    what opens an object store, each under its own name: storage.region, storage.aws_secret_access_key;
                  Spark hides those of secrets where it shows options
@@ -47,6 +49,7 @@ table is made, and not when it is read. There each read gives them again, with t
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import io
 import json
 import pickle
@@ -72,9 +75,19 @@ _ARROW_TYPES = frozenset(
 )
 STORAGE_PREFIX = "storage."
 _WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows", "columns")
-_OPTIONS_OF_LOADS = ("path", "where", "timeZone", "caseSensitive", "index_path", "version", *_WRITTEN_BY_US)
+_OPTIONS_OF_LOADS = (
+    "path",
+    "where",
+    "timeZone",
+    "caseSensitive",
+    "index_path",
+    "version",
+    "savepoint",
+    "asOf",
+    *_WRITTEN_BY_US,
+)
 _LOST = frozenset(
-    {"where", "timezone", "casesensitive", "index_path", "version", "log_position", "predicate"}
+    {"where", "timezone", "casesensitive", "index_path", "version", "savepoint", "asof", "log_position", "predicate"}
 )  # by a table of Spark's catalog
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
@@ -83,6 +96,7 @@ PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no
 _FIELDS = {
     "timeZone": "time_zone",
     "caseSensitive": "case_sensitive",
+    "asOf": "as_of",
 }  # of a Request
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -120,7 +134,8 @@ class FirstRows:
 
 @dataclass(frozen=True)
 class Request:
-    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there."""
+    """One load. `predicate` is a node's pickle as text; at most one of it and `where` is there, and one of `version`,
+    `savepoint` and `as_of`."""
 
     path: str
     where: str | None = None
@@ -129,6 +144,8 @@ class Request:
     predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
+    savepoint: str | None = None
+    as_of: dt.datetime | None = None
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
@@ -154,7 +171,7 @@ class Request:
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_OPTIONS_OF_LOADS[:6])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_LOADS[:8])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -163,6 +180,8 @@ class Request:
             )
         if "where" in values and "predicate" in values:
             raise InvalidArgumentError("give option where or option predicate, not both")
+        if len({"version", "savepoint", "asof"} & values.keys()) > 1:
+            raise InvalidArgumentError("give one of the options version, savepoint and asOf")
         where, predicate = values.get("where"), values.get("predicate")
         if where is not None and where.startswith(PREDICATE_PREFIX):
             predicate, where = where.removeprefix(PREDICATE_PREFIX), None
@@ -174,6 +193,8 @@ class Request:
             predicate=predicate,
             index_path=local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
+            savepoint=values.get("savepoint"),
+            as_of=_moment(values.get("asof")),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
@@ -303,6 +324,18 @@ def _number(name: str, text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise InvalidArgumentError(f"option {name} is a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+def _moment(text: str | None) -> dt.datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidArgumentError(f"option asOf is a time with its zone, as 2026-01-05T00:00:00Z, not {text!r}")
+    return moment
 
 
 def _time_zone(text: str | None) -> str | None:

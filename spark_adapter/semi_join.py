@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow as pa
 from ..engine.indexes.secondary.choice import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
-from ..engine.predicates import col
+from ..engine.predicates import And, Node, col, columns_of, parse
 from ..engine.scan.keys import key_set
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.planning import Planning
@@ -31,8 +32,10 @@ from .column_tree import quoted
 from .jobs import slots
 from .key_files import key_range, uncovered_units
 from .scanning import scan
+from .sessions import read_where
 from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
 from .shares import pack
+from .to_columns import to_column
 from .wire_types import arrow_schema_of, spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ def lookup(
     on: str | Sequence[str],
     columns: Sequence[str] | None = None,
     *,
+    where: object = None,
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -70,6 +74,8 @@ def lookup(
             of the column's type.
         on: columns of the table, by name; fields of structs by dotted path, which is their name in `keys`, too.
         columns: what to read (default: all), in this order.
+        where: which of these rows, as for `scan`; all of it must be understood. Few keys are a scan with it; of many,
+            it prunes the files that no index covers, and is tested on the rows of all.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
@@ -94,21 +100,29 @@ def lookup(
         schema = arrow_schema_of(key_frame.schema)
         sample = pa.table([pa.nulls(1, field.type) for field in schema], names=names)  # a cast of no row is not refused
         key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
+        condition = None if where is None else parse(read_where(spark, where, table.schema))
         if len(names) == 1:
             few = key_frame.limit(FEW_KEYS + 1).toArrow()
             if few.num_rows <= FEW_KEYS:
-                where = col(names[0]).is_in(few.column(0).drop_null().unique())
+                among = parse(col(names[0]).is_in(few.column(0).drop_null().unique()))
                 # The caller's version, not the one opened: only the latest is read with another format's log.
                 return scan(
                     spark,
                     path,
-                    where,
+                    among if condition is None else And((among, condition)),
                     columns,
                     index_path=index_path,
                     version=version,
                     storage_options=storage_options,
                 )
-        return _joined(spark, table, key_frame, names, index, len(leading), columns)
+        joined = partial(_joined, spark, table, key_frame, names, index, len(leading))
+        if condition is None:
+            return joined(columns)
+        plan = table.scan(condition, columns)
+        plan.planning.check_evaluable()
+        used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
+        rows = joined(list(dict.fromkeys([*plan.columns, *used])), condition)
+        return rows.where(to_column(plan.bound)).select(*map(quoted, plan.columns))
 
 
 def _joined(
@@ -119,6 +133,7 @@ def _joined(
     index: IndexState | None,
     leading: int,
     columns: Sequence[str] | None,
+    condition: Node | None = None,
 ) -> DataFrame:
     wanted = table.scan(columns=columns).columns
     wire_schema(table.schema, wanted)  # raises for a type that Spark does not have
@@ -144,7 +159,7 @@ def _joined(
     for i in range(len(names)):
         given = given.where(given[f"k{i}"].isNotNull())
     # Where the index covers the whole key, its rows are the result; all others are compared with the keys once more.
-    uncovered = _uncovered_rows(spark, table, given, lookup, index)
+    uncovered = _uncovered_rows(spark, table, given, lookup, index, condition)
     base = wanted or (tops[0],)  # a union needs a column
     results, candidates = [], [] if uncovered is None else [uncovered]
     if index is not None and leading == len(names):
@@ -176,9 +191,15 @@ def _rows_by_index(spark: SparkSession, given: DataFrame, lookup: Lookup) -> Dat
 
 
 def _uncovered_rows(
-    spark: SparkSession, table: Table, given: DataFrame, lookup: Lookup, index: IndexState | None
+    spark: SparkSession,
+    table: Table,
+    given: DataFrame,
+    lookup: Lookup,
+    index: IndexState | None,
+    condition: Node | None,
 ) -> DataFrame | None:
-    """The rows, within the range of the keys, of files that the index does not cover; None where it covers all."""
+    """The rows, within the range of the keys and under the condition, of files that the index does not cover; None
+    where it covers all."""
     instant = table.handle.snapshot.instant
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
@@ -186,7 +207,9 @@ def _uncovered_rows(
     everything = Planning(ScanRequest.of(table.handle, lookup.columns))
     if index is not None and not uncovered_units(everything, table, index).any():
         return None
-    plan = Planning(ScanRequest.of(table.handle, lookup.columns), key_range(given, lookup.names))
+    where = key_range(given, lookup.names)
+    where = where if condition is None else And((where, condition))
+    plan = Planning(ScanRequest.of(table.handle, lookup.columns), where)
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:

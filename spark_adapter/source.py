@@ -56,7 +56,7 @@ class SkipstoneSource(DataSource):
         super().__init__(options)
         self._request: Request | None = None
         try:
-            self._request = _pinned(Request.from_options(options))
+            self._request = pinned(Request.from_options(options))
         except (InvalidArgumentError, NotATableError) as error:
             self._refusal = error  # of a load only: a save has other options, and may make the table
 
@@ -213,11 +213,22 @@ class SkipstoneReader(DataSourceReader):
                 yield from wire_batches(pa.Table.from_batches([batch]), wire, table.location)
 
 
-def _pinned(request: Request) -> Request:
+def pinned(request: Request) -> Request:
+    """The same load with its version: the one that it names, else the latest."""
+    from ..engine.open import open_table
+
     if request.version is not None:
         return request
-    with _open(request) as table:
-        return replace(request, version=table.version, log_position=table.handle.log_position)
+    opened = open_table(
+        request.path,
+        as_of=request.as_of,
+        savepoint=request.savepoint,
+        index_path=request.index_path,
+        storage_options=request.storage_options,
+    )
+    with opened as table:
+        version, position = table.version, table.handle.log_position
+    return replace(request, version=version, log_position=position, savepoint=None, as_of=None)
 
 
 def no_stream_to_read() -> InvalidArgumentError:

@@ -72,9 +72,7 @@ class EvidenceReader:
 
         return self.without_damaged(read)
 
-    def fine_locations(
-        self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False
-    ) -> list[pa.Table]:
+    def fine_locations(self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False) -> list[pa.Table]:
         """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
         `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
         `with_footers`: and its packed footer, null where the index has none. `ids`: uint64, ascending."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOLD = {
@@ -73,3 +73,78 @@ def test_the_example_of_map_partitions(spark: SparkSession, tmp_path: Path, monk
     assert len(paths) == 6
     (needle,) = [path for path in paths if path.endswith("/2.parquet")]
     assert dict(found["rows"]) == {needle: [2], "new.parquet": None}  # type: ignore[call-overload]
+
+
+def _flights(first: int) -> pa.Table:
+    count = range(first, first + 60)
+    columns = {"flight": [f"F{i % 7}" for i in count], "tailnum": [f"N{14200 + i}" for i in count]}
+    columns |= {"dep_delay": [float(i % 50) for i in count], "origin": ["JFK" if i % 2 else "LGA" for i in count]}
+    times = pa.array([i * 3_600_000_000 + 1_577_836_800_000_000 for i in count], pa.timestamp("us", "UTC"))
+    return pa.table({**columns, "day": [i % 28 for i in count], "t": times})
+
+
+def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Each verb once, by Spark: some seconds."""
+    lake, stream = tmp_path / "lake" / "flights", tmp_path / "stream"
+    for month in (1, 2, 12):
+        folder = lake / "year=2013" / f"month={month}"
+        folder.mkdir(parents=True)
+        pq.write_table(_flights(month * 10), folder / "a.parquet")
+    text = (EXAMPLES.parent / "docs" / "spark.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rows = spark.createDataFrame(_flights(300)).selectExpr("*", "2013 AS year", "3 AS month")
+    rows.write.parquet(str(stream))
+    names: dict = {
+        "sks": sks,
+        "spark": spark,
+        "df": rows,
+        "my_reader": lambda path, row_groups: [path],
+        "paths": [str(path) for path in lake.rglob("*.parquet")],
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "updates": rows.limit(3).dropDuplicates(["flight", "day"]),
+        "gone": rows.select("flight").limit(1),
+        "stream": spark.readStream.schema(rows.schema).parquet(str(stream)),
+    }
+    try:
+        for number, block in enumerate(blocks):
+            names["df"] = rows
+            exec(compile(block.replace("lake/", f"{tmp_path}/lake/"), "docs/spark.md", "exec"), names)
+            if number == 0:
+                sks.view(spark, "flights", lake)
+                spark.createDataFrame([("N14228", 1999)], "tailnum string, built int").createOrReplaceTempView("planes")
+        names["query"].processAllAvailable()
+        assert len(blocks) >= 8 and names["rows"].count() == 2  # of three files
+    finally:
+        names["query"].stop()
+        for view in ("flights", "planes"):
+            spark.catalog.dropTempView(view)
+
+
+def test_a_batch_of_a_stream_that_is_tried_again_commits_once(spark: SparkSession, tmp_path: Path) -> None:
+    lake, source, failures = tmp_path / "lake", tmp_path / "source", ["before", "after", "before", "after"]
+    for number in range(3):
+        spark.range(10 * number, 10 * number + 10, 1, 1).write.mode("append").parquet(str(source))
+    ss.create(lake, schema=pa.schema([("id", pa.int64())])).close()
+
+    def save_batch(rows: DataFrame, batch: int) -> None:
+        failing = failures.pop() if failures else None
+        if failing == "before":
+            raise RuntimeError("killed")
+        sks.save(rows, lake, key=f"numbers-{batch}")
+        if failing == "after":
+            raise RuntimeError("killed")
+
+    stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(source))
+    while True:
+        left = len(failures)
+        query = stream.writeStream.foreachBatch(save_batch).option("checkpointLocation", str(tmp_path / "c")).start()
+        try:
+            query.processAllAvailable()
+            break
+        except Exception:
+            assert len(failures) < left
+        finally:
+            query.stop()
+    with ss.open(lake) as table:
+        assert sorted(table.scan().to_table().column("id").to_pylist()) == list(range(30))
+        assert table.version == 4  # of three batches, each once
