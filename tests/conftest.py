@@ -146,7 +146,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def spark_cluster(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A standalone cluster: a master and two workers, whose Python knows nothing of this checkout. Drivers run in
+    """A standalone cluster: a master and workers, whose Python knows nothing of this checkout. Drivers run in
     processes of their own: only one session with a JVM lives in a process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", java_home)

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from example_counts import some_of
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -162,7 +163,7 @@ MERGES = [
 ]
 
 
-@pytest.mark.parametrize(("on", "columns", "matched", "inserts"), MERGES)
+@pytest.mark.parametrize(("on", "columns", "matched", "inserts"), some_of(MERGES, 3))
 def test_merged_rows_are_those_of_the_model(
     spark, tmp_path: Path, on: list[str], columns: list[str], matched: str | None, inserts: bool
 ) -> None:
