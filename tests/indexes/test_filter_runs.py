@@ -74,7 +74,7 @@ def test_runs_and_reads_stay_few_over_many_commits(tmp_path: Path) -> None:
     print(f"requests of a look-up after 8 and 64 commits: {told}; runs: {len(_filter_runs(table))}")
 
 
-@settings(max_examples=examples(5, 200))
+@settings(max_examples=examples(3, 200))
 @given(data=st.data())
 def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())
