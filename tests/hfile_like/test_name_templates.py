@@ -102,6 +102,7 @@ def uuids(count: int, version: int | None = None) -> list[str]:
     return [str(uuid.UUID(bytes=generator.bytes(16), version=version)) for _ in range(count)]
 
 
+@pytest.mark.some_cases(10)
 @pytest.mark.parametrize(
     ("items", "bytes_a_name"),
     [

@@ -362,6 +362,7 @@ def _changed(table: ss.Table, p: int, how: str) -> None:
             tx.overwrite("written")
 
 
+@pytest.mark.some_cases(8)
 @pytest.mark.parametrize("how", ["added", "removed", "overwritten"])
 @pytest.mark.parametrize("partitions, p, is_met", [("all", 1, True), ("written", 1, True), ("written", 2, False)])
 @pytest.mark.parametrize("is_before", [True, False])
