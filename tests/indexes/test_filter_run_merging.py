@@ -336,7 +336,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
     """3 requests a run where nothing is known, one afterwards; runs are bounded, and few after optimize."""
-    count = 2_000 if is_thorough() else 70
+    count = 2_000 if is_thorough() else 40
     with without_flushes():
         table = _empty(tmp_path)
         for commit in range(count):
