@@ -310,8 +310,9 @@ def mutate(options: argparse.Namespace) -> int:
             finally:
                 copies.put(copy)
             if ended == "caught":
-                counts[by.partition("::")[0]] += 10
-                catches.setdefault(area, Counter())[by.partition("::")[0]] += 1
+                file = by.partition("::")[0].removeprefix("tests/")
+                counts[file] += 10
+                catches.setdefault(area, Counter())[file] += 1
             return ended, by, time.monotonic() - began
 
         with ThreadPoolExecutor(options.jobs) as pool:
