@@ -91,6 +91,7 @@ def test_a_flipped_bit_never_changes_an_answer(tmp_path: Path, kind: str) -> Non
     assert (warned > 0) == (kind in ("stats", "filter", "task"))
 
 
+@pytest.mark.some_cases(12)
 @pytest.mark.parametrize("kind", ["instant", "manifest", "stats", "filter", "task"])
 @pytest.mark.parametrize("harm", ["cut", "empty", "noise", "gone"])
 def test_an_index_file_that_is_cut_or_gone_never_changes_an_answer(tmp_path: Path, kind: str, harm: str) -> None:

@@ -55,7 +55,7 @@ def _found(table: ss.Table, keys: object, on: object = None) -> list[int]:
     return numbers
 
 
-@settings(max_examples=examples(20, 1000))
+@settings(max_examples=examples(10, 1000))
 @given(data=st.data())
 def test_it_is_a_semi_join_whatever_the_index_covers(data: st.DataObject) -> None:
     import skipstone.engine.scan.lookup as module
@@ -178,6 +178,8 @@ def test_what_is_wrong_with_keys_is_told(table: ss.Table) -> None:
         table.lookup(pa.table({"a": [f"x{i}" for i in range(3_000)]}))
     with pytest.raises(ss.SkipstoneError, match="on="):
         table.lookup([1, 2])
+    with pytest.raises(ss.InvalidArgumentError, match="on= takes names of columns, not 1"):
+        table.lookup("a", on=[1])
     with pytest.raises(ss.SkipstoneError, match="one column or more"):
         table.lookup(pa.table({}))
     assert (

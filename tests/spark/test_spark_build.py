@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import some_of
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import builders
 
@@ -35,9 +34,8 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("kind", "columns"), some_of([("bloom", "k"), ("secondary", "k"), ("secondary", ["s", "k"])], 2)
-)
+@pytest.mark.some_cases(2)
+@pytest.mark.parametrize(("kind", "columns"), [("bloom", "k"), ("secondary", "k"), ("secondary", ["s", "k"])])
 def test_what_executors_build_answers_as_what_is_built_here(spark, lake: Path, kind: str, columns: object) -> None:
     options = {"fpp": 0.001} if kind == "bloom" else {}
     version = sks.create_index(spark, lake, columns, kind, **options)

@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import some_of
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -163,7 +162,8 @@ MERGES = [
 ]
 
 
-@pytest.mark.parametrize(("on", "columns", "matched", "inserts"), some_of(MERGES, 3))
+@pytest.mark.some_cases(3)
+@pytest.mark.parametrize(("on", "columns", "matched", "inserts"), MERGES)
 def test_merged_rows_are_those_of_the_model(
     spark, tmp_path: Path, on: list[str], columns: list[str], matched: str | None, inserts: bool
 ) -> None:

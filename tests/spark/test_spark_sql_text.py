@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import some_of
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
@@ -88,7 +87,8 @@ def _files_read(frame: DataFrame) -> int:
     return int(line.split(" files in ")[0].rsplit(" ", 1)[1])
 
 
-@pytest.mark.parametrize("text", some_of(TEXTS, 7))
+@pytest.mark.some_cases(7)
+@pytest.mark.parametrize("text", TEXTS)
 def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path, text: str) -> None:
     expected = _rows(_plain(eastern, lake).where(text))
     scanned = sks.scan(eastern, lake, text)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import some_of
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame as DF
 from pyspark.sql import functions as F
@@ -102,24 +101,22 @@ def test_types_and_values_are_sparks_own(spark: SparkSession, shared: Path) -> N
             assert repr(mine[name]) == repr(sparks[name]), name
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(
     "where",
-    some_of(
-        [
-            "u64 = 18446744073709551615",
-            "f32 = 0",
-            "isnan(f64)",
-            "dec38 < 0",
-            "day = DATE '9999-12-31'",
-            "instant_us < TIMESTAMP '1970-01-01 00:00:00+00:00'",
-            "naive_ms >= TIMESTAMP_NTZ '2023-11-14 00:00:00'",
-            "text = ''",
-            "struct.a = 1",
-            "fixed IS NULL",
-            "flag",
-        ],
-        4,
-    ),
+    [
+        "u64 = 18446744073709551615",
+        "f32 = 0",
+        "isnan(f64)",
+        "dec38 < 0",
+        "day = DATE '9999-12-31'",
+        "instant_us < TIMESTAMP '1970-01-01 00:00:00+00:00'",
+        "naive_ms >= TIMESTAMP_NTZ '2023-11-14 00:00:00'",
+        "text = ''",
+        "struct.a = 1",
+        "fixed IS NULL",
+        "flag",
+    ],
 )
 def test_predicates_on_types_mean_what_spark_means(
     spark: SparkSession, shared: Path, plain: DataFrame, where: str

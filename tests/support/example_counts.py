@@ -1,21 +1,20 @@
-"""How many random examples a test takes: few by default, many with SKIPSTONE_TEST=all (`make test-all`)."""
+"""How many random examples a test takes: few by default, many with SKIPSTONE_TEST=all (`make test-all`), with
+SKIPSTONE_EXAMPLES at most so many (`make torture`, which asks again and again)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import TypeVar
 
 import pytest
 from hypothesis import settings
+
+EXAMPLES_ALL = int(os.environ.get("SKIPSTONE_EXAMPLES", 1000))
 
 
 def is_thorough() -> bool:
     """True where many more examples are asked for."""
     return os.environ.get("SKIPSTONE_TEST") == "all"
 
-
-T = TypeVar("T")
 
 # Of a test that is long, or random by nature, or whose promise a cheaper one holds too.
 only_in_test_all = pytest.mark.skipif(not is_thorough(), reason="run by `make test-all`")
@@ -24,13 +23,21 @@ only_in_test_all = pytest.mark.skipif(not is_thorough(), reason="run by `make te
 def examples(few: int, many: int | None = None) -> int:
     """The count of examples of a test whose examples are expensive: `few` by default; where many are asked for,
     `many`, or as many as other tests take."""
-    return few if not is_thorough() else many or settings.default.max_examples
+    if not is_thorough():
+        return few
+    usual = settings.default.max_examples
+    return usual if many is None else min(many, usual) if "SKIPSTONE_EXAMPLES" in os.environ else many
 
 
-def some_of(cases: Iterable[T], count: int) -> list[T]:
-    """The cases of a test that repeats one promise: `count` of them by default, spread evenly, the first and the last
-    among them (of one, the first); all where many examples are asked for."""
-    every = list(cases)
-    if is_thorough() or count >= len(every):
-        return every
-    return [every[number * (len(every) - 1) // max(1, count - 1)] for number in range(count)]
+def some_cases(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """What is run by default, and what is left to `make test-all`: of a test that is marked `some_cases(count)`, whose
+    cases repeat one promise, so many, spread evenly over its grid with the first and the last."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not is_thorough() and item.get_closest_marker("some_cases"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = set()
+    for each in cases.values():
+        (count,) = each[0].get_closest_marker("some_cases").args
+        left |= set(each) - {each[number * (len(each) - 1) // max(1, count - 1)] for number in range(count)}
+    return [item for item in items if item not in left], [item for item in items if item in left]
