@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import spark_sessions
-from example_counts import is_thorough
+from example_counts import is_thorough, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -72,6 +72,7 @@ def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
 
 
+@only_in_test_all  # by default Columns that a client builds without a server: test_spark_columns.py
 def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason='Spark Connect needs more: pip install "pyspark[connect]"')
     with zipfile.ZipFile(package_archive(tmp_path / "skipstone.zip")) as archive:
