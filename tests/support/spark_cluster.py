@@ -4,7 +4,7 @@ All of it is what PySpark ships, on the loopback. The executors' Python is a vir
 libraries, and not the checkout that the tests import, so Skipstone must be shipped to it as users ship it. Each process
 writes its log into the cluster's folder (executors: `work/`). What is started is killed by its id, with its children.
 
-A Spark Connect server may be one more application of the cluster.
+A Spark Connect server is one more application of the cluster.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def running(folder: Path) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[str]:
-    """A Spark Connect server, and its URL. Its executors are the cluster's; by default it is one itself, with their
-    Python. `options`: settings of Spark; `environment`: what the server's own processes see, beside the cluster's."""
+    """A Spark Connect server whose executors are the cluster's; its URL. `options`: settings of Spark;
+    `environment`: what the server's own processes see, beside the cluster's."""
     (port,) = free_ports(1)
     settings = {
         **cluster.options,
@@ -138,12 +138,7 @@ def connect_server(cluster: Cluster, options: Mapping[str, str], environment: Ma
         "spark.sql.artifact.isolation.enabled": "true",
     }
     program = ["spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    arguments = [
-        *program,
-        "--master",
-        cluster.url if is_thorough() else "local[1]",
-        *(f"--conf={name}={value}" for name, value in settings.items()),
-    ]
+    arguments = [*program, "--master", cluster.url, *(f"--conf={name}={value}" for name, value in settings.items())]
     memory = {"SPARK_DAEMON_MEMORY": "1g"}
     server = _run(cluster.folder, "connect", arguments, {**cluster.environment, **memory, **environment})
 
