@@ -52,7 +52,7 @@ def _check(root: Path, writers: int, commits: int) -> None:
     assert len(named) <= 8  # look-ups stay bounded to a few runs
 
 
-@only_in_test_all  # by default three do, which take out files too: test_concurrent_writers.py
+@only_in_test_all  # by default two do, which take out files too: test_concurrent_writers.py
 def test_four_processes_commit_ten_times_each(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=SCHEMA, partitioning=["p"])
     table.create_index("n", kind="bloom")

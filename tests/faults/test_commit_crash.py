@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import is_thorough
 from faults import CALLS, CALLS_THAT_NEED_SPACE, KilledError, fault_at
 
 OLD = [1, 2, 3, 4]
@@ -129,8 +130,8 @@ def test_a_commit_that_fails_at_any_call_to_the_disk_leaves_a_whole_table(
     _prepared(origin)
     total = _trial(origin, tmp_path / "count", action, 0, FAULTS[fault])
     assert total > 10
-    stride = 1 if os.environ.get("SKIPSTONE_TEST") == "all" else max(1, total // 6)
-    publishing = range(max(1, total - 12), total + 1, 1 if stride == 1 else 2)
+    stride = 1 if is_thorough() else max(1, total // 3)
+    publishing = range(max(1, total - 12), total + 1, 1 if stride == 1 else 4)
     for at in sorted({*range(1, total + 1, stride), *publishing, total}):
         _trial(origin, tmp_path / str(at), action, at, FAULTS[fault])
 
@@ -146,7 +147,7 @@ for number in range(1000):
 """
 
 
-@pytest.mark.parametrize("delay_ms", [30, 75, 160])
+@pytest.mark.parametrize("delay_ms", [30, 75, 160] if is_thorough() else [75])
 def test_a_process_killed_while_it_commits_loses_nothing_that_it_told_of(tmp_path: Path, delay_ms: int) -> None:
     root = tmp_path / "lake"
     _prepared(root)

@@ -74,7 +74,7 @@ def test_an_object_that_does_not_fit_on_the_local_disk_first_is_not_put(spare_by
         assert storage.stat("a/file").size_bytes == size_bytes
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(3))
 @given(size_bytes=SIZES)
 def test_a_commit_that_does_not_fit_is_refused_and_may_be_tried_again(
     tmp_path_factory: pytest.TempPathFactory, size_bytes: int

@@ -33,7 +33,6 @@ OTHERS: dict[str, Callable[[ss.Table], object]] = {
 }
 NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)  # the lake as it is then
 KEEP_ROWS = ("clean", "commit", "optimize", "index", "savepoint")
-STRIDE = 29  # calls, unless many examples are asked for
 SOME = ("write", "sync", "create_index bloom", "restore", "clean")
 
 
@@ -129,10 +128,11 @@ def test_an_action_that_another_meets_at_any_call(tmp_path: Path, action: Action
     outcomes = {"done": 0, "refused": 0}
     with without_flushes():
         meetings = Meetings(action, tmp_path)
+        calls = 1
         for number, other in enumerate(OTHERS):
-            at, calls = 1 + (0 if is_thorough() else number % STRIDE), 1
-            while at <= calls or calls == 1:
+            at = 1 if is_thorough() else 1 + calls * number // len(OTHERS)
+            while at == 1 or (is_thorough() and at <= calls):
                 outcome, calls = meetings.meet(other, at)
                 outcomes[outcome] += 1
-                at += 1 if is_thorough() else max(STRIDE, calls // 3)
+                at += 1
     print(f"{action.name}: {sum(outcomes.values())} meetings: {outcomes}")

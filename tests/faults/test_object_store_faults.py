@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -16,13 +15,14 @@ import skipstone as ss
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
+from example_counts import is_thorough
 from faulty_object_store import FAULTS, Stored, Twin, twin_stores
 from skipstone.engine.storage import FileMissingError, StorageOptions, UncertainPutError, open_storage
 from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 
 ROOT = "s3://twin/lake"
 SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])
-STRIDE = 1 if os.environ.get("SKIPSTONE_TEST") == "all" else 7  # else each seventh call, other ones for each fault
+STRIDE = 1 if is_thorough() else 17  # calls; each fault at other ones
 Objects = dict[str, Stored]
 
 
@@ -177,6 +177,7 @@ def test_one_fault_at_any_call_is_overcome(action: str, begun: Objects) -> None:
     print(f"\n{action}: {tried} faults, one a run; each was overcome")
 
 
+@pytest.mark.some_cases(16)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["busy", "lost", "late", "denied"])
 def test_a_store_that_fails_for_good_leaves_all_or_nothing(kind: str, action: str, begun: Objects) -> None:
@@ -210,7 +211,7 @@ def made_files() -> Objects:
 def test_create_over_faults(kind: str) -> None:
     """One fault is overcome; where the store fails for good, there is a table or none, and the next try gets one."""
     for lasting in (False, True):
-        for at in range(1, 16):
+        for at in range(1 if is_thorough() else 1 + lasting, 16, 1 if is_thorough() else 4):
             twin = Twin(made_files())
             with twin_stores(twin=twin):
                 twin.fault_at(kind, at, lasting=lasting)

@@ -42,6 +42,8 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
         if key in seen:
             continue
         seen.add(key)
+        if not is_thorough() and len(seen) % 3 != 1:
+            continue
         root = tmp_path / str(number)
         put_tree(moment.tree("killed"), root)
         with PowerDisk(root, begins=moment) as after:
@@ -68,9 +70,9 @@ def _is_table(root: Path) -> bool:
 def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_path: Path, action: Action) -> None:
     """After a power cut the rows are those of a version that was, or somebody is told that they are not."""
     outcomes = {"harmless": 0, "noticed": 0}
-    flush, flushes = 0, 1
+    flush, flushes = 0 if is_thorough() else -2, 1
     while flush < flushes:
-        flush += 1
+        flush += 1 if is_thorough() else 3
         root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
         with without_flushes():
             action.prepare(root)
@@ -99,7 +101,7 @@ def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_
 @pytest.mark.parametrize("action", _actions("write", "create_index bloom"), ids=lambda action: action.name)
 def test_what_succeeded_though_a_flush_was_refused_outlives_a_power_cut(tmp_path: Path, action: Action) -> None:
     outcomes = {"succeeded": 0, "reported": 0}
-    for flush in range(1, 1000):
+    for flush in range(1, 1000, 1 if is_thorough() else 4):
         root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
         with without_flushes():
             action.prepare(root)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -166,6 +167,7 @@ def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
+@only_in_test_all
 def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     result = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
     contenders = {one["contender"] for one in result["cases"]}
@@ -177,6 +179,7 @@ def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     assert len(verdicts) == 12  # ten of time, two of bytes
 
 
+@only_in_test_all
 def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
     shapes = "[b.Shape('C', 60, 25), b.Shape('E', 300, 4)]"
     result = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
@@ -234,7 +237,7 @@ def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path
         wrong.run(1)
 
 
-@pytest.mark.parametrize("name", ["ids", "inverted"])
+@pytest.mark.parametrize("name", ["ids", pytest.param("inverted", marks=only_in_test_all)])
 def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
     result = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
     assert {one["kind"] for one in result["cases"]} >= {"us", "peer"}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 
 ROOT = Path(ss.__file__).resolve().parent
 FILES, ROWS = 12, 1_000
@@ -131,6 +132,7 @@ def test_dask(lake: Path) -> None:
         assert len(names["frame"].compute()) == 1  # type: ignore[attr-defined]
 
 
+@only_in_test_all  # it starts a cluster of its own; pickled plans are what Dask gets, too
 def test_ray(lake: Path) -> None:
     ray = pytest.importorskip("ray")
     pytest.importorskip("ray.data")

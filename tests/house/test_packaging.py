@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 
 REPOSITORY = Path(__file__).parents[2]
 FOUND_BY_SPARK = Path("spark_adapter", "pyspark_skipstone")
@@ -99,6 +100,7 @@ def test_wheel_imports_from_where_it_is_unpacked(installed: Path, packages: list
     subprocess.run([sys.executable, "-I", "-c", code], check=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
 
 
+@only_in_test_all  # below, what it finds it by
 def test_spark_finds_the_source_by_its_name(installed: Path, tmp_path: Path, java_home: str) -> None:
     """No import, no register(); and registering after all is no error."""
     lake = tmp_path / "lake"

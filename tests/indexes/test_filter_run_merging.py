@@ -77,7 +77,7 @@ def _policy(commit_bytes: int, small_bytes: int) -> MergePolicy:
 # -- joining ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(5, 400))
+@settings(max_examples=examples(3, 400))
 @given(data=st.data())
 def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     storage = Counted(LocalStorage(tmp_path_factory.mktemp("runs")))
@@ -336,7 +336,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
     """3 requests a run where nothing is known, one afterwards; runs are bounded, and few after optimize."""
-    count = 2_000 if is_thorough() else 70
+    count = 2_000 if is_thorough() else 40
     with without_flushes():
         table = _empty(tmp_path)
         for commit in range(count):

@@ -150,7 +150,7 @@ def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) 
     assert table.scan(col("s") != "b").count() == 1
 
 
-@settings(max_examples=examples(6, 200))
+@settings(max_examples=examples(3, 200))
 @given(data=st.data())
 def test_a_life_keeps_every_row(data: st.DataObject) -> None:
     root = Path(tempfile.mkdtemp())

@@ -73,4 +73,4 @@ class DeltaMachine(LogMachine):
 
 
 TestDelta = DeltaMachine.TestCase
-TestDelta.settings = settings(max_examples=200 if is_thorough() else 8, stateful_step_count=15, deadline=None)
+TestDelta.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=15, deadline=None)

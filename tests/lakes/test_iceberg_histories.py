@@ -57,4 +57,4 @@ class IcebergMachine(LogMachine):
 
 
 TestIceberg = IcebergMachine.TestCase
-TestIceberg.settings = settings(max_examples=200 if is_thorough() else 8, stateful_step_count=12, deadline=None)
+TestIceberg.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=12, deadline=None)

@@ -215,7 +215,7 @@ def test_the_command_rebinds(say, lake: Path) -> None:
 KINDS = st.sampled_from(["same", "inner", "bounds", "more", "gone"])
 
 
-@settings(max_examples=examples(8, 200), deadline=None)
+@settings(max_examples=examples(4, 200), deadline=None)
 @given(changes=st.lists(KINDS, min_size=1, max_size=5), trusted=st.booleans(), verb=st.sampled_from(["read", "rebind"]))
 def test_no_row_is_lost(tmp_path_factory: pytest.TempPathFactory, changes: list[str], trusted: bool, verb: str) -> None:
     """Copies of which some files were overwritten. Who vouches does so for files whose footers agree: those are not

@@ -38,7 +38,7 @@ def both(table: ss.Table, where: object = None, **options: object) -> pa.Table:
 
 
 @given(st.data())
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 def test_both_readers_give_the_same_rows(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     table, lake = data.draw(lakes(str(tmp_path_factory.mktemp("lake"))))
     for where, _ in data.draw(simple_predicates(table.schema)).values():

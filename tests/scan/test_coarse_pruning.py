@@ -91,7 +91,7 @@ def test_no_row_is_lost() -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(6, 300))
+@settings(max_examples=examples(3, 300))
 def test_rule_15_slices_come_back_whole_or_not_at_all(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]

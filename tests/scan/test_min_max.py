@@ -51,7 +51,7 @@ def _check(table: ss.Table, lake: Lake, node: object) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 def test_they_are_those_of_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -138,7 +138,7 @@ def test_strings_that_we_wrote_answer_unless_their_bounds_were_cut(tmp_path: Pat
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(-9, 9), min_size=1, max_size=4), st.integers(0, 5)), min_size=1))
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 def test_loose_bounds_lead_the_search_and_never_answer(files: list[tuple[list[int], int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         table = told_table(Path(root))

@@ -75,7 +75,7 @@ def _check_order(table: ss.Table, lake: Lake, node: ast.Node, keys: list, limit:
 
 
 @given(st.data())
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -89,7 +89,7 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))

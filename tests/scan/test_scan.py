@@ -20,7 +20,7 @@ from predicate_strategies import predicates
 
 
 @given(st.data())
-@settings(max_examples=examples(20, 2000))
+@settings(max_examples=examples(10, 2000))
 def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -32,7 +32,7 @@ def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 def test_every_form_of_a_predicate_gives_the_same_rows(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root, max_actions=2))
@@ -41,7 +41,7 @@ def test_every_form_of_a_predicate_gives_the_same_rows(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 def test_every_version_keeps_its_own_rows(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root, max_actions=6))

@@ -276,6 +276,7 @@ CASTS = {
 }
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("case", CASTS)
 def test_rule_27_a_literal_meets_each_file_in_the_type_that_it_was_indexed_in(tmp_path: Path, case: str) -> None:
     first, low, second, high, where, count = CASTS[case]
@@ -342,13 +343,13 @@ def test_rule_30_one_flipped_bit_in_a_filter_never_loses_a_row(tmp_path: Path) -
     table.create_index("s", kind="bloom")
     (path,) = index_files(table)["filter"]
     warned = 0
-    for offset in range(0, path.stat().st_size, max(1, path.stat().st_size // 60)):
+    for offset in range(0, path.stat().st_size, max(1, path.stat().st_size // 20)):
         with flipped(path, offset, 0xFF), warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             fresh = ss.open(tmp_path)
             assert all(fresh.scan(col("s") == v).to_table().num_rows == 1 for v in values[::37])
             warned += bool(told)
-    assert warned > 10
+    assert warned > 3
 
 
 def test_rule_40_what_was_merely_added_is_a_hole_and_what_we_wrote_is_covered(tmp_path: Path) -> None:

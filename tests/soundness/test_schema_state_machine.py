@@ -338,7 +338,7 @@ def _row(row: dict) -> tuple:
 @pytest.mark.filterwarnings("ignore:.*no statistics.*")
 def test_alterations_among_rollbacks_restores_and_syncs() -> None:
     compared.clear()
-    wanted = {"max_examples": 150, "stateful_step_count": 40} if is_thorough() else {"max_examples": 3}
+    wanted = {"max_examples": 150, "stateful_step_count": 40} if is_thorough() else {"max_examples": 2}
     with without_flushes():
         run_state_machine_as_test(
             Machine,

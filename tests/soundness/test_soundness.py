@@ -8,7 +8,7 @@ There are two parts, and both ask the public face (`Table.scan`, `files`, `row_g
             count over all the files at once
 
 Seeds count up from fixed numbers, so a failure comes again, and its text names the seed. SKIPSTONE_TEST=all checks a
-million pairs in two processes; else eight thousand. How many there were is asserted, and so is that the oracles had
+million pairs in two processes; else five thousand. How many there were is asserted, and so is that the oracles had
 something to say, and that what can be skipped mostly was.
 """
 
@@ -38,8 +38,8 @@ from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
 ALL = os.environ.get("SKIPSTONE_TEST") == "all"
 # part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
 PARTS = {
-    "deep": (DEEP, 0, "scans", 60_000, 300),
-    "wide": (WIDE, 10_000_000, "pairs", 940_000, 7_000),
+    "deep": (DEEP, 0, "scans", 60_000, 240),
+    "wide": (WIDE, 10_000_000, "pairs", 940_000, 4_800),
 }
 SHARDS = 2
 MUTANT_PAIRS = 500 if ALL else PARTS["deep"][-1]
@@ -47,7 +47,7 @@ MUTANT_PAIRS = 500 if ALL else PARTS["deep"][-1]
 
 def test_the_parts_make_a_million_pairs() -> None:
     assert sum(in_all for *_, in_all, _ in PARTS.values()) >= 1_000_000
-    assert sum(else_ for *_, else_ in PARTS.values()) >= 7_300
+    assert sum(else_ for *_, else_ in PARTS.values()) >= 5_000
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -187,20 +187,23 @@ MUTANTS = [
     not_equal_skips_a_range_around_the_value,
     nan_is_forgotten,
     an_open_end_means_all_null,
-    bounds_are_exclusive,
-    a_prefix_below_the_minimum_is_skipped,
     a_cut_maximum_is_not_rounded_up,
-    an_unknown_null_count_is_zero,
     not_may_match_is_cannot_match,
     null_is_false,
     an_or_needs_both_sides,
     rows_compare_nan_as_arrow_does,
 ]
+MUTANTS_OF_MANY_PAIRS = [
+    bounds_are_exclusive,
+    a_prefix_below_the_minimum_is_skipped,
+    an_unknown_null_count_is_zero,
+    literals_wrap,
+]
 
 
 @pytest.mark.parametrize(
     "mutant",
-    [*MUTANTS, pytest.param(literals_wrap, marks=only_in_test_all)],  # which takes 400 pairs
+    [*MUTANTS, *(pytest.param(mutant, marks=only_in_test_all) for mutant in MUTANTS_OF_MANY_PAIRS)],
     ids=lambda mutant: mutant.__name__,
 )
 def test_a_planted_bug_is_caught(mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

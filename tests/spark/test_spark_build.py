@@ -34,6 +34,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize(("kind", "columns"), [("bloom", "k"), ("secondary", "k"), ("secondary", ["s", "k"])])
 def test_what_executors_build_answers_as_what_is_built_here(spark, lake: Path, kind: str, columns: object) -> None:
     options = {"fpp": 0.001} if kind == "bloom" else {}

@@ -1,5 +1,5 @@
-"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect. Some of them by
-default, all where many examples are asked for.
+"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect. By default some
+of them on the cluster, all on both where many examples are asked for.
 
 On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
 compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import spark_sessions
-from example_counts import is_thorough
+from example_counts import is_thorough, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -25,10 +25,6 @@ TESTS = Path(__file__).parents[1]
 _TESTS_S_MAX = 900  # against a hang: alone, half a minute
 # What differs most from a local session. On a cluster: executors with a package that was shipped write, read and build.
 _SOME_ON_A_CLUSTER = "test_appended_and_overwritten or test_indexes_of_many_rows"
-# Over Connect: Columns and plans that the client knows alone, closures without a broadcast, executors without numba.
-_SOME_OVER_CONNECT = (
-    "test_pyspark_columns or test_pruning_in_a_job or test_saved_with_the_version or test_indexes_of_many_rows"
-)
 NO_NUMBA = """
 import pathlib
 import sys
@@ -45,11 +41,11 @@ sys.meta_path.insert(0, NoNumba())
 """
 
 
-def _run_again(file: str, some: str, told: str, cluster: Cluster, folder: Path) -> None:
-    """Runs a file of tests, by default `some` of them, on another session: what fails there fails here."""
+def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
+    """Runs a file of tests, by default some of them, on another session: what fails there fails here."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
     arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again"), str(TESTS / "spark" / file)]
-    arguments += [] if is_thorough() else ["-k", some]
+    arguments += [] if is_thorough() else ["-k", _SOME_ON_A_CLUSTER]
     environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [*command, *arguments],
@@ -67,11 +63,12 @@ def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)}
     options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
     told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
-    _run_again("test_spark_queries.py", _SOME_ON_A_CLUSTER, told, spark_cluster, tmp_path)
+    _run_again("test_spark_queries.py", told, spark_cluster, tmp_path)
     kept = {path.name.partition(".")[0] for path in tmp_path.glob("skipstone-kernels-*/*/*.nbi")}
     assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
 
 
+@only_in_test_all  # by default Columns that a client builds without a server: test_spark_columns.py
 def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason='Spark Connect needs more: pip install "pyspark[connect]"')
     with zipfile.ZipFile(package_archive(tmp_path / "skipstone.zip")) as archive:
@@ -80,5 +77,5 @@ def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
     there = {"PYTHONPATH": str(tmp_path / "packages")}
     options = {"spark.executorEnv.PYTHONPATH": there["PYTHONPATH"]}
     with connect_server(spark_cluster, options, there) as url:
-        _run_again("test_spark_queries.py", _SOME_OVER_CONNECT, spark_sessions.told(url), spark_cluster, tmp_path)
+        _run_again("test_spark_queries.py", spark_sessions.told(url), spark_cluster, tmp_path)
     assert (tmp_path / "packages" / "asked-for-numba").exists(), "executors had no use for compiled kernels"

@@ -34,7 +34,7 @@ from skipstone.spark_adapter.spark_semantics import Session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = 2_000 if is_thorough() else 30
+COUNT = 2_000 if is_thorough() else 15
 UTC, NAN, D = dt.UTC, float("nan"), Decimal
 NOON = dt.datetime(2020, 3, 8, 12, tzinfo=UTC)  # the day on which New York's clocks go forward
 SECOND, HOUR, US = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(microseconds=1)

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from example_counts import is_thorough
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -46,7 +47,7 @@ ORDERS = [
 
 def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
     table = ss.open(lake)
-    for order_by, where in ORDERS:
+    for number, (order_by, where) in enumerate(ORDERS):
         last = order_by[-1] if isinstance(order_by, list) else order_by
         is_total = (last if isinstance(last, str) else last[0]) == "id"
         wanted = table.scan(where, order_by=order_by).to_table()
@@ -57,7 +58,8 @@ def test_rows_come_in_the_order_of_the_table(spark, lake: Path) -> None:
             sks.scan(spark, lake, F.expr(where or "true") & (F.length(F.lit("ab")) == 2), order_by=order_by, limit=40),
         ]
         assert taken[1].columns == ["id"]
-        for frame, count in zip(taken, (40, 40, wanted.num_rows, 40), strict=True):
+        frames = list(zip(taken, (40, 40, wanted.num_rows, 40), strict=True))
+        for frame, count in frames if is_thorough() else frames[number % 2 :: 2]:
             rows = frame.toArrow()
             assert rows.num_rows == count
             name = "id" if is_total else "k"

@@ -88,9 +88,10 @@ QUERIES = {  # and how many files each relation of ours reads
 }
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -> None:
-    for name in VIEWS:
+    for name in VIEWS if is_thorough() else [VIEWS[list(QUERIES).index(query) % len(VIEWS)]]:
         text = query.format(v=name)
         expected = _rows(session.sql(text))
         made = sks.sql(session, text)
@@ -153,16 +154,16 @@ def _query(rng: random.Random, name: str) -> str:
 
 def test_random_queries_return_what_spark_returns(session: SparkSession) -> None:
     rng = random.Random(7)
-    fewer = 0
+    fewer, count = 0, 300 if is_thorough() else 9
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # that a query is left as it is
-        for number in range(300 if is_thorough() else 24):
+        for number in range(count):
             query = _query(rng, VIEWS[number % 3])
             expected = session.sql(query)
             made = sks.optimized(expected)
             assert _rows(made) == _rows(expected), query
             fewer += made is not expected
-    assert fewer > 10
+    assert fewer > count / 3
 
 
 def test_a_cached_frame_stays_cached(session: SparkSession) -> None:

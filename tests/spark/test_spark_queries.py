@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import only_in_test_all
+from example_counts import is_thorough, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -35,6 +36,10 @@ from skipstone import spark_adapter as sks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# test_spark_cluster.py runs these.
+on_a_cluster_by_default = pytest.mark.skipif(
+    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run on a cluster, and by `make test-all`"
+)
 ROWS = 200
 ZONE = "America/New_York"
 REGIONS = {"north": "north", "a/b=c%d é": "a%2Fb%3Dc%25d é", None: "__HIVE_DEFAULT_PARTITION__"}
@@ -287,6 +292,7 @@ def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
 # -- writes ----------------------------------------------------------------------------------------------------------
 
 
+@on_a_cluster_by_default
 def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
     """Rows go through Spark into a table, partitioned anew, and come back as they were; what the table indexes is
     written with the data."""
@@ -385,6 +391,7 @@ def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plai
 MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
 
 
+@on_a_cluster_by_default
 def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The kernels of an executor and their plain twins make one filter and one sorted file: what reads them here, with
     kernels of its own, finds no fault, and no row is lost."""

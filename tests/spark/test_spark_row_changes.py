@@ -162,6 +162,7 @@ MERGES = [
 ]
 
 
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize(("on", "columns", "matched", "inserts"), MERGES)
 def test_merged_rows_are_those_of_the_model(
     spark, tmp_path: Path, on: list[str], columns: list[str], matched: str | None, inserts: bool

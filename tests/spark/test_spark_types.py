@@ -101,6 +101,7 @@ def test_types_and_values_are_sparks_own(spark: SparkSession, shared: Path) -> N
             assert repr(mine[name]) == repr(sparks[name]), name
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(
     "where",
     [

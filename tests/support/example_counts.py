@@ -27,3 +27,17 @@ def examples(few: int, many: int | None = None) -> int:
         return few
     usual = settings.default.max_examples
     return usual if many is None else min(many, usual) if "SKIPSTONE_EXAMPLES" in os.environ else many
+
+
+def some_cases(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """What is run by default, and what is left to `make test-all`: of a test that is marked `some_cases(count)`, whose
+    cases repeat one promise, so many, spread evenly over its grid with the first and the last."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not is_thorough() and item.get_closest_marker("some_cases"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = set()
+    for each in cases.values():
+        (count,) = each[0].get_closest_marker("some_cases").args
+        left |= set(each) - {each[number * (len(each) - 1) // max(1, count - 1)] for number in range(count)}
+    return [item for item in items if item not in left], [item for item in items if item in left]

@@ -802,7 +802,7 @@ def main() -> None:
         told = 0
         with contextlib.suppress(KeyboardInterrupt):  # what was tried until then counts
             while run.figures["kills"] < asked.kills and run.figures["not killed"] < 20 + asked.kills:
-                count = min(KILLS_A_LAKE, asked.kills - run.figures["kills"])
+                count = min(KILLS_A_LAKE, -(-asked.kills // len(kinds)), asked.kills - run.figures["kills"])
                 run.kill_some(kinds[run.lakes % len(kinds)], count)
                 for finding in run.findings[told:]:
                     print(finding.replace("\n", " | "), flush=True)

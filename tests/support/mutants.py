@@ -7,7 +7,8 @@
 A mutant flips a comparison, `and`/`or`, `&`/`|`, `+`/`-` or `min`/`max`, drops a `not` or `~`, adds one to a number,
 turns a truth value round, or leaves out the call that a statement makes. The choice depends on the product's source and
 the seed alone. Every mutant meets the tests of its area, without Spark and until the first one fails, in a copy of the
-checkout: the checkout itself is never touched. What survives is either a hole in the tests or says the same in other
+checkout: the checkout itself is never touched. The files that caught others in the same source come first, in a process
+of their own, so that most mutants need no more. What survives is either a hole in the tests or says the same in other
 words (an equivalent mutant): read it.
 """
 
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from queue import Queue
 
 CPU_S_MAX = 90  # of one mutant, by default: a loop without an end, or tests that passed until then
 WALL_S_MAX = 1800
+NEAREST = 4  # files of tests that are tried before all others
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ AREAS = {
     "pruning": Area(
         (
             *(f"engine/scan/{name}*.py" for name in ("prune", "candidates", "by_slices", "fine", "survivors")),
-            *(f"engine/predicates/{name}.py" for name in ("outcomes", "leaves", "intervals")),
+            *(f"engine/predicates/{name}.py" for name in ("outcomes", "leaves", "leaf_pruning", "intervals")),
         ),
         (
             *("predicates/test_outcomes.py", "scan/test_tight_pruning*.py", "scan/test_slice_scan.py"),
@@ -59,11 +62,9 @@ AREAS = {
     ),
     "coverage": Area(
         (
-            *("engine/state/coverage.py", "engine/indexes/probe_results.py"),
-            *("engine/indexes/bloom/kind.py"),
-            *("engine/indexes/bloom/coarse_groups.py", "engine/indexes/secondary/kind.py"),
-            "engine/indexes/stats/kind.py",
-            *("engine/indexes/stats/aggregates.py", "engine/indexes/secondary/key_ranges.py"),
+            *("engine/state/coverage.py", "engine/indexes/probe_results.py", "engine/indexes/*/kind.py"),
+            *("engine/indexes/bloom/coarse_groups.py", "engine/indexes/stats/aggregates.py"),
+            "engine/indexes/secondary/key_ranges.py",
         ),
         ("indexes", "soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "table/test_optimize.py"),
     ),
@@ -227,33 +228,33 @@ class Copy:
             "PYTHONPATH": str(path),
             "TMPDIR": str(folder),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
+            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         }
         where = [sys.executable, "-c", "import skipstone; print(skipstone.__file__)"]
         shown = subprocess.run(where, env=self.environment, cwd=folder, capture_output=True, text=True, check=True)
         assert Path(shown.stdout.strip()).resolve().is_relative_to(self.tree.resolve()), shown.stdout
 
-    def outcome(self, mutant: Mutant | None, area: Area) -> tuple[str, str]:
-        """("caught", by which test) or ("survived", ""); of no mutant: whether the tests pass as they should."""
-        files = [
-            str(path)
-            for pattern in area.tests
-            for path in sorted(self.tests.glob(pattern))
-            if "test_" in path.name or path.is_dir()
-        ]
-        command = [sys.executable, "-B", "-m", "pytest", "-c", str(self.tests / "pytest.ini"), "--rootdir"]
-        command += [str(self.tests), "-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command += ["-p", "without_shrinking", "-k", "not spark", *dict.fromkeys(files)]
+    def outcome(self, mutant: Mutant | None, area: Area, catches: Counter[str]) -> tuple[str, str]:
+        """("caught", by which test) or ("survived", ""); of no mutant: whether the tests pass as they should.
+        `catches`: how many mutants of the same source a file of tests has caught."""
+        paths = [path for pattern in area.tests for path in sorted(self.tests.glob(pattern))]
+        files = [file for path in paths for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])]
+        names = sorted(dict.fromkeys(str(file.relative_to(self.tests)) for file in files), key=lambda f: -catches[f])
         file = self.tree / (mutant.path if mutant else "errors.py")
         source, times = file.read_text(encoding="utf-8"), file.stat()
         try:
             if mutant:
                 file.write_text(mutant.applied(source), encoding="utf-8")
-            return self._ended(command)
+            ended = self._ended(names[:NEAREST])
+            return ended if ended[0] != "survived" or ended[1] else self._ended(names[NEAREST:])
         finally:
             file.write_text(source, encoding="utf-8")
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    def _ended(self, command: list[str]) -> tuple[str, str]:
+    def _ended(self, names: list[str]) -> tuple[str, str]:
+        command = [sys.executable, "-m", "pytest", "-c", str(self.tests / "pytest.ini"), "--rootdir", str(self.tests)]
+        command += ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += ["-p", "without_shrinking", "-k", "not spark", *(str(self.tests / name) for name in names)]
         limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX + 5))  # noqa: E731
         process = subprocess.Popen(
             command,
@@ -299,12 +300,20 @@ def mutate(options: argparse.Namespace) -> int:
             (Path(folder) / str(number)).mkdir()
             copies.put(Copy(Path(folder) / str(number), checkout, tests))
 
+        catches: dict[str, Counter[str]] = {}
+
         def run(mutant: Mutant | None, area: str) -> tuple[str, str, float]:
             copy, began = copies.get(), time.monotonic()
+            counts = catches.setdefault(mutant.path if mutant else area, Counter())
             try:
-                return *copy.outcome(mutant, AREAS[area]), time.monotonic() - began
+                ended, by = copy.outcome(mutant, AREAS[area], counts + catches.get(area, Counter()))
             finally:
                 copies.put(copy)
+            if ended == "caught":
+                file = by.partition("::")[0].removeprefix("tests/")
+                counts[file] += 10
+                catches.setdefault(area, Counter())[file] += 1
+            return ended, by, time.monotonic() - began
 
         with ThreadPoolExecutor(options.jobs) as pool:
             if options.sound:

@@ -26,12 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
+from example_counts import is_thorough
 from server_processes import die_with_parent, free_ports
 from spark_sessions import JAVA_OPTIONS
 
 REPOSITORY = Path(__file__).parents[2]
 _START_S_MAX = 90.0
-_WORKERS = 2
+_WORKERS = 2 if is_thorough() else 1
 _without_proxies = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -90,7 +91,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers. Executors' interpreters know neither the checkout nor its environment's own paths."""
+    """A master and its workers. Executors' interpreters know neither the checkout nor its environment's own paths."""
     port, status_port = free_ports(2)
     (folder / "conf").mkdir(parents=True)
     environment = {

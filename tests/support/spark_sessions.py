@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from example_counts import is_thorough
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 # Small heaps, and no time for the best code: what a JVM does here is short.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+if not is_thorough():  # code that Spark makes for a query takes longer to compile than these queries take
+    _SETTINGS |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:

@@ -286,7 +286,7 @@ def _held(draw: Callable, shown: dict[str, Groups]) -> base.ast.Node:
 
 
 @given(st.data())
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(3))
 def test_what_a_version_shows_follows_identities_not_names(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, model = history(data.draw, root)

@@ -221,6 +221,7 @@ def _drop(table: ss.Table, path: str) -> None:
         tx.remove([path])
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("first, later, in_the_way", BUILT_ON)
 def test_slices_that_were_built_on(tmp_path: Path, first: Step, later: Step, in_the_way: str | None) -> None:
     table = told_table(tmp_path)

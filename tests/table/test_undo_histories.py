@@ -66,7 +66,7 @@ def test_rollbacks_and_restores_among_other_actions(data: st.DataObject) -> None
         assert ss.open(root).verify(deep=True) == []
 
 
-@settings(max_examples=examples(5, 750))
+@settings(max_examples=examples(3, 750))
 @given(st.data())
 def test_indexes_that_came_and_went_while_a_file_was_away(data: st.DataObject) -> None:
     """What an index is told of a file that comes back: what was known of it then, if it was, and else nothing."""
