@@ -32,8 +32,8 @@ from .column_tree import quoted
 from .jobs import slots
 from .key_files import key_range, uncovered_units
 from .scanning import scan
-from .sessions import read_where
 from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
+from .sessions import read_where
 from .shares import pack
 from .to_columns import to_column
 from .wire_types import arrow_schema_of, spark_schema, wire_schema
