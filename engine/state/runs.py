@@ -24,8 +24,6 @@ from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
-# A run of so few entries is decoded whole at the first question: the next ones cost nothing.
-TINY_ENTRIES_MAX = 1 << 12
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 
@@ -303,7 +301,7 @@ def entries_between(
     for run in reversed(runs):
         if run.overlaps(*keys):
             with reading_run(run):
-                if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
+                if readers.holds(run, name):
                     whole = readers.decoded(run, name, lambda r: r.numbered(prefix).scan(columns, include_deleted=True))
                     layers.append(part_of(whole, *ends))
                 else:
