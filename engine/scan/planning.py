@@ -84,6 +84,7 @@ class Planning:
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
+        self._with_footers = bool(self.storage.gap_bytes)  # where a look at a file's end is a request
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)
@@ -240,7 +241,7 @@ class Planning:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
         columns = [*columns_of(self.bound), *more]
-        return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._is_far)
+        return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._with_footers)
 
     def task_rows(self, files: slice) -> TaskRows:
         """The same of some of the kept files, column by column."""
@@ -248,12 +249,7 @@ class Planning:
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""
-        return tasks_of(self.snapshot, self.evidence, self.pruned, (), with_fine=False, with_footers=self._is_far)
-
-    @property
-    def _is_far(self) -> bool:
-        """True where a look at a file's end is worth a line in the index."""
-        return bool(self.storage.gap_bytes)
+        return tasks_of(self.snapshot, self.evidence, self.pruned, (), with_fine=False, with_footers=self._with_footers)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 

@@ -142,17 +142,17 @@ def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
 def how_read(context: ReadContext) -> str:
     """What `explain` says of the way in which rows were read, and of a reader that is not the usual one."""
     paged, whole, partly = (sum(counts) for counts in zip(*context.ways, strict=True)) if context.ways else (0, 0, 0)
-    said = []
+    parts = []
     if whole:
-        said.append(f"{whole:,} row groups whole")
+        parts.append(f"{whole:,} row groups whole")
     if partly:
-        said.append(f"{partly:,} row groups by page but for some columns, which were tested or have no such pages")
+        parts.append(f"{partly:,} row groups by page but for some columns, which were tested or have no such pages")
     if paged:
-        said.append(f"{paged:,} row groups by page, since few of their rows are wanted")
+        parts.append(f"{paged:,} row groups by page, since few of their rows are wanted")
     if context.reader == "duckdb":
         others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
-        said.append("few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else ""))
-    return "; ".join(said)
+        parts.append("few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else ""))
+    return "; ".join(parts)
 
 
 # -- by position -------------------------------------------------------------------------------------------------------
