@@ -66,7 +66,7 @@ AREAS = {
             *("engine/indexes/bloom/coarse_groups.py", "engine/indexes/stats/aggregates.py"),
             "engine/indexes/secondary/key_ranges.py",
         ),
-        ("indexes", "soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "table/test_optimize.py"),
+        ("soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "indexes", "table/test_optimize.py"),
     ),
     "commit": Area(
         tuple(f"engine/commit/{name}.py" for name in ("publish", "bind", "undoing", "adoption", "undo", "follow")),
