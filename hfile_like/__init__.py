@@ -35,12 +35,13 @@ from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
 from .file import GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
+from .key_layout import KeyLayout
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
-from .open_file import read_strided_rows
-from .ordered import KeyLayout, OrderedCode
+from .ordered import OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
+from .strided import read_strided_rows
 
 if TYPE_CHECKING:
     from .inspection import Finding

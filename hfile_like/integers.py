@@ -54,7 +54,7 @@ class Line(NamedTuple):
         """The bytes of an item."""
         return sum(part.itemsize for part in (self.items, self.high) if part is not None)
 
-    def at(self, i: int) -> int:
+    def item(self, i: int) -> int:
         """Integer i."""
         low = 0 if self.items is None else int(self.items[i])
         high = 0 if self.items is None or self.high is None else int(self.high[i]) << 8 * self.items.itemsize

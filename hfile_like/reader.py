@@ -24,8 +24,9 @@ from .file import TAIL_BYTES, GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
 from .lookups import look_up, look_up_one
 from .numbered import NumberedKeys
-from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named, read_strided_many
+from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
+from .strided import read_strided_many
 
 if TYPE_CHECKING:
     from .inspection import Finding

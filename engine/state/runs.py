@@ -383,8 +383,8 @@ def newest_wins(layers: pa.Table) -> pa.Table:
     if layers.num_rows == 0:
         return layers.drop_columns(["deleted"])
     first = first_of_each(layers.column("key"))
-    gone = to_numpy(layers.column("deleted"))
-    return layers.take(from_numpy(first[~gone[first]])).drop_columns(["deleted"])
+    is_deleted = to_numpy(layers.column("deleted"))
+    return layers.take(from_numpy(first[~is_deleted[first]])).drop_columns(["deleted"])
 
 
 def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:

@@ -156,10 +156,10 @@ class ColumnStats:
                 with reading_run(blocks.run):
                     entries = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
                 layers.append((entries, constant))
-        found_ids, rows, schemas = self._newest(layers)
-        if len(found_ids) == len(ids) and np.array_equal(found_ids, ids):
+        entry_ids, rows, schemas = self._newest(layers)
+        if len(entry_ids) == len(ids) and np.array_equal(entry_ids, ids):
             return rows, schemas, np.ones(len(ids), dtype=bool)
-        row_of = positions(found_ids, ids)
+        row_of = positions(entry_ids, ids)
         picked = np.append(schemas, -1)[row_of]
         return rows.take(row_of), picked, row_of >= 0
 
