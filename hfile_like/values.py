@@ -35,7 +35,7 @@ from ..arrays import (
 from ..errors import InvalidArgumentError, SchemaError
 from . import integers
 from .codec import Where, aligned, checked_text, padding, python_value, unpack_strings
-from .integers import Line, Rows, row_count
+from .integers import Line, PlanesLine, Rows, row_count
 from .names import NameStrings, find_equal
 
 ENCODING_ALL_NULL = 0
@@ -223,7 +223,7 @@ class Column:
     All but one of the last four are None, or all, where every value is null.
     """
 
-    line: Line | None = None
+    line: Line | PlanesLine | None = None
     fixed: np.ndarray | None = None
     bits: np.ndarray | bool | None = None
     strings: PlainStrings | DictionaryStrings | NameStrings | None = None

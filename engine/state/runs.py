@@ -20,7 +20,7 @@ from ...hfile_like import Numbered, SortedFileReader, StridedSection
 from ...hfile_like.file import TAIL_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
 from ..storage.prefetch import side_by_side
-from . import Run
+from . import Run, run_parts
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
@@ -265,7 +265,7 @@ def entries_of(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                layers.append(readers.reader(run).numbered(prefix).get(ids, columns, include_deleted=True))
+                layers += run_parts.get(readers.reader(run), prefix, ids, columns)
     return newest_numbered(layers, columns, schema)
 
 
@@ -278,13 +278,9 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                decode = partial(_decoded, prefix=prefix, columns=names)
-                layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
+                decode = partial(run_parts.scan, prefix=prefix, columns=names)
+                layers += readers.decoded(run, ("numbered", prefix, names), decode, _is_little)
     return newest_numbered(layers, columns, schema)
-
-
-def _decoded(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> Numbered:
-    return reader.numbered(prefix).scan(columns, include_deleted=True)
 
 
 def entries_between(
@@ -304,8 +300,8 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if run.entries <= TINY_ENTRIES_MAX or readers.holds(run, name):
-                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix).scan(columns, include_deleted=True))
-                    layers.append(part_of(whole, *ends))
+                    whole = readers.decoded(run, name, partial(run_parts.scan, prefix=prefix, columns=columns))
+                    layers += [part_of(part, *ends) for part in whole]
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
@@ -337,8 +333,8 @@ def entries_with(
     return entries_of(readers, runs, prefix, ids, [column], schema)
 
 
-def _is_little(layer: Numbered) -> bool:
-    return len(layer.numbers) <= RUN_ENTRIES_MAX // 4
+def _is_little(parts: list[Numbered]) -> bool:
+    return sum(len(part.numbers) for part in parts) <= RUN_ENTRIES_MAX // 4
 
 
 def newest_numbered(

@@ -1,0 +1,59 @@
+"""Reading many entries of one large run: blocks side by side, by as many threads as there are processors.
+
+Decoding leaves Python to others (numpy, zstandard, kernels), so two threads take about half the time of one. The parts
+of a run are apart, and come as layers of their own: nothing is copied to join them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from ...hfile_like import Numbered, SortedFileReader
+from ..storage.prefetch import ahead
+
+_THREADS = min(4, os.cpu_count() or 1)
+_PART_ENTRIES_MIN = 1 << 16  # below that a thread takes longer to begin than it saves
+_IDS_MIN = 1 << 12
+
+
+def scan(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> list[Numbered]:
+    """All entries below a prefix that is followed by a number, tombstones too, in parts that ascend."""
+    read = partial(reader.numbered(prefix).scan, columns, include_deleted=True)
+    return _each(lambda blocks: read(blocks=blocks), [np.asarray(part) for part in _parts(reader, prefix)])
+
+
+def get(reader: SortedFileReader, prefix: bytes, ids: np.ndarray, columns: Sequence[str]) -> list[Numbered]:
+    """Those whose number is among `ids` (uint64, ascending, distinct), tombstones too, in parts that ascend."""
+    numbered = reader.numbered(prefix)
+    pieces = [ids]
+    if len(ids) >= _IDS_MIN:
+        parts = _parts(reader, prefix)
+        first, _ = numbered.block_bounds()
+        starts = [part.start - parts[0].start for part in parts[1:]]
+        pieces = [piece for piece in np.split(ids, np.searchsorted(ids, first[starts])) if len(piece)]
+    return _each(lambda piece: numbered.get(piece, columns, include_deleted=True), pieces)
+
+
+def _parts(reader: SortedFileReader, prefix: bytes) -> list[range]:
+    """The blocks of a prefix, in parts of about as many entries: at most two a thread."""
+    blocks = reader.block_range(prefix)
+    if _THREADS < 2 or len(blocks) < 2:
+        return [blocks]
+    entries = np.cumsum([info.entries for info in reader.blocks(blocks)])
+    count = min(2 * _THREADS, len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN)
+    if count < 2:
+        return [blocks]
+    ends = np.searchsorted(entries, int(entries[-1]) * np.arange(1, count) // count) + 1
+    cuts = [0, *np.unique(ends[ends < len(blocks)]).tolist(), len(blocks)]
+    return [blocks[low:high] for low, high in pairwise(cuts)]
+
+
+def _each(work: Callable[[np.ndarray], Numbered], pieces: list[np.ndarray]) -> list[Numbered]:
+    if len(pieces) < 2:
+        return [work(piece) for piece in pieces]
+    return list(ahead(work, pieces, _THREADS, "skipstone-entries"))
