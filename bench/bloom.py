@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import rbloom
 from skipstone.bloom import SplitBlockFilter
 
-from bench.bloom_keys import (
+from bench.support.bloom_keys import (
     BUILD,
     CACHED,
     COUNTS,
@@ -37,14 +37,14 @@ from bench.bloom_keys import (
     gather,
     keys,
 )
-from bench.harness import Bench
-from bench.targets import Target, verdicts
+from bench.support.harness import Bench
+from bench.support.targets import Target, verdicts
 
 ROUNDS = 7
 US, FUSE_C, GATHER = "skipstone", "pyfusefilter's C function", "gather of a line a key"
 PLAIN, FILTERED = "without a filter", "with a filter"
 WRITERS = ("pyarrow", "DuckDB")
-_ASKED_FPPS = (0.01, 0.001, 0.0001)
+_WANTED_FPPS = (0.01, 0.001, 0.0001)
 _OUR_STRANGERS, _PEERS_STRANGERS = 100_000_000, 4_000_000
 _FPP_MEMBERS = 2_000_000
 
@@ -62,7 +62,7 @@ class _Rows:
 
     def end_to_end(self, kind: str, count: int) -> None:
         """Ours begins at an Arrow array, a peer at a list of the objects that it takes."""
-        build, probe = f"build, {_told(kind, count)}", f"probe, {_told(kind, count)}"
+        build, probe = f"build, {_title_of(kind, count)}", f"probe, {_title_of(kind, count)}"
         self.counts |= {build: count, probe: min(count, PROBES_MAX)}
         # pyfusefilter makes a Python object of each key, thrice: out of cache that is minutes, and memory that is not.
         names = [name for name in BUILD if name != "pyfusefilter" or count <= CACHED]
@@ -92,9 +92,9 @@ class _Rows:
         self.counts[row] = CACHED
         path = str(self._folder / "keys.parquet")
         self._case(row, US, _built(US), of, kind="us", note="the filter alone")
-        for with_filter, told in ((False, PLAIN), (True, FILTERED)):
-            self._case(row, f"pyarrow {told}", _arrow_file(path, with_filter), of)
-            self._case(row, f"DuckDB {told}", _duckdb_file(path, with_filter), of)
+        for with_filter, form in ((False, PLAIN), (True, FILTERED)):
+            self._case(row, f"pyarrow {form}", _arrow_file(path, with_filter), of)
+            self._case(row, f"DuckDB {form}", _duckdb_file(path, with_filter), of)
 
 
 def main() -> None:
@@ -123,53 +123,53 @@ def _renewed(kind: str, count: int, listed: str) -> Callable[[], Keys]:
     return lambda: keys(kind, count).renewed(listed)
 
 
-def _told(kind: str, count: int) -> str:
+def _title_of(kind: str, count: int) -> str:
     return f"{count / 1e6:g} M {kind}"
 
 
 def _writing(kind: str) -> str:
-    return f"a Parquet file of {_told(kind, CACHED)}"
+    return f"a Parquet file of {_title_of(kind, CACHED)}"
 
 
 # -- what is timed ----------------------------------------------------------------------------------------------------
 
 
 def _built(name: str) -> Callable[[Keys], int]:
-    def build(held: Keys) -> int:
-        BUILD[name](held)
-        return held.count
+    def build(keyset: Keys) -> int:
+        BUILD[name](keyset)
+        return keyset.count
 
     return build
 
 
 def _probed(name: str) -> Callable[[Keys], int]:
-    return lambda held: held.found(PROBE[name](held.filter_of(name), held))
+    return lambda keyset: keyset.member_hits(PROBE[name](keyset.filter_of(name), keyset))
 
 
-def _built_hashed(held: Keys) -> int:
-    build_hashed(held)
-    return held.count
+def _built_hashed(keyset: Keys) -> int:
+    build_hashed(keyset)
+    return keyset.count
 
 
-def _probed_hashed(held: Keys) -> int:
-    return held.found(held.filters["hashed"].contains_hashes(held.asked_hashes))
+def _probed_hashed(keyset: Keys) -> int:
+    return keyset.member_hits(keyset.filters["hashed"].contains_hashes(keyset.probe_hashes))
 
 
-def _fused(held: Keys) -> int:
-    fuse_from_hashes(held.hashes)
-    return held.count
+def _fused(keyset: Keys) -> int:
+    fuse_from_hashes(keyset.hashes)
+    return keyset.count
 
 
-def _gathered(held: Keys) -> None:
-    gather(held.filters["hashed"].words.reshape(-1), held.asked_hashes)
+def _gathered(keyset: Keys) -> None:
+    gather(keyset.filters["hashed"].words.reshape(-1), keyset.probe_hashes)
 
 
 def _arrow_file(path: str, with_filter: bool) -> Callable[[Keys], int]:
-    def write(held: Keys) -> int:
-        options = {"bloom_filter_options": {"key": {"ndv": held.count, "fpp": FPP}}} if with_filter else {}
-        table = pa.table({"key": held.members})
-        pq.write_table(table, path, row_group_size=held.count, use_dictionary=False, compression="none", **options)
-        return held.count
+    def write(keyset: Keys) -> int:
+        options = {"bloom_filter_options": {"key": {"ndv": keyset.count, "fpp": FPP}}} if with_filter else {}
+        table = pa.table({"key": keyset.members})
+        pq.write_table(table, path, row_group_size=keyset.count, use_dictionary=False, compression="none", **options)
+        return keyset.count
 
     return write
 
@@ -179,12 +179,12 @@ def _duckdb_file(path: str, with_filter: bool) -> Callable[[Keys], int]:
     options = f"DICTIONARY_SIZE_LIMIT {2 * CACHED}, ROW_GROUP_SIZE {CACHED}, COMPRESSION uncompressed"
     options += f", WRITE_BLOOM_FILTER {str(with_filter).lower()}, BLOOM_FILTER_FALSE_POSITIVE_RATIO {FPP}"
 
-    def write(held: Keys) -> int:
+    def write(keyset: Keys) -> int:
         with duckdb.connect() as connection:
             connection.execute("SET threads = 1; SET enable_progress_bar = false")
-            connection.register("held", pa.table({"key": held.members}))
+            connection.register("held", pa.table({"key": keyset.members}))
             connection.execute(f"COPY held TO '{path}' (FORMAT parquet, {options})")
-        return held.count
+        return keyset.count
 
     return write
 
@@ -199,8 +199,10 @@ def _rates(figures: list[dict[str, Any]], counts: dict[str, int]) -> list[str]:
         of = {f["contender"]: count / f["median_s"] / 1e6 for f in figures if f["row"] == row}
         if not any(name.startswith(WRITERS) for name in of):
             lines.append(f"| {row} | {' | '.join(f'{of[name]:.3g}' if name in of else '' for name in names)} |")
-    told = "Peers get lists of Python objects, texts made before each call; rbloom has no call that probes many keys."
-    return [*lines, "", told]
+    footnote = (
+        "Peers get lists of Python objects, texts made before each call; rbloom has no call that probes many keys."
+    )
+    return [*lines, "", footnote]
 
 
 def _writers(figures: list[dict[str, Any]]) -> list[str]:
@@ -221,7 +223,7 @@ def _writers(figures: list[dict[str, Any]]) -> list[str]:
             if theirs_s <= 0:
                 theirs, ratio = "lost in noise", ""
             ours = f"{CACHED / ours_s / 1e6:.3g}"
-            lines.append(f"| {writer}, {_told(kind, CACHED)} | {ours} | {theirs} | {ratio} |")
+            lines.append(f"| {writer}, {_title_of(kind, CACHED)} | {ours} | {theirs} | {ratio} |")
     return lines
 
 
@@ -235,7 +237,7 @@ def _measured_fpps() -> list[str]:
     ]
     members = np.arange(_FPP_MEMBERS)
     strangers = (np.arange(_PEERS_STRANGERS) + 10**12).tolist()
-    for fpp in _ASKED_FPPS:
+    for fpp in _WANTED_FPPS:
         ours = SplitBlockFilter.build(pa.array(members), fpp, ndv=len(members))
         step, wrong = 4_000_000, 0
         for start in range(0, _OUR_STRANGERS, step):
@@ -248,9 +250,11 @@ def _measured_fpps() -> list[str]:
         shown = " | ".join(f"{each / len(strangers):.4%}" for each in theirs)
         bits = ours.size_bytes * 8 / len(members)
         lines.append(f"| {fpp:.2%} | {measured:.4%} | {measured / fpp:.3f} | {bits:.1f} | {shown} |")
-    deviation = 1 / (_OUR_STRANGERS * _ASKED_FPPS[-1]) ** 0.5
-    told = f"By {_OUR_STRANGERS / 1e6:g} M strangers of ours (standard deviation at the least of them {deviation:.1%})"
-    return [*lines, "", f"{told}, {_PEERS_STRANGERS / 1e6:g} M of the peers'."]
+    deviation = 1 / (_OUR_STRANGERS * _WANTED_FPPS[-1]) ** 0.5
+    footnote = (
+        f"By {_OUR_STRANGERS / 1e6:g} M strangers of ours (standard deviation at the least of them {deviation:.1%})"
+    )
+    return [*lines, "", f"{footnote}, {_PEERS_STRANGERS / 1e6:g} M of the peers'."]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ it holds: one segment of CarbonData's size, its 60 GB by simulation, and a table
                    the entries and all that is held are as long as they would be
     commits        10,000 of one task of 1,000 keys, as commits leave them, and after `optimize`
 
-Far away means `bench/far.py`: a request waits 30 ms, 8 of one reader are under way at once, bytes cost nothing more.
+Far away means `support/far.py`: a request waits 30 ms, 8 of one reader are under way at once, bytes cost nothing more.
 Cold is a process that knows nothing of the table, from `ss.open` to `plan.files()`; warm another value on that handle.
 
 Peers: a driver that reads the task-level filters of all tasks and keeps them, as CarbonData's does, from the same
@@ -39,9 +39,9 @@ from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.storage import local
 from skipstone.hfile_like import SortedFileReader, byte_io
 
-from bench.far import AT_ONCE, at_once, far
-from bench.filter_lake import COLUMN, commit_tasks, created, keys_of
-from bench.harness import Bench
+from bench.support.far import AT_ONCE, at_once, far
+from bench.support.filter_lake import COLUMN, commit_tasks, created, keys_of
+from bench.support.harness import Bench
 
 COMMITS = int(os.environ.get("SKIPSTONE_BENCH_COMMITS", 10_000))
 SEGMENT_TASKS = int(os.environ.get("SKIPSTONE_BENCH_TASKS", 100))
@@ -52,7 +52,7 @@ ROUNDS = 5
 # 60 GB of filters of 64 KiB, 20 a task: so many tasks, each with a filter of 2 MiB.
 CARBON_TASKS = 46_875 * SEGMENT_TASKS // 100
 CARBON_SCALE, CARBON_BLOCKS, CARBON_KEYS = 1_024, 64, 1_000
-READ_BYTES_MAX, HELD_BYTES_MAX = 2_000_000, 64_000_000
+READ_BYTES_MAX, RESIDENT_BYTES_MAX = 2_000_000, 64_000_000
 
 
 @dataclass
@@ -98,10 +98,10 @@ class _Tasks(Sequence):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, at: int) -> list[np.ndarray]:  # type: ignore[override]
-        if at >= self._count:
-            raise IndexError(at)
-        return [keys_of(BLOCKLETS * at + group, BLOCKLET_KEYS) for group in range(BLOCKLETS)]
+    def __getitem__(self, index: int) -> list[np.ndarray]:  # type: ignore[override]
+        if index >= self._count:
+            raise IndexError(index)
+        return [keys_of(BLOCKLETS * index + group, BLOCKLET_KEYS) for group in range(BLOCKLETS)]
 
 
 def _carbon(folder: Path) -> list[str]:
@@ -133,22 +133,22 @@ def _driver_table(folder: Path, present: np.ndarray) -> list[str]:
         "| | keys | requests | bytes | bytes a merged segment | files kept | peak held |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    most_read = most_held = 0.0
+    most_read = most_resident = 0.0
     for count in (1, MANY):
         for state in ("cold", "warm"):
             ss.open(folder).handle.forget()
             with ss.open(folder) as table:
                 runs = len(_bloom_runs(table))
                 if state == "warm":
-                    _asked(table, present[-count:])
+                    _cost_of(table, present[-count:])
                 tracemalloc.start()
-                cost = _asked(table, present[:count])
+                cost = _cost_of(table, present[:count])
                 _, peak = tracemalloc.get_traced_memory()
                 tracemalloc.stop()
             each = cost.bytes_read / runs
             if count == 1:
                 most_read = max(most_read, each)
-            most_held = max(most_held, peak)
+            most_resident = max(most_resident, peak)
             lines.append(
                 f"| {state} | {count:,} | {cost.requests:,} | {cost.bytes_read:,} | {each:,.0f} | {cost.files:,} | "
                 f"{peak / 1e6:.1f} MB |"
@@ -160,7 +160,7 @@ def _driver_table(folder: Path, present: np.ndarray) -> list[str]:
         f"Runs: {runs}. To keep all coarse filters of this table would take {coarse / 1e6:,.0f} MB.",
         "",
         _verdict("bytes read for one key of a merged segment", most_read, READ_BYTES_MAX),
-        _verdict("bytes held at most", most_held, HELD_BYTES_MAX),
+        _verdict("bytes held at most", most_resident, RESIDENT_BYTES_MAX),
     ]
 
 
@@ -214,21 +214,27 @@ def _commit_lines(folder: Path, what: str, count: int) -> list[str]:
         with ss.open(folder) as table:
             runs = len(_bloom_runs(table))
             opening, open_s = table.handle.index_storage.reading()[0], time.perf_counter() - start
-            first = _asked(table, _picked(attempt, count))
+            first = _cost_of(table, _picked(attempt, count))
             first.elapsed_s += open_s
             first.all_requests += opening
             costs["cold"].append(first)
-            costs["warm"].append(_asked(table, _picked(ROUNDS + attempt, count)))
-    return [_line(what, runs, count, state, found) for state, found in costs.items()]
+            costs["warm"].append(_cost_of(table, _picked(ROUNDS + attempt, count)))
+    return [_line(what, runs, count, state, measured) for state, measured in costs.items()]
 
 
 def _kept_lines(folder: Path) -> Iterator[str]:
     with far(LATENCY_S), ss.open(folder, cache="coarse") as table:
-        _asked(table, _picked(99, 1))
+        _cost_of(table, _picked(99, 1))
         for count in (1, MANY):
-            found = [_asked(table, _picked(attempt, count)) for attempt in range(ROUNDS)]
-            held = ss.cache_info().by_root[table.handle.index_storage.uri]
-            yield _line(f'`cache="coarse"`, {held / 1e6:.1f} MB held', len(_bloom_runs(table)), count, "warm", found)
+            measured = [_cost_of(table, _picked(attempt, count)) for attempt in range(ROUNDS)]
+            resident_bytes = ss.cache_info().by_root[table.handle.index_storage.uri]
+            yield _line(
+                f'`cache="coarse"`, {resident_bytes / 1e6:.1f} MB held',
+                len(_bloom_runs(table)),
+                count,
+                "warm",
+                measured,
+            )
 
 
 def _line(what: str, runs: int, count: int, state: str, costs: Sequence[Cost]) -> str:
@@ -249,8 +255,8 @@ def _peer(folder: Path) -> str:
         with SortedFileReader(path) as reader:
             sections.append((path, reader.strided_sections()["task/0"]))
 
-    def read(at: int) -> np.ndarray:
-        path, section = sections[at]
+    def read(number: int) -> np.ndarray:
+        path, section = sections[number]
         time.sleep(LATENCY_S)
         with SortedFileReader(path) as reader:
             return reader.read_strided([(section.name, np.arange(section.rows))])[0]
@@ -262,15 +268,15 @@ def _peer(folder: Path) -> str:
     hashes = hash_array(pa.array(key)).hashes
     start = time.perf_counter()
     hits = sum(bool(probe_rows(rows[bucket_of(hashes, len(rows))], hashes)[0, 0]) for rows in filters)
-    asked_s = time.perf_counter() - start
+    probe_s = time.perf_counter() - start
     with ss.open(folder) as table:
-        ours = _asked(table, key).files
+        ours = _cost_of(table, key).files
     if ours != hits:
         raise AssertionError(f"{ours} files by our plan, {hits} by the filters of the tasks")
     size_bytes = sum(rows.nbytes for rows in filters)
     return (
         f"| | 1 | cold, then warm | {len(sections):,} | {size_bytes:,} | | {1e3 * read_s:,.0f} ms, then "
-        f"{1e3 * asked_s:,.0f} ms | {hits} |"
+        f"{1e3 * probe_s:,.0f} ms | {hits} |"
     )
 
 
@@ -283,7 +289,7 @@ def _picked(seed: int, count: int) -> np.ndarray:
     return np.array([keys_of(int(commit), 1_000)[seed % 1_000] for commit in commits])
 
 
-def _asked(table: ss.Table, keys: np.ndarray) -> Cost:
+def _cost_of(table: ss.Table, keys: np.ndarray) -> Cost:
     before, start = table.handle.index_storage.reading(), time.perf_counter()
     plan = table.scan(col(COLUMN) == int(keys[0]) if len(keys) == 1 else col(COLUMN).is_in(keys.tolist()))
     files = plan.files().num_rows

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 
-from .harness import Bench
-from .targets import Target, verdicts
+from .support.harness import Bench
+from .support.targets import Target, verdicts
 
 FILES, ROWS_A_FILE = 8, 1_000
 ROUNDS = 15

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 
-from .data import CACHE
-from .harness import Bench
+from .support.data import CACHE
+from .support.harness import Bench
 
 FILES, ROWS = 60, 100_000
 N = 100

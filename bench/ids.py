@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 
-from bench.harness import RESULTS, Bench
-from bench.planning_data import COLUMNS, RANDOM_DOMAIN, Statistics
+from bench.support.harness import RESULTS, Bench
+from bench.support.planning_data import COLUMNS, RANDOM_DOMAIN, Statistics
 
 FILES = 1_000_000
 FILES_A_PARTITION = 1_000
@@ -80,7 +80,7 @@ def run(files: int, rounds: int = ROUNDS, results: Path = RESULTS) -> str:
         results=results,
     )
     with tempfile.TemporaryDirectory() as folder:
-        paths = {name: Path(folder) / f"{at}.sbf" for at, name in enumerate(layouts)}
+        paths = {name: Path(folder) / f"{number}.sbf" for number, name in enumerate(layouts)}
         sizes = [_size_line(name, layout, statistics, paths[name]) for name, layout in layouts.items()]
         for name, layout in layouts.items():
             bench.case("prefix scan of one column", name, _scan(paths[name], layout), kind=_kind(name))
@@ -105,10 +105,12 @@ def _big_endian(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sequential(files: int) -> _Layout:
-    at = np.arange(files)
-    tails = np.concatenate([_big_endian(at // FILES_A_PARTITION), _big_endian(at % FILES_A_PARTITION)], axis=1)
+    numbers = np.arange(files)
+    tails = np.concatenate(
+        [_big_endian(numbers // FILES_A_PARTITION), _big_endian(numbers % FILES_A_PARTITION)], axis=1
+    )
     prefixes = {name: number.to_bytes(4, "big") for number, name in enumerate(COLUMNS, start=1)}
-    return _Layout(at, tails, prefixes, None)
+    return _Layout(numbers, tails, prefixes, None)
 
 
 def _hashed(statistics: Statistics, widths: tuple[int, int, int]) -> _Layout:
@@ -232,8 +234,8 @@ def _name(bench: Bench, statistics: Statistics, layouts: dict[str, _Layout]) -> 
     assert layout.file_hashes is not None
     hashes = layout.file_hashes.view(">u8").astype(np.uint64)
     wanted = hashes[kept[layout.order]]
-    known = np.argsort(hashes)
-    sorted_hashes, by_hash = hashes[known], statistics.paths.take(pa.array(layout.order[known]))
+    order = np.argsort(hashes)
+    sorted_hashes, by_hash = hashes[order], statistics.paths.take(pa.array(layout.order[order]))
     bench.case(
         row, SMALL, lambda: len(by_hash.take(pa.array(np.searchsorted(sorted_hashes, wanted)))), note="binary search"
     )

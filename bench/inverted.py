@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 
-from bench.harness import RESULTS, Answer, Bench
-from bench.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, Statistics
+from bench.support.harness import RESULTS, Answer, Bench
+from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, Statistics
 
 FILES = 1_000_000
 APPENDED = 1_000
@@ -97,13 +97,13 @@ def _next(ranges: list[Range]) -> Callable[[], Range]:
 
 def _in_memory(bounds: Bounds) -> Callable[[Range], np.ndarray]:
     lower, upper = bounds
-    return lambda asked: np.flatnonzero((lower <= asked[1]) & (upper >= asked[0]))
+    return lambda wanted: np.flatnonzero((lower <= wanted[1]) & (upper >= wanted[0]))
 
 
 def _look_up(layout: Layout, path: Path) -> Callable[[Range], Answer]:
-    def look_up(asked: Range) -> Answer:
+    def look_up(wanted: Range) -> Answer:
         with SortedFileReader(path) as reader:
-            return Answer(layout.find(reader, *asked))
+            return Answer(layout.find(reader, *wanted))
 
     return look_up
 
@@ -167,9 +167,9 @@ class _ByFile:
         _write_columns(path, _RANGES, first, lower, upper)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        found = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
-        lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
-        return found.numbers[(lower <= high) & (upper >= low)]
+        entries = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
+        lower, upper = entries.columns["min"].to_numpy(), entries.columns["max"].to_numpy()
+        return entries.numbers[(lower <= high) & (upper >= low)]
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         merge_runs([old, new], merged)
@@ -185,9 +185,9 @@ class _ByMin:
         _write_columns(path, _SORTED, 0, lower[order], upper[order], order + first)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        found = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
-        lower, upper = found.columns["min"].to_numpy(), found.columns["max"].to_numpy()
-        return np.sort(found.columns["file"].to_numpy()[(lower <= high) & (upper >= low)])
+        entries = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
+        lower, upper = entries.columns["min"].to_numpy(), entries.columns["max"].to_numpy()
+        return np.sort(entries.columns["file"].to_numpy()[(lower <= high) & (upper >= low)])
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         """Ranks move, so all is written again."""
@@ -236,11 +236,11 @@ class _Buckets:
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
         starts = np.frombuffer(reader.meta("starts"), np.int64)
         first, last = np.searchsorted(starts, [low, high], side="right") - 1
-        found = []
+        parts = []
         for row in self._rows(reader, int(first), int(last)):
             spanning, touching, lower, upper = self._take(row)
-            found += [spanning, touching[(lower <= high) & (upper >= low)]]
-        whole = np.concatenate(found)
+            parts += [spanning, touching[(lower <= high) & (upper >= low)]]
+        whole = np.concatenate(parts)
         return np.sort(whole) if first == last else np.unique(whole)
 
     def _rows(self, reader: SortedFileReader, first: int, last: int) -> list[dict]:

@@ -1,6 +1,6 @@
 """Which files there are, without listing a directory: RFC-15's three shapes, and commits onto the largest.
 
-Everybody has the same list (bench/listing_data.py); no file of data exists. Pages of files are in the system's cache
+Everybody has the same list (support/listing_data.py); no file of data exists. Pages of files are in the system's cache
 for everybody. SKIPSTONE_BENCH_SHAPES=C,M leaves shapes out, SKIPSTONE_BENCH_COMMITS says how many commits (1000).
 
     us            nothing decoded kept from the call before (`forget`), unless a row says that the handle is warm
@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import listing_commits, listing_create, listing_data
-from bench.data import CACHE
-from bench.harness import RESULTS, Bench
-from bench.listing_data import SHAPES, Files, Shape
-from bench.listing_lake import Lake
-from bench.made import Made, size_bytes
-from bench.targets import Target, verdicts
+from bench.support import listing_commits, listing_create, listing_data
+from bench.support.cached_folder import CachedFolder, size_bytes
+from bench.support.data import CACHE
+from bench.support.harness import RESULTS, Bench
+from bench.support.listing_data import SHAPES, Files, Shape
+from bench.support.listing_lake import Lake
+from bench.support.targets import Target, verdicts
 
 ROUNDS = 7
 COMMITS = 1_000
@@ -69,8 +69,8 @@ def run(
         libraries=["deltalake", "pyiceberg", "duckdb"],
         results=results,
     )
-    made: dict[str, Made] = {}
-    lakes = [Lake(Files(shape), made, cache) for shape in shapes]
+    built: dict[str, CachedFolder] = {}
+    lakes = [Lake(Files(shape), built, cache) for shape in shapes]
     for lake in lakes:
         _rows(bench, lake)
     _memcpy(bench)
@@ -81,7 +81,7 @@ def run(
     largest = lakes[-1]
     slower = _slower(bench)
     sections = verdicts(_targets(shapes), bench.figures())
-    sections += ["", *_sizes(lakes), "", *_built(made)]
+    sections += ["", *_sizes(lakes), "", *_built(built)]
     sections += ["", *listing_commits.commits(largest, commits, slower)]
     sections += ["", *listing_commits.look_ups(largest, commits, cache)]
     sections += ["", *listing_create.create(largest, cache, slower)]
@@ -173,9 +173,9 @@ def _targets(shapes: Sequence[Shape]) -> list[Target]:
     targets = []
     for task, by_shape in TARGETS_MS.items():
         for shape in shapes:
-            for asked in (task, warm.get(task)):
-                if asked is not None and shape.name in by_shape:
-                    row = f"{shape.name}: {asked}"
+            for row_task in (task, warm.get(task)):
+                if row_task is not None and shape.name in by_shape:
+                    row = f"{shape.name}: {row_task}"
                     targets.append(Target(row, "memcpy", by_shape[shape.name], MEMCPY_MS, against_row=MEMCPY))
     return targets
 
@@ -194,14 +194,14 @@ def _sizes(lakes: Sequence[Lake]) -> list[str]:
         floor = shape.files * (122 + 24) // 8  # of a version 4 uuid, and of a spread of 16 MiB
         cells = [lake.manifest_bytes, whole, lake.manifest.stat().st_size, checkpoint, floor]
         verdict = "" if most is None else "won" if lake.manifest_bytes <= most else "**lost**"
-        asked = "" if most is None else f"{most:,}"
-        lines.append(f"| {shape.name} | {' | '.join(f'{c:,}' for c in cells)} | {asked} | {verdict} |")
+        limit = "" if most is None else f"{most:,}"
+        lines.append(f"| {shape.name} | {' | '.join(f'{c:,}' for c in cells)} | {limit} | {verdict} |")
     return [*lines, "", "Random bits: 122 of each uuid, and 24 of each size."]
 
 
-def _built(made: dict[str, Made]) -> list[str]:
-    lines = ["## Made once", "", "| what | s | bytes |", "| --- | ---: | ---: |"]
-    return lines + [f"| {name} | {one.build_s:.2f} | {one.size_bytes:,} |" for name, one in made.items()]
+def _built(built: dict[str, CachedFolder]) -> list[str]:
+    lines = ["## Built once", "", "| what | s | bytes |", "| --- | ---: | ---: |"]
+    return lines + [f"| {name} | {one.build_s:.2f} | {one.size_bytes:,} |" for name, one in built.items()]
 
 
 if __name__ == "__main__":

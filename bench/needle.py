@@ -31,10 +31,10 @@ import skipstone as ss
 from skipstone import col
 from skipstone.engine.choices import IndexKindName, Reader
 
-from bench.data import lineitem, random_uuids, sample
-from bench.harness import Answer, Bench
-from bench.needle_peers import Delta, DuckDB, Places, Where, ask_polars, ask_spark, spark_session
-from bench.targets import Target, verdicts
+from bench.support.data import lineitem, random_uuids, sample
+from bench.support.harness import Answer, Bench
+from bench.support.needle_peers import Delta, DuckDB, Places, Where, ask_polars, ask_spark, spark_session
+from bench.support.targets import Target, verdicts
 
 KEY = "event_id"
 TWO_COLUMNS = ["l_orderkey", "l_extendedprice"]
@@ -79,8 +79,8 @@ class Needles:
         def ask(where: Where) -> Answer:
             column, values = where
             with ss.open(self.lake, index_path=index) as table:
-                asked = col(column) == values[0] if len(values) == 1 else col(column).is_in(values)
-                rows = table.scan(asked, columns=columns, reader=reader).to_table()
+                predicate = col(column) == values[0] if len(values) == 1 else col(column).is_in(values)
+                rows = table.scan(predicate, columns=columns, reader=reader).to_table()
                 data, index_reads = table.handle.storage.reading(), table.handle.index_storage.reading()
             if reader == "duckdb":
                 return Answer(rows)
@@ -123,11 +123,11 @@ def _points(bench: Bench, needles: Needles) -> None:
     orders = [("l_orderkey", [key]) for key in sample(lake, "l_orderkey", 200, seed=6)]
     _point(bench, "uuid, hit", needles, hits)
     places = {where[1][0]: needles.duckdb.places(where) for where in hits[:20]}
-    known = [places[where[1][0]] for where in hits[:20]]
-    bench.case("uuid, hit", BY_POSITION, needles.duckdb.rows, setup=_next(known), kind="floor")
-    bench.case("uuid, hit", "pyarrow, row group known", _row_groups, setup=_next(known), kind="floor")
+    expected_places = [places[where[1][0]] for where in hits[:20]]
+    bench.case("uuid, hit", BY_POSITION, needles.duckdb.rows, setup=_next(expected_places), kind="floor")
+    bench.case("uuid, hit", "pyarrow, row group known", _row_groups, setup=_next(expected_places), kind="floor")
     key_only = _columns_of_row_groups([KEY])
-    bench.case("uuid, hit", "pyarrow, key column only", key_only, setup=_next(known), kind="floor")
+    bench.case("uuid, hit", "pyarrow, key column only", key_only, setup=_next(expected_places), kind="floor")
     row = "uuid, hit, DuckDB reader"
     by_duckdb = needles.ours(needles.secondary, reader="duckdb")
     bench.case(row, "skipstone, secondary", by_duckdb, setup=_next(hits), kind="us")
@@ -148,7 +148,7 @@ def _lists(bench: Bench, needles: Needles) -> None:
     """A few keys, whose rows lie in many files."""
     numbers = sample(needles.lake, "l_partkey", 60, seed=3)
     threes = [("l_partkey", numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
-    known = [needles.duckdb.places(where) for where in threes]
+    expected_places = [needles.duckdb.places(where) for where in threes]
     for row, columns in (("partkey IN 3, all columns", None), ("partkey IN 3, two columns", TWO_COLUMNS)):
         ours = needles.ours(needles.secondary, columns)
         bench.case(row, "skipstone, secondary", ours, setup=_next(threes), kind="us")
@@ -158,23 +158,23 @@ def _lists(bench: Bench, needles: Needles) -> None:
         bench.case(row, "skipstone, filters", filters, setup=_next(threes), every=3)
         _peers(bench, row, needles, threes, columns)
         by_position = _with_columns(needles.duckdb.rows, columns)
-        bench.case(row, BY_POSITION, by_position, setup=_next(known), kind="floor")
+        bench.case(row, BY_POSITION, by_position, setup=_next(expected_places), kind="floor")
         groups = _row_groups if columns is None else _columns_of_row_groups(columns)
-        bench.case(row, "pyarrow, row groups known", groups, setup=_next(known), kind="floor", every=5)
+        bench.case(row, "pyarrow, row groups known", groups, setup=_next(expected_places), kind="floor", every=5)
 
 
 def _many(bench: Bench, needles: Needles) -> None:
     """Many keys at once."""
     row = "1,000 uuids"
-    some = sample(needles.lake, KEY, 4 * MANY, seed=8)
-    keys = [(KEY, some[at : at + MANY]) for at in range(0, len(some), MANY)]
-    known = [needles.duckdb.places(where) for where in keys]
+    sampled = sample(needles.lake, KEY, 4 * MANY, seed=8)
+    keys = [(KEY, sampled[start : start + MANY]) for start in range(0, len(sampled), MANY)]
+    expected_places = [needles.duckdb.places(where) for where in keys]
     bench.case(row, "skipstone, secondary", needles.ours(needles.secondary), setup=_next(keys), kind="us")
     by_duckdb = needles.ours(needles.secondary, reader="duckdb")
     bench.case(row, "skipstone, secondary, DuckDB reader", by_duckdb, setup=_next(keys), every=3)
     bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(keys), every=5)
     bench.case(row, "polars", lambda where: ask_polars(needles.plain, where), setup=_next(keys), every=8)
-    bench.case(row, BY_POSITION, needles.duckdb.rows, setup=_next(known), kind="floor", every=2)
+    bench.case(row, BY_POSITION, needles.duckdb.rows, setup=_next(expected_places), kind="floor", every=2)
 
 
 def _peers(bench: Bench, row: str, needles: Needles, keys: list[Where], columns: Sequence[str] | None = None) -> None:
@@ -182,8 +182,8 @@ def _peers(bench: Bench, row: str, needles: Needles, keys: list[Where], columns:
     peers: list[tuple[str, Callable[..., pa.Table], int]] = [
         (FILTERS, needles.duckdb.ask, 1),
         (PLAIN, needles.duckdb_plain.ask, 3),
-        ("polars + Parquet filters", lambda *asked: ask_polars(needles.lake, *asked), 8),
-        ("polars", lambda *asked: ask_polars(needles.plain, *asked), 8),
+        ("polars + Parquet filters", lambda *arguments: ask_polars(needles.lake, *arguments), 8),
+        ("polars", lambda *arguments: ask_polars(needles.plain, *arguments), 8),
         ("deltalake", needles.delta.ask, 1 if row == "orderkey" else 5),
         ("Spark + Parquet filters", needles.ask_spark, 5 if row == "orderkey" else 8),
         ("Spark", needles.ask_spark_plain, 14),
@@ -193,7 +193,7 @@ def _peers(bench: Bench, row: str, needles: Needles, keys: list[Where], columns:
 
 
 def _with_columns(ask: Callable[..., pa.Table], columns: Sequence[str] | None) -> Callable[[Any], pa.Table]:
-    return lambda asked: ask(asked, columns)
+    return lambda where: ask(where, columns)
 
 
 def _row_groups(places: Places) -> None:
@@ -268,10 +268,10 @@ def _processes(bench: Bench, needles: Needles, folder: Path) -> None:
             environment = dict(os.environ)
             if fresh_cache:
                 environment["NUMBA_CACHE_DIR"] = str(next(caches))
-            found = subprocess.run(
+            finished = subprocess.run(
                 [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
             )
-            return found.stdout
+            return finished.stdout
 
         return run
 
@@ -287,16 +287,16 @@ def _processes(bench: Bench, needles: Needles, folder: Path) -> None:
 def _false_reads(needles: Needles) -> list[str]:
     """How many of many misses open a data file at all, and how many row groups they read."""
     lines = ["## Misses", ""]
-    for told, index in (("secondary", needles.secondary), ("filters", needles.blooms)):
+    for title, index in (("secondary", needles.secondary), ("filters", needles.blooms)):
         table = ss.open(needles.lake, index_path=index)
         opened = groups = 0
         for key in random_uuids(MISSES, np.random.default_rng(5)).to_pylist():
-            found = table.scan(col(KEY) == key).row_groups().num_rows
-            opened += found > 0
-            groups += found
+            group_count = table.scan(col(KEY) == key).row_groups().num_rows
+            opened += group_count > 0
+            groups += group_count
         share, each = opened / MISSES, groups / MISSES
         lines.append(
-            f"- {told}: {share:.2%} of {MISSES:,} open a data file (at most 5%); {each:.4f} false row groups each"
+            f"- {title}: {share:.2%} of {MISSES:,} open a data file (at most 5%); {each:.4f} false row groups each"
         )
     return lines
 

@@ -1,6 +1,6 @@
 """Planning over the statistics of a million files: from opening the table to the paths that survive.
 
-Everybody has the same statistics (bench/planning_data.py), and no file of data exists: 1 M files x 4 columns with plain
+Everybody has the same statistics (support/planning_data.py), and no file of data exists: 1 M files x 4 columns, plain
 names, 1 M with uuid names, 10 M x 1 column, and 100 k for pyiceberg (SKIPSTONE_BENCH_FILES scales all of them). Every
 call asks for values of its own.
 
@@ -31,13 +31,13 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from skipstone import col
 
-from bench import planning_data
-from bench.data import CACHE
-from bench.harness import RESULTS, Bench
-from bench.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, SEEN_FROM_US, SEEN_STEP_US, Statistics
-from bench.planning_lake import DUCKDB, NUMPY, SORTED, Lake, next_of
-from bench.planning_sizes import sizes
-from bench.targets import Target, verdicts
+from bench.support import planning_data
+from bench.support.data import CACHE
+from bench.support.harness import RESULTS, Bench
+from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, SEEN_FROM_US, SEEN_STEP_US, Statistics
+from bench.support.planning_lake import DUCKDB, NUMPY, SORTED, Lake, next_of
+from bench.support.planning_sizes import sizes
+from bench.support.targets import Target, verdicts
 
 FILES = 1_000_000
 ROUNDS = 9
@@ -79,17 +79,17 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
         libraries=["deltalake", "polars", "pyiceberg", "duckdb"],
         results=results,
     )
-    made: dict[str, planning_data.Made] = {}
+    built: dict[str, planning_data.CachedFolder] = {}
     statistics = Statistics(files)
-    lake = Lake(statistics, made, cache)
+    lake = Lake(statistics, built, cache)
     _points(bench, lake)
-    _uuid_names(bench, files, cache, made)
+    _uuid_names(bench, files, cache, built)
     _and(bench, lake)
     _in(bench, lake)
-    _other_scales(bench, lake, cache, made)
+    _other_scales(bench, lake, cache, built)
     bench.run(rounds)
     targets = verdicts(TARGETS, bench.figures())
-    return bench.report([*targets, "", *sizes(files, cache), "", *_built(made), "", *_survivors(lake)])
+    return bench.report([*targets, "", *sizes(files, cache), "", *_built(built), "", *_survivors(lake)])
 
 
 def _clustered_values(statistics: Statistics, seed: int) -> list[int]:
@@ -136,8 +136,8 @@ def _points(bench: Bench, lake: Lake) -> None:
     bench.case(PLAIN, NUMPY, lake.numpy(lake.point("random")), setup=next_of(values), kind="floor")
 
 
-def _uuid_names(bench: Bench, files: int, cache: Path, made: dict[str, planning_data.Made]) -> None:
-    lake = Lake(Statistics(files, ["random"], "uuid"), made, cache, peers=False)
+def _uuid_names(bench: Bench, files: int, cache: Path, built: dict[str, planning_data.CachedFolder]) -> None:
+    lake = Lake(Statistics(files, ["random"], "uuid"), built, cache, peers=False)
     values = _random_values(seed=3)
     ours = lake.ours(lambda v: col("random") == v)
     bench.case(UUID, "skipstone", ours, setup=lake.cold(values), kind="us")
@@ -209,8 +209,8 @@ def _in(bench: Bench, lake: Lake) -> None:
         ours = lake.ours(_is_in(column))
         bench.case(row, "skipstone", ours, setup=lake.cold(lists), kind="us")
         if row != IN_SPREAD:
-            asked = lake.delta(_listed(column))
-            bench.case(row, "deltalake", asked, setup=next_of(lists))
+            by_delta = lake.delta(_listed(column))
+            bench.case(row, "deltalake", by_delta, setup=next_of(lists))
         bench.case(row, DUCKDB, lake.duck(_nearest(column)), setup=next_of(lists), note="ASOF join with the list")
         bench.case(row, NUMPY, lake.numpy(_keeps_any(lake.statistics, column)), setup=next_of(lists), kind="floor")
 
@@ -244,12 +244,12 @@ def _keeps_any(statistics: Statistics, column: str) -> Callable[[Any], np.ndarra
     return keep
 
 
-def _other_scales(bench: Bench, lake: Lake, cache: Path, made: dict[str, planning_data.Made]) -> None:
+def _other_scales(bench: Bench, lake: Lake, cache: Path, built: dict[str, planning_data.CachedFolder]) -> None:
     def where(value: Any) -> object:
         return col("clustered") == value
 
     files = lake.statistics.files
-    tenfold = Lake(Statistics(files * 10, ["clustered"]), made, cache, peers=False)
+    tenfold = Lake(Statistics(files * 10, ["clustered"]), built, cache, peers=False)
     values = _clustered_values(tenfold.statistics, seed=8)
     bench.case(TENFOLD, "skipstone", tenfold.ours(where), setup=tenfold.cold(values), kind="us")
     bench.case(TENFOLD, DUCKDB, tenfold.duck(_meets("clustered")), setup=next_of(values))
@@ -263,9 +263,9 @@ def _other_scales(bench: Bench, lake: Lake, cache: Path, made: dict[str, plannin
     floor = tenfold.numpy(tenfold.point("clustered"))
     bench.case(TENFOLD, NUMPY, floor, setup=next_of(values), kind="floor")
     statistics = Statistics(max(1, files // 10))
-    tenth = Lake(statistics, made, cache, peers=False)
+    tenth = Lake(statistics, built, cache, peers=False)
     of_iceberg = planning_data.iceberg(statistics, cache)
-    made[f"Iceberg's manifests, {statistics.files:,} files, plain names"] = of_iceberg
+    built[f"Iceberg's manifests, {statistics.files:,} files, plain names"] = of_iceberg
     metadata = (of_iceberg.folder / "metadata.txt").read_text(encoding="utf-8")
 
     def plan_iceberg(value: Any) -> pa.Array:
@@ -279,9 +279,9 @@ def _other_scales(bench: Bench, lake: Lake, cache: Path, made: dict[str, plannin
     bench.case(TENTH, NUMPY, floor, setup=next_of(values), kind="floor")
 
 
-def _built(made: dict[str, planning_data.Made]) -> list[str]:
-    lines = ["## Made once", "", "| what | s | bytes | bytes a file |", "| --- | ---: | ---: | ---: |"]
-    for name, one in made.items():
+def _built(built: dict[str, planning_data.CachedFolder]) -> list[str]:
+    lines = ["## Built once", "", "| what | s | bytes | bytes a file |", "| --- | ---: | ---: | ---: |"]
+    for name, one in built.items():
         files = int(re.search(r"([\d,]+) files", name)[1].replace(",", ""))  # type: ignore[index]
         lines.append(f"| {name} | {one.build_s:.1f} | {one.size_bytes:,} | {one.size_bytes / files:.1f} |")
     return lines

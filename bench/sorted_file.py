@@ -1,8 +1,8 @@
 """The sorted-block file and other files of sorted keys: building, opening, look-ups, scans and merges.
 
 Columns: the files of RFC-15's shapes C, M and E (a name and a size), and 1 M and 20 M entries of five typed columns
-(bench/sorted_file_data.py). Everybody has one file, or folder, of a column for all cells, with one setting
-(bench/sorted_file_peers.py, bench/sorted_file_ours.py). SKIPSTONE_BENCH_COLUMNS=C,M,E,1,20 leaves columns out.
+(support/sorted_file_data.py). Everybody has one file, or folder, of a column for all cells, with one setting
+(support/sorted_file_peers.py, support/sorted_file_ours.py). SKIPSTONE_BENCH_COLUMNS=C,M,E,1,20 leaves columns out.
 
     cold      a handle opened for the call: nothing of the file is held but by the system's cache of pages
     warm      a handle of which every block was asked for twice; keys are fresh in each call
@@ -19,16 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.data import CACHE
-from bench.harness import RESULTS, Bench
-from bench.listing_data import SHAPES, Shape
-from bench.sorted_file_contender import US
-from bench.sorted_file_data import Column, names, typed
-from bench.sorted_file_merging import CLUSTERED, SPREAD
-from bench.sorted_file_ours import Ours
-from bench.sorted_file_peers import PEERS
-from bench.sorted_file_report import MEMCPY, MEMCPY_BYTES, MEMCPY_MS, Asked, Told, cells, section
-from bench.sorted_file_timing import (
+from bench.support.data import CACHE
+from bench.support.harness import RESULTS, Bench
+from bench.support.listing_data import SHAPES, Shape
+from bench.support.sorted_file_contender import US
+from bench.support.sorted_file_data import Column, names, typed
+from bench.support.sorted_file_merging import CLUSTERED, SPREAD
+from bench.support.sorted_file_ours import Ours
+from bench.support.sorted_file_peers import PEERS
+from bench.support.sorted_file_report import MEMCPY, MEMCPY_BYTES, MEMCPY_MS, Cell, CellTarget, cells, section
+from bench.support.sorted_file_timing import (
     BUILD,
     CHANGED,
     COLD,
@@ -45,18 +45,18 @@ from bench.sorted_file_timing import (
 COLUMNS = "C,M,E,1,20"
 ROUNDS = 5
 SIZE, LESS = "size on disk", "less the writing of changed blocks"
-ASKED_OF_E = {
-    SIZE: Asked(44e6, 79e6),
-    BUILD: Asked(1.3, 1.3, "RocksDB"),
-    COLD: Asked(1, 6.3, "RocksDB"),
-    PARTITION: Asked(0.25, 0.46, "LMDB"),
-    PARTITIONS: Asked(0.3, 0.28, "LMDB"),
-    GET_WARM: Asked(6, 5.8, "LMDB"),
-    GET_COLD: Asked(40e-3, MEMCPY_MS),
-    MANY_WARM: Asked(5, 15.8, "LMDB"),
-    SCAN: Asked(150, 341, "LMDB"),
-    f"{SPREAD}, {LESS}": Asked(150, MEMCPY_MS),
-    f"{CLUSTERED}, {LESS}": Asked(150, MEMCPY_MS),
+TARGETS_OF_E = {
+    SIZE: CellTarget(44e6, 79e6),
+    BUILD: CellTarget(1.3, 1.3, "RocksDB"),
+    COLD: CellTarget(1, 6.3, "RocksDB"),
+    PARTITION: CellTarget(0.25, 0.46, "LMDB"),
+    PARTITIONS: CellTarget(0.3, 0.28, "LMDB"),
+    GET_WARM: CellTarget(6, 5.8, "LMDB"),
+    GET_COLD: CellTarget(40e-3, MEMCPY_MS),
+    MANY_WARM: CellTarget(5, 15.8, "LMDB"),
+    SCAN: CellTarget(150, 341, "LMDB"),
+    f"{SPREAD}, {LESS}": CellTarget(150, MEMCPY_MS),
+    f"{CLUSTERED}, {LESS}": CellTarget(150, MEMCPY_MS),
 }
 
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def run(
-    asked: Sequence[str | Shape],
+    columns: Sequence[str | Shape],
     rounds: int = ROUNDS,
     load: Load | None = None,
     cache: Path = CACHE,
@@ -86,11 +86,11 @@ def run(
     bench.run(rounds)
     sections: list[str] = []
     load = load or Load()
-    for name in asked:
+    for name in columns:
         with tempfile.TemporaryDirectory() as folder:
             timing = Timing(bench, _column(name, cache), load, cache, Path(folder))
             timing.run(rounds)
-        sections += [*_told(bench, timing, load), ""]
+        sections += [*_column_section(bench, timing, load), ""]
     return bench.report([*sections, *_settings()])
 
 
@@ -100,22 +100,22 @@ def _column(name: str | Shape, cache: Path) -> Column:
     return typed(round(float(name) * 1e6), cache)
 
 
-def _told(bench: Bench, timing: Timing, load: Load) -> list[str]:
+def _column_section(bench: Bench, timing: Timing, load: Load) -> list[str]:
     """The column's table."""
     figures, column = bench.figures(), timing.column
     sizes = {contender.name: float(contender.size_bytes) for contender in timing.contenders}
-    told = [Told(SIZE, sizes, float(column.random_bytes), is_bytes=True)]
+    rows = [Cell(SIZE, sizes, float(column.random_bytes), is_bytes=True)]
     if timing.is_large:
-        told.append(Told(f"{BUILD}, when made", {one.name: one.build_s for one in timing.contenders}))
+        rows.append(Cell(f"{BUILD}, when made", {one.name: one.build_s for one in timing.contenders}))
     for cell in cells(column.name, figures, load.calls):
-        told.append(cell)
+        rows.append(cell)
         if cell.task in (SPREAD, CLUSTERED):
             row = timing.row(cell.task)
             changed_s = next(f["median_s"] for f in figures if f["row"] == row and f["contender"] == CHANGED)
-            told.append(Told(f"{cell.task}, {LESS}", {US: cell.times[US] - changed_s}))
+            rows.append(Cell(f"{cell.task}, {LESS}", {US: cell.times[US] - changed_s}))
     title = f"{column.name}: {len(column):,} entries in {len(column.partitions):,} partitions"
     memcpy_s = next(f["median_s"] for f in figures if f["row"] == MEMCPY)
-    return section(title, told, ASKED_OF_E if column.name == "E" else {}, memcpy_s)
+    return section(title, rows, TARGETS_OF_E if column.name == "E" else {}, memcpy_s)
 
 
 def _settings() -> list[str]:

@@ -2,7 +2,7 @@
 
 One session of two cores, TPC-H's lineitem in 200 files x 3 row groups at SF5 (SKIPSTONE_BENCH_SF, SKIPSTONE_BENCH_FILES
 and SKIPSTONE_BENCH_ROUNDS make it smaller). The peers have their DataFrame already, its files listed; ours is a fresh
-load for every question, as `scan` is. The floor is a Python data source that has nothing to read: `bench/spark_floor`.
+load for every question, as `scan` is. The floor is a Python data source with nothing to read: `support/spark_floor`.
 
 warm    what was read lies in the system's cache of pages; Spark's JVM and its Python workers have run before
 cold    the pages of the lake and of the indexes were dropped before each question
@@ -28,12 +28,12 @@ import skipstone as ss
 from skipstone import spark_adapter as sks
 from skipstone.engine.choices import IndexKindName
 
-from bench.data import lineitem, random_uuids, sample
-from bench.harness import Bench
-from bench.page_cache import forget
-from bench.spark_lake import Lake, session
-from bench.spark_writes import Writes
-from bench.targets import Target, verdicts
+from bench.support.data import lineitem, random_uuids, sample
+from bench.support.harness import Bench
+from bench.support.page_cache import forget
+from bench.support.spark_lake import Lake, session
+from bench.support.spark_writes import Writes
+from bench.support.targets import Target, verdicts
 
 KEY, ORDER = "event_id", "l_orderkey"
 NARROW = ["l_orderkey", "l_quantity", "l_extendedprice", "l_shipdate"]
@@ -71,11 +71,11 @@ def main() -> None:
             libraries=["pyspark"],
         )
         with session(folder / "spark", CORES) as spark:
-            asked = Lake(spark, lake, plain, indexes)
-            _needles(bench, asked, folder)
-            _many(bench, asked)
-            _range(bench, asked)
-            _scans(bench, asked, folder)
+            lakes = Lake(spark, lake, plain, indexes)
+            _needles(bench, lakes, folder)
+            _many(bench, lakes)
+            _range(bench, lakes)
+            _scans(bench, lakes, folder)
             _write(bench, Writes(spark, sorted(plain.glob("*.parquet"))[: max(1, files // 25)], folder))
             bench.run(rounds)
         builds = _builds(lake, folder)
@@ -95,15 +95,15 @@ def _needles(bench: Bench, lake: Lake, folder: Path) -> None:
     hits = [f"{KEY} = '{key}'" for key in sample(lake.files, KEY, 100, seed=1)]
     misses = [f"{KEY} = '{key}'" for key in random_uuids(100, np.random.default_rng(2)).to_pylist()]
     parts = sample(lake.files, "l_partkey", 150, seed=3)
-    threes = [f"l_partkey IN ({', '.join(map(str, parts[at : at + 3]))})" for at in range(0, len(parts), 3)]
-    for row, asked in (("uuid, hit", hits), ("uuid, miss", misses), ("partkey IN 3", threes)):
+    threes = [f"l_partkey IN ({', '.join(map(str, parts[start : start + 3]))})" for start in range(0, len(parts), 3)]
+    for row, values in (("uuid, hit", hits), ("uuid, miss", misses), ("partkey IN 3", threes)):
         for state in ("", ", cold"):
-            _needle(bench, f"{row}{state}", lake, folder, asked, is_cold=bool(state))
+            _needle(bench, f"{row}{state}", lake, folder, values, is_cold=bool(state))
 
 
-def _needle(bench: Bench, row: str, lake: Lake, folder: Path, asked: Sequence[str], *, is_cold: bool) -> None:
+def _needle(bench: Bench, row: str, lake: Lake, folder: Path, values: Sequence[str], *, is_cold: bool) -> None:
     def case(contender: str, ask: Callable[[str], Any], reads: Sequence[Path], **more: Any) -> None:
-        bench.case(row, contender, ask, setup=_next(asked, reads if is_cold else ()), **more)
+        bench.case(row, contender, ask, setup=_next(values, reads if is_cold else ()), **more)
 
     case("skipstone, secondary", lake.ours("secondary"), [lake.files, lake.indexes["secondary"]], kind="us")
     case("skipstone, filters", lake.ours("bloom"), [lake.files, lake.indexes["bloom"]])
@@ -115,8 +115,8 @@ def _needle(bench: Bench, row: str, lake: Lake, folder: Path, asked: Sequence[st
 
 def _many(bench: Bench, lake: Lake) -> None:
     """Many keys at once, which somebody has in a DataFrame."""
-    some = sample(lake.files, KEY, 12 * MANY, seed=8)
-    keys = [some[at : at + MANY] for at in range(0, len(some), MANY)]
+    sampled = sample(lake.files, KEY, 12 * MANY, seed=8)
+    keys = [sampled[start : start + MANY] for start in range(0, len(sampled), MANY)]
     row = "1,000 uuids"
     bench.case(row, "skipstone, secondary", lake.look_up("secondary", KEY), setup=_next(keys), kind="us")
     bench.case(row, SEMI_JOIN, lake.semi_join(KEY), setup=_next(keys), every=3)
@@ -127,19 +127,19 @@ def _range(bench: Bench, lake: Lake) -> None:
     """A thousandth of a column by which the files are clustered."""
     begins = sample(lake.files, ORDER, 100, seed=6)
     width = max(1, int(lake.row_count / 1_000))
-    asked = [f"{ORDER} BETWEEN {low} AND {low + width}" for low in begins]
+    ranges = [f"{ORDER} BETWEEN {low} AND {low + width}" for low in begins]
     row = "orderkey range"
-    bench.case(row, "skipstone", lake.ours("secondary"), setup=_next(asked), kind="us")
-    bench.case(row, "skipstone, read_parquet", lake.by_read_parquet("secondary"), setup=_next(asked))
-    bench.case(row, PLAIN, lake.native(filters=False), setup=_next(asked))
-    bench.case(row, EMPTY, lake.empty(), setup=_next(asked), kind="floor")
+    bench.case(row, "skipstone", lake.ours("secondary"), setup=_next(ranges), kind="us")
+    bench.case(row, "skipstone, read_parquet", lake.by_read_parquet("secondary"), setup=_next(ranges))
+    bench.case(row, PLAIN, lake.native(filters=False), setup=_next(ranges))
+    bench.case(row, EMPTY, lake.empty(), setup=_next(ranges), kind="floor")
 
 
 def _scans(bench: Bench, lake: Lake, folder: Path) -> None:
     """Every row, into Spark's sink that drops them. Each answers with the number; their checksums were compared."""
-    for told, columns in (("4 columns", NARROW), ("all columns", lake.schema.names)):
+    for title, columns in (("4 columns", NARROW), ("all columns", lake.schema.names)):
         ask = lake.scans(columns, folder)
-        row = f"full scan, {told}"
+        row = f"full scan, {title}"
         bench.case(row, "skipstone", ask["skipstone"], setup=_nothing, kind="us")
         bench.case(row, PLAIN, ask["Spark"], setup=_nothing)
         bench.case(row, MEMORY, ask["memory"], setup=_nothing, kind="floor")
@@ -189,9 +189,9 @@ def _nothing() -> None:
     """`setup` of who needs none: a case without one is called many times a round, where it is quick."""
 
 
-def _next(asked: Sequence, cold: Sequence[Path] = ()) -> Callable[[], object]:
+def _next(questions: Sequence, cold: Sequence[Path] = ()) -> Callable[[], object]:
     """The next question, once the pages of some folders were dropped."""
-    cycle: Iterator = itertools.cycle(asked)
+    cycle: Iterator = itertools.cycle(questions)
 
     def setup() -> object:
         forget(cold)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 
-from .far import FarBucket, far_bucket
+from .support.far import FarBucket, far_bucket
 
 LATENCY_S = 0.03
 FILES, ROWS_A_FILE, ROW_GROUP_ROWS = 100, 50_000, 12_500

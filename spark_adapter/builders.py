@@ -25,7 +25,8 @@ from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, Leaves, attach_files
-from .jobs import Spill, run_parts, slots, split_evenly
+from .jobs import run_parts, slots
+from .parts import Spill, split_evenly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
 from ..engine.tasks.writer import TaskWriter
-from .jobs import from_ipc, parts_in, to_ipc
+from .parts import from_ipc, parts_in, to_ipc
 from .shares import Share, groups_of_share
 
 PIECES_SCHEMA = "lane int, bucket int, partition string, rows binary"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError
-from .jobs import run_parts, slots, split_evenly
+from .jobs import run_parts, slots
+from .parts import split_evenly
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import DeleteRows, Written
 from .scanning import read_where

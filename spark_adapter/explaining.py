@@ -72,7 +72,7 @@ def _tasks_line(plan: Plan, request: Request) -> str:
         return f"Spark cannot read it through this data source: {error}"
     packs = pack(tasks, request.parallelism or os.cpu_count() or 1)
     groups = [groups.kept for _, groups in plan.planning.pairs]
-    known = sum(len(kept) for kept in groups if kept is not None)
+    row_groups = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
-    return f"Spark reads {known:,} row groups{rest} of {len(tasks):,} files in {max(1, len(packs)):,} tasks"
+    return f"Spark reads {row_groups:,} row groups{rest} of {len(tasks):,} files in {max(1, len(packs)):,} tasks"

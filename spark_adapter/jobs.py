@@ -15,23 +15,20 @@ warning there is a warning here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import pickle
 import re
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from .. import errors
-from ..engine.storage import StorageOptions, open_storage
-from ..errors import CorruptionError, SkipstoneError, StorageError
+from ..errors import SkipstoneError, StorageError
+from .parts import PART_SCHEMA, Spill, part_in, part_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,80 +38,14 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 R = TypeVar("R")
 
-_INLINE_BYTES = 4 << 20  # parts of fewer bytes in all travel with the plan
-_DIGEST_BYTES = 32
 _POLL_S = 0.1
 _UNKNOWN_SLOTS = 8
-_PART_SCHEMA = "number long, part binary, offset long, size long, digest binary"
-_ARROW_PARTS = pa.schema(
-    [
-        pa.field("number", pa.int64()),
-        pa.field("part", pa.binary()),
-        pa.field("offset", pa.int64()),
-        pa.field("size", pa.int64()),
-        pa.field("digest", pa.binary()),
-    ]
-)
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
 _ERROR_TEXT = re.compile(
     rf"^{_PACKAGE}\.[\w.]*\b(\w+): (.*?)(?=\n\s*\n|\n\s+at |\n\s*SQLSTATE|\n\s*JVM stacktrace|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-
-
-@dataclass(frozen=True)
-class Spill:
-    """Where large parts lie for the length of a job: one file, in a storage that executors can open.
-
-    Whoever may write to that storage may change the file. So a part is an Arrow table, its place and its BLAKE2 digest
-    travel over Spark's own channel, and bytes with another digest are decoded by nobody.
-    """
-
-    location: str
-    path: str
-    options: StorageOptions
-
-    def write(self, parts: Iterable[bytes]) -> pa.Table:
-        """Writes encoded parts, one at a time; returns their places, as rows of `_ARROW_PARTS`."""
-        places: list[tuple[int, int, bytes]] = []
-        offset = 0
-        with open_storage(self.location, self.options).create(self.path) as file:
-            for data in parts:
-                file.write(data)
-                places.append((offset, len(data), _digest(data)))
-                offset += len(data)
-        return pa.Table.from_arrays(
-            [
-                pa.array(range(len(places)), pa.int64()),
-                pa.nulls(len(places), pa.binary()),
-                pa.array([start for start, _, _ in places], pa.int64()),
-                pa.array([size for _, size, _ in places], pa.int64()),
-                pa.array([digest for _, _, digest in places], pa.binary()),
-            ],
-            schema=_ARROW_PARTS,
-        )
-
-    def read(self, offset: int, size: int, digest: bytes) -> pa.Table:
-        """One part. Raises CorruptionError where the file does not hold what was written, StorageError where it cannot
-        be read."""
-        (data,) = open_storage(self.location, self.options).read_ranges(self.path, [(offset, size)])
-        if len(data) != size or _digest(data) != digest:
-            raise CorruptionError(
-                "a part of a running job is not what the driver wrote: another process changed the file; run it again",
-                path=self.path,
-                offset=offset,
-                check="digest",
-            )
-        return from_ipc(data)
-
-    def remove(self) -> None:
-        with contextlib.suppress(SkipstoneError):  # clean() removes it later
-            open_storage(self.location, self.options).delete(self.path)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -126,7 +57,7 @@ class _Outcome:
     warnings: list[tuple[type[Warning], str]]
 
 
-def known_slots(spark: SparkSession) -> int | None:
+def declared_slots(spark: SparkSession) -> int | None:
     """How many tasks run at a time; None where the session does not say (Spark Connect)."""
     context = getattr(spark, "_sc", None)
     return None if context is None else max(1, context.defaultParallelism)
@@ -134,7 +65,7 @@ def known_slots(spark: SparkSession) -> int | None:
 
 def slots(spark: SparkSession) -> int:
     """The same, with a guess for Spark Connect."""
-    return known_slots(spark) or _UNKNOWN_SLOTS
+    return declared_slots(spark) or _UNKNOWN_SLOTS
 
 
 def run_parts(
@@ -201,13 +132,13 @@ def run_job(
     Raises SkipstoneError where an executor raised one, else Spark's own error.
     """
     with contextlib.ExitStack() as stack:
-        rows = _part_rows(parts, spill, stack)
+        rows = part_rows(parts, spill, stack)
         if not rows.num_rows:
             return []
         tasks = rows.num_rows if tasks is None else tasks
         if progress:
             progress(step, 0, tasks)
-        frame = spark.createDataFrame(rows, _PART_SCHEMA).coalesce(1)
+        frame = spark.createDataFrame(rows, PART_SCHEMA).coalesce(1)
         if rows.num_rows > 1:
             frame = frame.repartition(rows.num_rows)
         collected = _WatchedAction(spark, tasks).collect(job(frame), step, progress)
@@ -243,30 +174,6 @@ def arrow_of(frame: DataFrame) -> pa.Table:
         raise ours from None
 
 
-def _part_rows(parts: Iterable[Any], spill: Spill | None, stack: contextlib.ExitStack) -> pa.Table:
-    """The parts as rows of `_ARROW_PARTS`: encoded, or, where they are too many bytes, their places in a file that is
-    removed when the stack closes. They are encoded one by one: all of them never lie in memory."""
-    encoded = (pickle.dumps(part) if spill is None else to_ipc(part) for part in parts)
-    inline: list[bytes] = []
-    size_bytes = 0
-    for data in encoded:
-        inline.append(data)
-        size_bytes += len(data)
-        if spill is not None and size_bytes > _INLINE_BYTES:
-            stack.callback(spill.remove)
-            return spill.write(_drained(inline, encoded))
-    count = len(inline)
-    columns = [pa.array(range(count), pa.int64()), pa.array(inline, pa.binary())]
-    empty = [pa.nulls(count, field.type) for field in list(_ARROW_PARTS)[len(columns) :]]
-    return pa.Table.from_arrays([*columns, *empty], schema=_ARROW_PARTS)
-
-
-def _drained(first: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
-    while first:
-        yield first.pop(0)
-    yield from rest
-
-
 # -- in an executor --------------------------------------------------------------------------------------------------
 
 
@@ -288,27 +195,12 @@ def _run_part(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Outcom
         warnings.simplefilter("always")
         result, error = None, None
         try:
-            result = work(_part(row, spill))
+            result = work(part_in(row, spill))
         except StorageError:
             raise  # may pass: Spark tries the task again
         except SkipstoneError as ours:
             error = ours
     return _Outcome(result, error, [(each.category, str(each.message)) for each in caught])
-
-
-def parts_in(batches: Iterable[pa.RecordBatch], spill: Spill | None = None) -> Iterator[Any]:
-    """The parts that came to a task of `run_job`."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield _part(row, spill)
-
-
-def _part(row: dict, spill: Spill | None) -> Any:
-    if spill is None:
-        return pickle.loads(row["part"])
-    if row["part"] is not None:
-        return from_ipc(row["part"])
-    return spill.read(row["offset"], row["size"], row["digest"])
 
 
 # -- on the driver ---------------------------------------------------------------------------------------------------
@@ -373,11 +265,11 @@ class _WatchedAction:
             context.removeJobTag(self._tag)
 
     def _connect_action(self, frame: DataFrame, tags: set[str]) -> None:
-        own_thread = threading.get_ident()
+        thread = threading.get_ident()
 
         # Called for each action of the session, in the thread that waits for it. Spark's own class is a mere signature.
         def on_progress(stages: Any, **_: Any) -> None:
-            if threading.get_ident() == own_thread:
+            if threading.get_ident() == thread:
                 completed = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]
                 self._completed = max([self._completed, *completed])
 
@@ -425,30 +317,3 @@ def error_in(error: BaseException) -> SkipstoneError | None:
         return None
     name, message = matches[-1]
     return getattr(errors, name, StorageError)(message.strip())  # a name that is not in errors is a StorageError's
-
-
-# -- parts -----------------------------------------------------------------------------------------------------------
-
-
-def split_evenly(weights: Sequence[float] | np.ndarray, parts: int) -> list[slice]:
-    """Slices of a sequence, in order, at most `parts` of about the same weight, none empty. Weights are above 0."""
-    sums = np.cumsum(weights)
-    total = float(sums[-1]) if len(sums) else 0.0
-    cuts = np.searchsorted(sums, np.arange(1, parts) * (total / parts)) + 1
-    ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
-    return [slice(low, high) for low, high in pairwise(ends)]
-
-
-def to_ipc(rows: pa.Table, compression: str | None = None) -> bytes:
-    """Rows as an Arrow stream; a pickle of a slice would hold all that it was cut from."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_table(rows)
-    return sink.getvalue().to_pybytes()
-
-
-def from_ipc(data: bytes) -> pa.Table:
-    """The inverse of `to_ipc`."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()

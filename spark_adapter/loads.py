@@ -162,8 +162,8 @@ def _source_of(leaf: Any) -> SkipstoneSource:
         field.setAccessible(True)
         java: Any = SparkSession.active()._jvm
         schema = java.scala.Option.apply(table.schema())
-        made = field.get(table).getOrCreateDataSourceInPython(table.name(), leaf.options(), schema)
-        source = pickle.loads(bytes(made.dataSource()))
+        created = field.get(table).getOrCreateDataSourceInPython(table.name(), leaf.options(), schema)
+        source = pickle.loads(bytes(created.dataSource()))
     except Exception as error:
         raise InvalidArgumentError(
             f"this Spark does not show which version a load reads ({error}): load it by scan(), or give read_version="

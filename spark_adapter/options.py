@@ -72,13 +72,13 @@ _ARROW_TYPES = frozenset(
 )
 STORAGE_PREFIX = "storage."
 _WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows", "columns")
-_KNOWN_OF_LOADS = ("path", "where", "timeZone", "caseSensitive", "index_path", "version", *_WRITTEN_BY_US)
+_OPTIONS_OF_LOADS = ("path", "where", "timeZone", "caseSensitive", "index_path", "version", *_WRITTEN_BY_US)
 _LOST = frozenset(
     {"where", "timezone", "casesensitive", "index_path", "version", "log_position", "predicate"}
 )  # by a table of Spark's catalog
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
-_KNOWN_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
+_OPTIONS_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
 PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
 _FIELDS = {
     "timeZone": "time_zone",
@@ -150,11 +150,11 @@ class Request:
                     "or say CREATE TEMPORARY VIEW name USING skipstone OPTIONS (...), which keeps its options"
                 )
             values = {name: value for name, value in values.items() if name == "path"}
-        unknown = _unknown_options(values, _KNOWN_OF_LOADS)
+        unknown = _unknown_options(values, _OPTIONS_OF_LOADS)
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_KNOWN_OF_LOADS[:6])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_LOADS[:6])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -184,7 +184,7 @@ class Request:
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
-        values = {name: getattr(self, _FIELDS.get(name, name)) for name in _KNOWN_OF_LOADS}
+        values = {name: getattr(self, _FIELDS.get(name, name)) for name in _OPTIONS_OF_LOADS}
         values["columns"] = None if self.columns is None else json.dumps(self.columns)
         values["first_rows"] = None if self.first_rows is None else self.first_rows.to_text()
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
@@ -208,11 +208,11 @@ class WriteRequest:
     def from_options(cls, options: Mapping[str, str]) -> WriteRequest:
         """The save that options mean. Raises InvalidArgumentError for one that is unknown, missing or malformed."""
         values = {name.lower(): value for name, value in options.items()}
-        unknown = _unknown_options(values, _KNOWN_OF_SAVES)
+        unknown = _unknown_options(values, _OPTIONS_OF_SAVES)
         if unknown:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known where the data source skipstone writes; it takes "
-                f"{', '.join(_KNOWN_OF_SAVES)}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_SAVES)}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -262,9 +262,9 @@ class _PredicateUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
 
 
-def _unknown_options(values: Mapping[str, str], known: Sequence[str]) -> list[str]:
-    """Option names (in lower case) that are neither in `known` nor for the storage, sorted."""
-    lowered = {name.lower() for name in known}
+def _unknown_options(values: Mapping[str, str], accepted: Sequence[str]) -> list[str]:
+    """Option names (in lower case) that are neither in `accepted` nor for the storage, sorted."""
+    lowered = {name.lower() for name in accepted}
     return sorted(name for name in values if name not in lowered and not name.startswith(STORAGE_PREFIX))
 
 

@@ -78,8 +78,8 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
     """Any predicate that `scan` takes, as a value that pickles, and that `prune_partition`, `scan`, `read_parquet` and
     option `where` of a load take in any process, without a parser.
 
-        made = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'")   # in this session's time zone
-        spark.read.format("skipstone").option("where", made).load("lake/flights")
+        needles = sks.predicate(spark, "t >= timestamp '2020-01-05 00:00:00'")   # in this session's time zone
+        spark.read.format("skipstone").option("where", needles).load("lake/flights")
 
     Args:
         spark: the session whose settings decide what a text or a Column means.
@@ -94,11 +94,11 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
         return parse(where)
     if coarse is not None and not isinstance(coarse, Coarse):
         raise InvalidArgumentError(f"coarse= is the result of coarse(), not a {type(coarse).__name__}")
-    made = where if isinstance(where, SparkPredicate) else _made(spark, where)
-    return made if coarse is None else made.node(coarse.schema)
+    read = where if isinstance(where, SparkPredicate) else _spark_predicate(spark, where)
+    return read if coarse is None else read.node(coarse.schema)
 
 
-def _made(spark: SparkSession, where: Any) -> SparkPredicate:
+def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
     from .scanning import active, session_of
 
     if not isinstance(where, str):

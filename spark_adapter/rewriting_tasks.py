@@ -281,10 +281,10 @@ def _by_file(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
 
 def _replaced(rows: pa.Table, new: pa.Table, places: np.ndarray, is_matched: np.ndarray) -> pa.Table:
     """Rows with the values of `new` at `places` where they are matched."""
-    taken = from_numpy(np.where(is_matched, rows.num_rows + places, np.arange(rows.num_rows)))
+    order = from_numpy(np.where(is_matched, rows.num_rows + places, np.arange(rows.num_rows)))
     for i, field in enumerate(rows.schema):
         if field.name not in new.column_names:
             continue
         both = pa.concat_tables([rows.select([i]), new.select([field.name])]).unify_dictionaries()
-        rows = rows.set_column(i, field, both.column(0).take(taken))
+        rows = rows.set_column(i, field, both.column(0).take(order))
     return rows

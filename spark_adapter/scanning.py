@@ -20,7 +20,7 @@ from .catalyst_tree import meaning_of
 from .column_tree import columns_needed, quoted
 from .formats import activate, sessions_of, watch_formats
 from .from_columns import from_column, from_tree, without_unknowns
-from .jobs import known_slots
+from .jobs import declared_slots
 from .loads import bare_load
 from .options import FirstRows, Request, encode_predicate
 from .source import SkipstoneSource
@@ -153,7 +153,7 @@ def scan(
             index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
             log_position=table.handle.log_position,
-            parallelism=known_slots(spark),
+            parallelism=declared_slots(spark),
             storage_options=table.handle.storage_options,
         )
     register(spark)

@@ -36,7 +36,8 @@ from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
 from .builders import PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
-from .jobs import run_parts, slots, split_evenly
+from .jobs import run_parts, slots
+from .parts import split_evenly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,8 +177,8 @@ class _CheckedByExecutors(Checker):
 
     def _run(self, work: Callable, weights: Sequence[float], part: Callable[[slice], Any], step: str) -> list[Finding]:
         parts: Iterable[Any] = map(part, split_evenly(weights, PARTS_A_CORE * slots(self._spark)))
-        found = run_parts(self._spark, work, parts, step=step, progress=self._progress)
-        return [finding for findings in found for finding in findings]
+        findings_of_parts = run_parts(self._spark, work, parts, step=step, progress=self._progress)
+        return [finding for findings in findings_of_parts for finding in findings]
 
 
 # -- clean, perf ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ..engine.open import open_table
 from ..engine.predicates import parse
 from ..errors import InvalidArgumentError
 from .column_tree import quoted
-from .jobs import known_slots
+from .jobs import declared_slots
 from .options import Request, encode_predicate
 from .scanning import active, read_where, register
 from .source import SkipstoneSource
@@ -68,7 +68,7 @@ def view(
             predicate=None if node is None else encode_predicate(parse(node)),
             columns=tuple(plan.columns),
             index_path=None if index_path is None else table.handle.index_storage.uri,
-            parallelism=known_slots(spark),
+            parallelism=declared_slots(spark),
             storage_options=table.handle.storage_options,
         )
     register(spark)

@@ -106,13 +106,13 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:
     """Raises SchemaError where the user's schema gives a column another type than it is read in."""
-    for field, own in zip(given.fields, spark_schema(wire).fields, strict=True):
-        if field.dataType.simpleString() != own.dataType.simpleString():
+    for field, read in zip(given.fields, spark_schema(wire).fields, strict=True):
+        if field.dataType.simpleString() != read.dataType.simpleString():
             raise SchemaError(
-                f"column {field.name!r} is {own.dataType.simpleString()} in the table, not "
+                f"column {field.name!r} is {read.dataType.simpleString()} in the table, not "
                 f"{field.dataType.simpleString()}; cast() it after reading"
             )
-        if not field.nullable or field.dataType != own.dataType:
+        if not field.nullable or field.dataType != read.dataType:
             raise SchemaError(f"column {field.name!r}: a schema to read with may not say NOT NULL, at any depth")
 
 

@@ -27,6 +27,7 @@ from ..lakes.log import is_log
 from ..parquet.leaves import top_level
 from ..predicates import Node, prepare
 from ..scan.fine import row_groups_of
+from ..scan.planned_rows import tables
 from ..scan.planning import Planning
 from ..scan.request import ScanRequest
 
@@ -159,7 +160,7 @@ class Scratch:
         tops = list(dict.fromkeys([*instant.partitioning, *(top_level(instant.schema, name) for name in columns)]))
         planning = Planning(ScanRequest.of(self._handle, tops))
         every = -(-instant.totals["rows"] // _ROWS_MAX)
-        parts = [table.take(from_numpy(np.arange(0, table.num_rows, every))) for table in planning.tables()]
+        parts = [table.take(from_numpy(np.arange(0, table.num_rows, every))) for table in tables(planning)]
         return pa.concat_tables(parts) if parts else self._handle.schema.empty_table().select(tops)
 
     def ordered(self, by: Sequence[str], curve: str, rows: pa.Table, shape: Shape) -> Ordered:

@@ -43,13 +43,13 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 
 @dataclass(frozen=True)
 class Footer:
-    """What a footer says: the Arrow schema (`own`: with all that Parquet says of it), the row groups, and statistics a
-    leaf (dotted path) and row group."""
+    """What a footer says: the Arrow schema (`stored_schema`: with all that Parquet says of it), the row groups, and
+    statistics a leaf (dotted path) and row group."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
     stats: dict[str, list[ColumnStats]]
-    own: pa.Schema | None = None
+    stored_schema: pa.Schema | None = None
 
     @property
     def row_count(self) -> int:

@@ -43,9 +43,9 @@ def in_table_names(schema: pa.Schema, names: NestedNames) -> pa.Schema:
     return _renamed_schema(schema, names, keeps_all=False) if names else schema
 
 
-def column_in_table_names(column: pa.ChunkedArray, own: str, names: NestedNames) -> pa.ChunkedArray:
-    """A column that a file calls `own`, with the table's names of the fields within; no value is copied."""
-    kind = _renamed(column.type, names, (own,), True) if names else column.type
+def column_in_table_names(column: pa.ChunkedArray, file_name: str, names: NestedNames) -> pa.ChunkedArray:
+    """A column that a file calls `file_name`, with the table's names of the fields within; no value is copied."""
+    kind = _renamed(column.type, names, (file_name,), True) if names else column.type
     if kind == column.type:
         return column
     return pa.chunked_array([pa.array(_Retyped(chunk, kind)) for chunk in column.chunks], kind)

@@ -79,17 +79,17 @@ def bounds_of(evidences: ColumnEvidence, kind: pa.DataType, count: int) -> Bound
     return bounds
 
 
-def in_type(stored: np.ndarray | pa.Array, is_known: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
+def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
     """Bounds in codes or bytes of one type as those of another that holds its values exactly (`is_exact_widening`);
-    null where not `known`."""
+    null where not valid."""
     if isinstance(stored, np.ndarray):
         if _unzoned(source) == _unzoned(kind):
-            return from_numpy(stored, is_known)
-        values = canon.values_of_codes(np.where(is_known, stored, 0), _unzoned(source), is_known)
+            return from_numpy(stored, is_valid)
+        values = canon.values_of_codes(np.where(is_valid, stored, 0), _unzoned(source), is_valid)
     else:
         valid = valid_mask(stored)
-        is_known = is_known if valid is None else is_known & valid
-        stored = pc.if_else(from_numpy(is_known), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
+        is_valid = is_valid if valid is None else is_valid & valid
+        stored = pc.if_else(from_numpy(is_valid), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
         if source == kind or canon.is_bytes_like(kind):
             return stored
         values = canon.values_of_bytes(stored, source)
@@ -99,7 +99,7 @@ def in_type(stored: np.ndarray | pa.Array, is_known: np.ndarray, source: pa.Data
         return pa.nulls(len(values), _stored_type(kind))
     if canon.order_class(kind) == "bytes":
         return canon.order_bytes(values).cast(_stored_type(kind))
-    return from_numpy(canon.order_codes(values), is_known)
+    return from_numpy(canon.order_codes(values), is_valid)
 
 
 def value_of(stored: int | bytes, kind: pa.DataType) -> pa.Scalar:

@@ -157,12 +157,12 @@ def _about(instant: Instant, columns: Sequence[str]) -> Instant:
             column_ids[name] = instant.columns[name]
     first = next((index.id for index in instant.indexes if index.kind == "stats"), None)
 
-    def is_asked(index: IndexState) -> bool:
+    def is_needed(index: IndexState) -> bool:
         if index.kind not in ("stats", "bloom"):
             return False
         return index.id == first or not set(column_ids.values()).isdisjoint(index.columns)
 
-    return replace(instant, columns=column_ids, indexes=tuple(i for i in instant.indexes if is_asked(i)))
+    return replace(instant, columns=column_ids, indexes=tuple(i for i in instant.indexes if is_needed(i)))
 
 
 def _runs_of(instant: Instant) -> list[Run]:
@@ -227,7 +227,7 @@ class _Plan:
             columns=(),
             bound=bound,
             partitioning=snapshot.instant.partitioning,
-            known={name: place for name, place in places.items() if place is not None},
+            columns_in_files={name: place for name, place in places.items() if place is not None},
             names=(),
             defaults={},
         )

@@ -79,8 +79,8 @@ class EvidenceReader:
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
         places: list[list[tuple[str, int, int]]] = [[] for _ in range(len(ids))]
         for index in {index.id: index for index in indexes}.values() if len(ids) else ():
-            for at, place in self.without_damaged(lambda index=index: self._fine_of(index, ids)):  # type: ignore[misc]
-                places[at].append(place)
+            for position, place in self.without_damaged(lambda index=index: self._fine_of(index, ids)):  # type: ignore[misc]
+                places[position].append(place)
         return [tuple(of_file) for of_file in places]
 
     def _fine_of(self, index: IndexState, ids: np.ndarray) -> list[tuple[int, tuple[str, int, int]]]:

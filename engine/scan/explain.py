@@ -315,7 +315,7 @@ def _of_skipped(plan: Planning, live: pa.Table, row: int, path: str) -> list[str
         if by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "secondary"):
             out_of_slice = "no row of it is in an index of such rows"
         elif (
-            by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "bloom") and _is_asked(leaf)
+            by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "bloom") and _is_probed(leaf)
         ):
             out_of_slice = "the filter says that it is not there"
         else:
@@ -343,6 +343,6 @@ def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: s
     return ""
 
 
-def _is_asked(leaf: Leaf) -> bool:
+def _is_probed(leaf: Leaf) -> bool:
     """True where a filter may have excluded a file by this leaf."""
     return probe_values(leaf) is not None and leaf.op in ("=", "in", "<=>")

@@ -122,7 +122,7 @@ def _offers(groups: RowGroupBounds, is_max: bool) -> pa.Array:
         return best_ends(bounds, is_max)
     count = len(fine.task)
     end = bounds.upper if is_max else bounds.lower
-    column = context.known.get(groups.column)
+    column = context.columns_in_files.get(groups.column)
     name = "max_exact" if is_max else "min_exact"
     is_there, has_nan = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
     if column is not None:

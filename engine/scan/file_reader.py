@@ -110,8 +110,8 @@ class FileReader:
         live = np.ones(self.row_count(group), dtype=bool)
         if self.deleted is not None:
             first = sum(self.row_count(before) for before in range(group))
-            here = slice(*np.searchsorted(self.deleted, [first, first + len(live)]))
-            live[self.deleted[here] - first] = False
+            deleted = slice(*np.searchsorted(self.deleted, [first, first + len(live)]))
+            live[self.deleted[deleted] - first] = False
         return from_numpy(live)
 
     def check_identity(self) -> None:
@@ -130,7 +130,7 @@ class FileReader:
     def stored(self, names: Sequence[str]) -> list[str]:
         return [n for n in names if n in self._names and n not in self.task.partition]
 
-    def own(self, names: Sequence[str]) -> list[str]:
+    def file_names(self, names: Sequence[str]) -> list[str]:
         """The file's own names of stored columns."""
         return [self._names[name] for name in names]
 
@@ -157,7 +157,7 @@ class FileReader:
         stored = self.stored(names)
         if not stored:
             return {}
-        file_names = self.own(stored)
+        file_names = self.file_names(stored)
         prefetch(self.file, group, file_names)
         self.count(group, file_names)
         return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
@@ -167,7 +167,7 @@ class FileReader:
         read."""
         if self.file.remote is None:
             return
-        file_names = self.own(self.stored(names))
+        file_names = self.file_names(self.stored(names))
         if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
             prefetch(self.file, group, file_names)
 

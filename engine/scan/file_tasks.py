@@ -70,7 +70,7 @@ class ReadContext:
     bound           the predicate, bound to the schema
     partitioning    names of the partition columns
     strict          a damaged fine part is an error
-    known           where each column of the predicate lies in the files, by the schema ids of tasks
+    columns_in_files    where each column of the predicate lies in the files, by the schema ids of tasks
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
@@ -87,7 +87,7 @@ class ReadContext:
     columns: tuple[str, ...]
     bound: Node
     partitioning: tuple[str, ...]
-    known: dict[str, ColumnInFiles]
+    columns_in_files: dict[str, ColumnInFiles]
     names: tuple[dict[str, str], ...]
     defaults: dict[str, pa.Scalar]
     strict: bool = False
@@ -153,7 +153,7 @@ def tasks_of(
                 fine=located[i],
                 rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
                 rows_exact=rows is not None and bool(rows.is_exact[i]),
-                filters={column: fine for column, told in filters.items() if (fine := told[i]) is not None},
+                filters={column: fine for column, of_tasks in filters.items() if (fine := of_tasks[i]) is not None},
             )
         )
     return tasks
@@ -192,11 +192,11 @@ def within_groups(
     cuts, firsts = _cuts(task, row_counts), offsets_of(row_counts)
     positions_in = []
     for group in group_numbers:
-        here = task.rows[cuts[group] : cuts[group + 1]]  # type: ignore[index]
+        rows = task.rows[cuts[group] : cuts[group + 1]]  # type: ignore[index]
         if deleted is not None:
-            here = np.setdiff1d(here, deleted, assume_unique=True)
-        if len(here):
-            positions_in.append((group, here - firsts[group]))
+            rows = np.setdiff1d(rows, deleted, assume_unique=True)
+        if len(rows):
+            positions_in.append((group, rows - firsts[group]))
     return positions_in
 
 

@@ -57,7 +57,7 @@ def row_groups_of(tasks: Sequence[FileTask], context: ReadContext, storage: Stor
                 wanted_counts == fine.row_count[start:end]
             )  # a look-up's predicate says nothing of its keys
     return [
-        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_known[i] else _whole(tasks[i])
+        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_listed[i] else _whole(tasks[i])
         for i in range(len(tasks))
     ]
 
@@ -100,7 +100,7 @@ def evidence_in_row_groups(
         units = np.bincount(fine.task, minlength=len(tasks)).tolist()
         values = [pa.repeat(task.partition[column], n) for task, n in zip(tasks, units, strict=True) if n]
         return [(stats.evidence_of_values(pa.concat_arrays(values)), np.ones(count, dtype=bool))]
-    in_files = context.known.get(column)
+    in_files = context.columns_in_files.get(column)
     if in_files is None:
         return []
     schema_of = np.array([t.schema_id for t in tasks], dtype=np.int64)[fine.task]
@@ -184,7 +184,7 @@ class FineRows:
     task, row_group    int64 [units]: position of the task, and number within its file
     row_count          int64 [units]
     entries            the statistics of all columns; `entry_unit`, int64, is the unit of each
-    is_known           bool [tasks]: False where nothing fine could be read
+    is_listed           bool [tasks]: False where nothing fine could be read
     """
 
     task: np.ndarray
@@ -192,7 +192,7 @@ class FineRows:
     row_count: np.ndarray
     entries: pa.Table
     entry_unit: np.ndarray
-    is_known: np.ndarray
+    is_listed: np.ndarray
 
     def of_column(self, path: str) -> tuple[pa.Table, np.ndarray]:
         """(entries of a physical path, int64 [units]: each unit's row among them, or -1)."""
@@ -206,20 +206,20 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     """Reads the fine statistics of tasks, neighbours in one range. What is damaged or gone is not known; where
     `strict`, it is the CorruptionError or StorageError that it gave."""
     tables, of_task = [], []
-    is_known = np.zeros(len(tasks), dtype=bool)
+    is_listed = np.zeros(len(tasks), dtype=bool)
     for members, table in _ranges(tasks, storage, strict):
         # A range holds its files' entries in the order of their ordinals, which is that of their offsets.
         ordinals, local = np.unique(KEYS.decode(table.column("key"))["file"], return_inverse=True)
         if len(ordinals) != len(members):
             left_out(CorruptionError("a range of fine statistics holds other files than it should"), strict)
             continue
-        is_known[members] = True
+        is_listed[members] = True
         tables.append(table)
         of_task.append(np.array(members, dtype=np.int64)[local])
     if not tables:
         nothing = np.empty(0, dtype=np.int64)
         fields = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
-        return FineRows(nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_known)
+        return FineRows(nothing, nothing, nothing, pa.Table.from_batches([], fields), nothing, is_listed)
     entries, task = pa.concat_tables(tables), np.concatenate(of_task)
     row_group = KEYS.decode(entries.column("key"))["row_group"].astype(np.int64)
     width = int(row_group.max(initial=0)) + 1
@@ -239,7 +239,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     if not len(units) or not np.array_equal(units[places], unit):
         left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
-    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_known)
+    return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
 
 
 def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:

@@ -80,16 +80,16 @@ class _Groups:
         certain = np.zeros(len(fine.task), dtype=bool)
         starts = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
         for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is not None and fine.is_known[i] and task.is_exact:
+            if of_task.kept is not None and fine.is_listed[i] and task.is_exact:
                 every = np.array(of_task.all_match, dtype=bool) | task.all_match
                 kept = np.array(of_task.kept, dtype=np.int64)[every]
                 certain[starts[i] + np.searchsorted(fine.row_group[starts[i] : starts[i + 1]], kept)] = True
-        known = self._add_constant(bounds, fine.row_count, certain)
+        bounded = self._add_constant(bounds, fine.row_count, certain)
         pairs: list[Pair] = []
         for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is not None and fine.is_known[i]:
+            if of_task.kept is not None and fine.is_listed[i]:
                 self.looked_at += len(of_task.kept)
-                counted = set(fine.row_group[starts[i] : starts[i + 1]][known[starts[i] : starts[i + 1]]].tolist())
+                counted = set(fine.row_group[starts[i] : starts[i + 1]][bounded[starts[i] : starts[i + 1]]].tolist())
                 of_task = _without(of_task, counted)
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:

@@ -82,23 +82,25 @@ class Lookup(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
-        found = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
+        in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:
-            units, ids = found.units, found.ids
+            units, ids = in_span.units, in_span.ids
             step.came_in = len(ids)
             joined = self.evidence.without_damaged(lambda: self._joined(ids))
-            known, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
+            joined_rows, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_alone
             covered &= alone
             if self._index is not None:
                 step.index = f"secondary({', '.join(index_names(self.instant, self._index))})"
             compared = alone & ~covered
-            if known is not None and not self._is_decided:
-                holds = covered & np.isin(ids, known.file_ids)
+            if joined_rows is not None and not self._is_decided:
+                holds = covered & np.isin(ids, joined_rows.file_ids)
                 step.note = f"the index has {len(self._leading(self._index))} of their columns: its rows are compared"  # type: ignore[arg-type]
-                compared, known = compared | holds, None
+                compared, joined_rows = compared | holds, None
             step.uncovered = int((alone & ~covered).sum())
-            positions = concatenated([*([known] if known is not None else []), *self._compared(found, compared)])
+            positions = concatenated(
+                [*([joined_rows] if joined_rows is not None else []), *self._compared(in_span, compared)]
+            )
             left = ~alone | np.isin(ids, positions.file_ids)
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
@@ -123,9 +125,9 @@ class Lookup(Planning):
         reader = reader_of(snapshot, index, damaged)
         speaking = ids[covered]
         parts = []
-        for _, found in reader.join(keys.encoded):
-            here = np.isin(found.file_ids, speaking)
-            parts.append(Positions(*(part[here] for part in found)))
+        for _, positions in reader.join(keys.encoded):
+            is_covered = np.isin(positions.file_ids, speaking)
+            parts.append(Positions(*(part[is_covered] for part in positions)))
         return concatenated(parts), covered
 
     def _key_set(self, keys: pa.Table) -> KeySet:

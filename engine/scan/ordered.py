@@ -120,9 +120,9 @@ class _FirstRows:
         ranked = _ranked_codes([(stored_codes(values), key)])
         numbers = np.array([number_of[i] for i in rows.file_ids.tolist()], dtype=np.int32)
         self._keep([ranked.append_column(_FILE, from_numpy(numbers)).append_column(_POSITION, from_numpy(rows.rows))])
-        is_known = np.zeros(units.count, dtype=bool)
-        is_known[units.unit_of[covered]] = True
-        return is_known
+        has_bounds = np.zeros(units.count, dtype=bool)
+        has_bounds[units.unit_of[covered]] = True
+        return has_bounds
 
     def _ask(
         self, index: IndexState, ids: np.ndarray, countable: np.ndarray
@@ -214,14 +214,16 @@ class _FirstRows:
             firsts = offsets_of(row_counts)
             kept = range(len(row_counts)) if groups.kept is None else groups.kept
             certain = dict(zip(kept, groups.all_match or [], strict=False))
-            at = {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
+            positions_of_group = (
+                {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
+            )
             for group in kept:
                 with reading(task.path):
                     if task.rows is None:
                         every = certain.get(group, False) or task.all_match
                         positions, rows = self._of_group(reader, group, every)
-                    elif group in at:
-                        positions, rows = self._of_positions(reader, group, at[group])
+                    elif group in positions_of_group:
+                        positions, rows = self._of_positions(reader, group, positions_of_group[group])
                     else:
                         continue
                 reader.check_identity()
@@ -256,8 +258,8 @@ class _FirstRows:
         worst = self._worst
         if worst is not None:
             key = self._keys[0]
-            found = Promises(key.is_max, to_numpy(ranked.column(0)), ranked.column(1).combine_chunks())
-            ranked = ranked.filter(from_numpy(found.better_than(*worst, or_equal=len(self._keys) > 1)))
+            promises = Promises(key.is_max, to_numpy(ranked.column(0)), ranked.column(1).combine_chunks())
+            ranked = ranked.filter(from_numpy(promises.better_than(*worst, or_equal=len(self._keys) > 1)))
         if ranked.num_rows > self._limit:
             ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
         return ranked

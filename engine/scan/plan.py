@@ -13,6 +13,7 @@ from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, top_level
 from ..predicates import Constant
 from .file_reader import empty, rows_without_columns
+from .planned_rows import count, tables
 from .planning import Planning
 from .steps import Step
 
@@ -160,7 +161,7 @@ class Plan:
 
     def _tables(self) -> Iterator[pa.Table]:
         if not self.planning.order_by:
-            return map(self._selected, self.planning.tables())
+            return map(self._selected, tables(self.planning))
         from .ordered import ordered_rows
 
         return iter([self._selected(ordered_rows(self.planning))])
@@ -265,7 +266,7 @@ class Plan:
         SchemaError for a column of `by` that is not there or has no order.
         """
         if by is None:
-            return self.planning.count(check=check)
+            return count(self.planning, check=check)
         from .group_counts import group_counts
 
         return group_counts(self.planning, by, check=check)

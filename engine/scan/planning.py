@@ -11,16 +11,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, string_array, to_numpy
+from ...arrays import string_array, to_numpy
 from ...caching import cached_property
-from ...errors import InvalidArgumentError, NotATableError, NotReadableError, PredicateError, SchemaError, StorageError
+from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
@@ -28,19 +27,18 @@ from ..logger import is_logging, log
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
-from ..state.manifest import BASE
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
 from ..storage.prefetch import ahead
+from .deleted_rows import Deletes
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
 from .fine import row_groups_of
-from .merged_rows import as_in_table, matching
 from .prune import PruneRequest, prune, statistics_outcomes
-from .request import DeletedRows, ScanRequest, SliceRows, checked_columns, sort_keys
-from .rows import count_matches, how_read, read_matches, rows_looked_at
+from .request import ScanRequest, checked_columns, sort_keys
+from .rows import read_matches
 from .steps import Step, Steps
 from .survivors import Survivors, Units
 
@@ -81,7 +79,7 @@ class Planning:
         self.storage, self.index_storage = request.storage, request.index_storage
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
-        self._deletes = _Deletes(request.deleted)
+        self.deletes = Deletes(request.deleted)
         self.evidence = EvidenceReader(request.snapshot, request.strict)
 
     def __repr__(self) -> str:
@@ -243,6 +241,11 @@ class Planning:
         """The task of each kept file, with its row groups that may match."""
         return self._fine[0]
 
+    @property
+    def is_fine_pruned(self) -> bool:
+        """True once row groups were pruned."""
+        return "_fine" in self.__dict__
+
     @cached_property
     def _fine(self) -> tuple[list[Pair], list[Step]]:
         tasks, steps = self.tasks, self._no_steps()
@@ -276,16 +279,16 @@ class Planning:
             columns=columns,
             bound=self.bound,
             partitioning=instant.partitioning,
-            known=self._columns_in_files(*more),
+            columns_in_files=self._columns_in_files(*more),
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self.evidence.strict,
             parquet_options=parquet_options(instant.source),
             storage_options=options_of(self.storage, self.index_storage),
-            deletes=self._deletes.rows,
+            deletes=self.deletes.rows,
             reader=self.reader,
             nested=tuple(s.nested for s in schemas) if any(s.nested for s in schemas) else (),
-            unopened=frozenset(number for number, known in enumerate(schemas) if known.is_declared),
+            unopened=frozenset(number for number, schema in enumerate(schemas) if schema.is_declared),
         )
 
     def _columns_in_files(self, *more: str) -> dict[str, ColumnInFiles]:
@@ -294,102 +297,15 @@ class Planning:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def tables(self) -> Iterator[pa.Table]:
-        """The matching rows, file by file, in no order; once there are `limit` of them, no more files."""
-        self.check_evaluable()
-        if self.limit == 0:
-            return
-        merging = self._merging(self._every_unit())
-        self._deletes.check(self.pruned.units, ~merging.units)
-        row_count = 0
-        with self.step("rows", "rows") as step:
-            for pairs in self._batches():
-                pairs = [pair for pair in pairs if pair[0].path not in merging.paths]
-                threads = THREADS if len(pairs) == 1 else 1
-                rows_wanted = None if self.limit is None else self.limit - row_count
-                read = partial(self._read, threads=threads, limit=rows_wanted)
-                step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
-                for tables in self.side_by_side(read, pairs):
-                    step.note = how_read(self.context)
-                    for table in tables:
-                        row_count += table.num_rows
-                        step.went_out = row_count
-                        yield table
-                    if self.limit is not None and row_count >= self.limit:
-                        return
-            for table in merging.rows(self):
-                step.came_in += table.num_rows
-                found = matching(table, self.context)
-                row_count += found.num_rows
-                step.went_out, step.note = row_count, "slices by the reader of their own format"
-                yield found
-                if self.limit is not None and row_count >= self.limit:
-                    return
-
-    def _read(self, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
-        return list(read_matches(*pair, self.context, self.storage, threads, limit))
-
-    def _batches(self) -> Iterator[list[Pair]]:
-        """What rows are read of: with a limit a few files first, those first of which all rows match."""
-        pruned = self.pruned
-        if self.limit is None or "_fine" in self.__dict__ or pruned.all_rows_known or pruned.count < 2:
-            yield [(task, groups) for task, groups in self.pairs_to_read() if groups.kept != []]
-            return
-        order = np.argsort(~(pruned.only_true & pruned.units.exact), kind="stable")
-        start, size = 0, 1
-        while start < len(order):
-            chosen = np.zeros(pruned.count, dtype=bool)
-            chosen[order[start : start + size]] = True
-            tasks = self.tasks_of(pruned.selected(chosen))
-            groups = row_groups_of(tasks, self.context, self.index_storage)
-            pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
-            if pairs:
-                yield pairs
-            start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
-
     def pairs_to_read(self) -> list[Pair]:
         """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
-        if "_fine" in self.__dict__ or not self.pruned.all_rows_known:
+        if self.is_fine_pruned or not self.pruned.has_all_rows:
             return self.pairs
         return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
         """The matching rows of some files, read side by side, a list a file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
-
-    def count(self, *, check: bool) -> int:
-        """See `Plan.count`."""
-        self.check_evaluable()
-        pruned, units = self.pruned, self.pruned.units
-        decided = pruned.only_true & units.exact
-        row_counts = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
-        total = int(row_counts[decided[units.unit_of]].sum())
-        rows = pruned.rows_matching
-        if rows is not None:  # an index has the matching rows of some files one by one
-            of_files = rows.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
-            total += int(rows.counts(row_counts)[of_files].sum())
-            decided[units.unit_of[of_files]] = True
-        self.check_files(self._every_unit(), every=check)
-        if decided.all():
-            return total
-        merging = self._merging(~decided)
-        self._deletes.check(units, ~decided & ~merging.units)
-        tasks = self.tasks_of(pruned.selected(~decided & ~merging.units))
-        pairs = list(zip(tasks, row_groups_of(tasks, self.context, self.index_storage), strict=True))
-        with self.step("rows", "rows") as step:
-            step.note = "counted"
-            step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
-            counted = sum(self.side_by_side(lambda pair: count_matches(*pair, self.context, self.storage), pairs))
-            counted += sum(matching(rows, self.context).num_rows for rows in merging.rows(self))
-            step.went_out = counted
-        return total + counted
-
-    def _merging(self, chosen: np.ndarray) -> _Merging:
-        """The slices, of the units chosen (bool [units]), that the reader of their own format merges for us."""
-        units = self.pruned.units
-        if self.request.merged is None:
-            return _Merging(units, np.zeros(units.count, dtype=bool), None)
-        return _Merging(units, chosen & ~units.readable & ~self.readable(chosen), self.request.merged)
 
     def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
@@ -399,9 +315,6 @@ class Planning:
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
-    def _every_unit(self) -> np.ndarray:
-        return np.ones(self.pruned.units.count, dtype=bool)
-
     def readable_tasks(self, chosen: np.ndarray | None = None, *more: str) -> list[FileTask]:
         """The tasks with rows, of all kept units or of those chosen (bool [units]), with the fine statistics of some
         more columns.
@@ -409,26 +322,28 @@ class Planning:
         Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
         """
         self.check_evaluable()
-        self._deletes.check(self.pruned.units, self._every_unit() if chosen is None else chosen)
+        self.check_readable(chosen)
         tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen), *more)
         return [task for task in tasks if task.has_rows]
 
     def readable(self, chosen: np.ndarray) -> np.ndarray:
         """Of the kept units chosen (bool [units]), those whose rows we may read ourselves."""
-        return self._deletes.readable(self.pruned.units, chosen)
+        return self.deletes.readable(self.pruned.units, chosen)
 
     def check_evaluable(self) -> None:
         """Raises PredicateError naming a part of the predicate that cannot be evaluated on rows."""
         for part in unknowns(self.bound):
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
-    def check_readable(self) -> None:
-        """Raises NotReadableError, naming them, for kept files of which we may not read the rows."""
-        self._deletes.check(self.pruned.units, self._every_unit())
+    def check_readable(self, chosen: np.ndarray | None = None) -> None:
+        """Raises NotReadableError, naming them, for files of which we may not read the rows: of all kept units or of
+        those chosen (bool [units])."""
+        units = self.pruned.units
+        self.deletes.check(units, np.ones(units.count, dtype=bool) if chosen is None else chosen)
 
     def check_plain(self) -> None:
         """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""
-        self._deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
+        self.deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
 
     def check_files(self, chosen: np.ndarray, *, every: bool) -> None:
         """Compares files of some kept units (bool [units]) with what storage has: every one, or only those that were
@@ -462,76 +377,3 @@ def planned_again(kind: type[Planning], origin: Reopening | None, how: dict[str,
     assert origin is not None
     opener, arguments = origin
     return kind(ScanRequest.of(opener(*arguments), **how), chosen)
-
-
-class _Merging:
-    """Slices that are merged into rows by the reader of their own format.
-
-    units    bool [units]: those of the slices
-    paths    of their files
-    """
-
-    def __init__(self, units: Units, merged: np.ndarray, slice_rows: Callable[[], SliceRows] | None):
-        self.units = merged
-        of_files = merged[units.unit_of]
-        self._files, self._slice_rows = units.files.filter(from_numpy(of_files)), slice_rows
-        slice_of = units.unit_of if units.slice_of is None else units.slice_of[units.unit_of]
-        self._slices = slice_of[of_files]
-        self.paths = set(self._files.column("path").to_pylist())
-
-    def rows(self, planning: Planning) -> Iterator[pa.Table]:
-        """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
-        if not self.paths:
-            return
-        assert self._slice_rows is not None
-        read = self._slice_rows()
-        tasks = {task.path: task for task in planning.tasks_of_whole_files()}
-        for number in dict.fromkeys(self._slices.tolist()):
-            files = self._files.filter(from_numpy(self._slices == number)).select(["path", "kind", "merge"])
-            for row in files.to_pylist():
-                if row["kind"] == BASE:
-                    with planning.noting_changes():
-                        check_identity(tasks[row["path"]], planning.storage)
-            yield as_in_table(read(files), planning.context, tasks[files.column("path")[0].as_py()])
-
-
-class _Deletes:
-    """The rows that the log of another format takes out of files, read where a plan comes to read such a file.
-
-    rows    path -> int64, ascending: the rows that are no more, by their position in the file
-    """
-
-    def __init__(self, read: DeletedRows | None):
-        self.rows: dict[str, np.ndarray] = {}
-        self._read = read
-        self._why = ""
-
-    def readable(self, units: Units, chosen: np.ndarray) -> np.ndarray:
-        """bool [units]: of those chosen (bool [units]), the ones whose rows we may read ourselves: nothing lies over
-        their files, or it only takes rows out, and the log says which."""
-        pending = chosen & ~units.readable
-        if self._read is None or not pending.any():
-            return chosen & units.readable
-        of_files = pending[units.unit_of] & to_numpy(units.files.column("deletes").is_valid())
-        paths = units.files.filter(from_numpy(of_files)).column("path").to_pylist()
-        try:
-            self.rows.update(self._read([path for path in paths if path not in self.rows]))
-        except (StorageError, NotATableError, InvalidArgumentError) as error:
-            self._why = f" ({error})"
-        is_known = np.zeros(len(of_files), dtype=bool)
-        is_known[of_files] = [path in self.rows for path in paths]
-        return chosen & ~any_of(units.unit_of, pending[units.unit_of] & ~is_known, units.count)
-
-    def check(self, units: Units, chosen: np.ndarray) -> None:
-        """Raises NotReadableError, naming them, for files of the units chosen that we may not read ourselves."""
-        self.refuse(units, chosen & ~self.readable(units, chosen))
-
-    def refuse(self, units: Units, unreadable: np.ndarray) -> None:
-        """Raises NotReadableError for the files of some units (bool [units]), if there are any."""
-        if unreadable.any():
-            paths = units.files.filter(from_numpy(unreadable[units.unit_of])).column("path").to_pylist()
-            raise NotReadableError(
-                f"{len(paths)} files belong to slices with logs or deletes that only their own format's reader can "
-                f"apply, {paths[0]} among them; files() names all that are to be read{self._why}",
-                paths=paths,
-            )

@@ -121,7 +121,7 @@ class _Pruning:
         """What the probes leave, one after the other."""
         for _, group in groupby(probes, key=lambda probe: probe.step):
             of_step = list(group)
-            settled: set[AnyLeaf] = survivors.known_leaves()
+            settled: set[AnyLeaf] = survivors.settled_leaves()
             for number, probe in enumerate(of_step, 1):
                 if not len(survivors.ids):
                     return survivors
@@ -136,7 +136,7 @@ class _Pruning:
                         survivors.narrow(result)
                     if _is_filtered_after(number, len(of_step)):
                         survivors = survivors.filtered()
-                        settled = survivors.known_leaves()
+                        settled = survivors.settled_leaves()
                     step.went_out = len(survivors.ids)
             if survivors.verdict is None:
                 survivors = survivors.filtered()

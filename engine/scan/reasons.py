@@ -202,11 +202,11 @@ def _numbers(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
 
 
 def _outcomes(
-    part: Part, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], found: np.ndarray | None, count: int
+    part: Part, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
 ) -> np.ndarray:
     outcomes = leaf_sets(leaf, evidences, count)
-    if found is not None:
-        outcomes = outcomes & found
+    if probed is not None:
+        outcomes = outcomes & probed
     return not_outcomes(outcomes) if part.is_negated else outcomes
 
 

@@ -198,7 +198,7 @@ def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa
         ((group, wanted),) = places
         return reader.read(group, names).take(from_numpy(wanted))
     stored = reader.stored(names)
-    return reader.shaped(reader.renamed(_few(reader, places, reader.own(stored)), stored), names, count)
+    return reader.shaped(reader.renamed(_few(reader, places, reader.file_names(stored)), stored), names, count)
 
 
 def _few(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:

@@ -93,12 +93,12 @@ class Survivors:
         return rows_matching(self.bound, self.rows, self.ids)
 
     @property
-    def all_rows_known(self) -> bool:
+    def has_all_rows(self) -> bool:
         """An index has named the very rows that match, in every file."""
         rows = self.rows_matching
         return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_alone).all())
 
-    def known_leaves(self) -> set[AnyLeaf]:
+    def settled_leaves(self) -> set[AnyLeaf]:
         """The leaves for which, or for a conjunction with which, the rows of every file are known in which they are
         TRUE."""
         exact = [part for part, rows in self.rows.items() if rows.is_exact and rows.covered.all()]

@@ -47,9 +47,9 @@ class Promises:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def take(self, at: np.ndarray) -> Promises:
+    def take(self, positions: np.ndarray) -> Promises:
         """Those at some positions."""
-        return Promises(self.is_max, self.ranks[at], self.ends.take(from_numpy(at)))
+        return Promises(self.is_max, self.ranks[positions], self.ends.take(from_numpy(positions)))
 
     @classmethod
     def concat(cls, parts: list[Promises]) -> Promises:
@@ -207,25 +207,25 @@ class UnitSearch:
         may_count = goal.may_count(bounds)
         starts = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
         parts: list[_Part] = []
-        at: list[int] = []  # of each part: its row group among all, or -1 - the position of its file
+        sources: list[int] = []  # of each part: its row group among all, or -1 - its file
         certain: list[int] = []
         for i, (task, of_task) in enumerate(zip(tasks, groups, strict=True)):
-            if of_task.kept is None or not fine.is_known[i]:
+            if of_task.kept is None or not fine.is_listed[i]:
                 parts.append(_Part((task, of_task), None, False))
-                at.append(-1 - i)
+                sources.append(-1 - i)
                 continue
             places = starts[i] + np.searchsorted(fine.row_group[starts[i] : starts[i + 1]], of_task.kept)
             for group, place, every in zip(of_task.kept, places.tolist(), of_task.all_match or [], strict=True):
                 every = every or task.all_match
                 if may_count[place]:
                     parts.append(_Part((task, of_task), group, every))
-                    at.append(place)
+                    sources.append(place)
                     if every and task.is_exact:
                         certain.append(place)
         self.looked_at += len(parts)
-        groups_known = RowGroupBounds(self._column, tasks, self._context, fine, bounds)
-        goal.learn_groups(groups_known, np.array(certain, dtype=np.int64))
-        where = np.array(at, dtype=np.int64)
+        bounds_of_groups = RowGroupBounds(self._column, tasks, self._context, fine, bounds)
+        goal.learn_groups(bounds_of_groups, np.array(certain, dtype=np.int64))
+        where = np.array(sources, dtype=np.int64)
         both = Promises.concat([goal.promises(bounds), of_files])
         self._read(parts, both.take(np.where(where < 0, len(bounds.lower) - 1 - where, where)))
 

@@ -56,13 +56,14 @@ def attach_log(
     misfits: dict[str, str] = {}
 
     def as_declared(entry: Entry, footer: Footer) -> dict[str, Any] | None:
-        assert footer.own is not None
+        assert footer.stored_schema is not None
         row = rows[entry.path]
-        misfit = naming.misfit_of(loose_schema(footer.own))
+        schema = loose_schema(footer.stored_schema)
+        misfit = naming.misfit_of(schema)
         if misfit is not None:
             misfits[entry.path] = misfit
             return None
-        names, schema = naming.names_in(footer.own, entry.path, row["given"]), loose_schema(footer.own)
+        names = naming.names_in(footer.stored_schema, entry.path, row["given"])
         shown = leaf_names(schema, names.nested)
         stats = {
             path: parts

@@ -24,7 +24,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 def _load(name: str) -> Iterator[ModuleType]:
     """bench/ is no part of the package, so its modules are loaded from their files."""
-    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", REPOSITORY / "bench" / f"{name}.py")
+    path = REPOSITORY / "bench" / "support" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -166,32 +167,32 @@ def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
 
 
 def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
-    told = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
-    contenders = {one["contender"] for one in told["cases"]}
+    result = _run_small("planning", "2_000, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in result["cases"]}
     assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "pyiceberg", "DuckDB", "numpy, in memory"}
-    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    ours = [one for one in result["cases"] if one["kind"] == "us"]
     assert len(ours) == 10
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
-    verdicts = [line for line in told["sections"] if line.endswith(("won |", "**lost** |"))]
+    verdicts = [line for line in result["sections"] if line.endswith(("won |", "**lost** |"))]
     assert len(verdicts) == 12  # ten of time, two of bytes
 
 
 def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
     shapes = "[b.Shape('C', 60, 25), b.Shape('E', 300, 4)]"
-    told = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
-    contenders = {one["contender"] for one in told["cases"]}
+    result = _run_small("listing", f"{shapes}, 4, rounds=1, cache=folder / 'cache', results=folder", tmp_path)
+    contenders = {one["contender"] for one in result["cases"]}
     assert contenders >= {"skipstone", "os.scandir", "deltalake", "pyiceberg", "pyarrow", "DuckDB", "memcpy"}
-    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    ours = [one for one in result["cases"] if one["kind"] == "us"]
     assert len(ours) == 2 * 6
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
-    asked = [line for line in told["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
-    assert len(asked) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
+    judged = [line for line in result["sections"] if line.endswith(("won |", "**lost** |", "won", "**lost**"))]
+    assert len(judged) == 4 + 5 + 2 + 3 + 2  # of C, of E, of sizes, of commits, of creation
 
 
 def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
-    asked = "[b.Shape('E', 600, 3), '0.0008'], 1, b.Load(20, 10, 50, 100), folder / 'cache', folder"
-    told = _run_small("sorted_file", asked, tmp_path)
-    assert {one["contender"] for one in told["cases"]} >= {
+    arguments = "[b.Shape('E', 600, 3), '0.0008'], 1, b.Load(20, 10, 50, 100), folder / 'cache', folder"
+    result = _run_small("sorted_file", arguments, tmp_path)
+    assert {one["contender"] for one in result["cases"]} >= {
         "skipstone",
         "RocksDB",
         "LMDB",
@@ -199,12 +200,12 @@ def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
         "SQLite",
         "Parquet",
     }
-    ours = [one for one in told["cases"] if one["kind"] == "us"]
+    ours = [one for one in result["cases"] if one["kind"] == "us"]
     assert len(ours) == 11 + 12  # typed values have a scan of two columns besides
     reading = [one for one in ours if one["row"].rpartition(": ")[2].startswith(("get", "full scan", "cold"))]
     assert all(one["requests"] is not None and one["bytes"] is not None for one in reading)
-    asked_of_e = [line for line in told["sections"] if " / " in line and ("won" in line or "**lost**" in line)]
-    assert len(asked_of_e) == 10  # and the size
+    judged = [line for line in result["sections"] if " / " in line and ("won" in line or "**lost**" in line)]
+    assert len(judged) == 10  # and the size
 
 
 def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:
@@ -235,6 +236,6 @@ def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path
 
 @pytest.mark.parametrize("name", ["ids", "inverted"])
 def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
-    told = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
-    assert {one["kind"] for one in told["cases"]} >= {"us", "peer"}
-    assert told["sections"]
+    result = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
+    assert {one["kind"] for one in result["cases"]} >= {"us", "peer"}
+    assert result["sections"]

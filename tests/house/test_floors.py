@@ -73,6 +73,7 @@ MODULES = {
 SPARK_MODULES = (
     "options",
     "wire_types",
+    "parts",
     "jobs",
     "shares",
     "clustering_tasks",

@@ -87,9 +87,9 @@ def test_executors_attach_what_is_attached_here(spark, tmp_path_factory, tree, c
 
 
 def test_many_files_go_in_parts_with_progress(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.spark_adapter import jobs
+    from skipstone.spark_adapter import parts
 
-    monkeypatch.setattr(jobs, "_INLINE_BYTES", 1000)
+    monkeypatch.setattr(parts, "_INLINE_BYTES", 1000)
     monkeypatch.setattr(builders, "PART_FILES_MIN", 5)
     draw = np.random.default_rng(1)
     for at in range(40):

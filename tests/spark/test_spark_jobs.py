@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 import skipstone as ss
 from skipstone.engine.storage import StorageOptions
 from skipstone.spark_adapter import jobs
+from skipstone.spark_adapter.parts import Spill, split_evenly, to_ipc
 
 
 def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
@@ -54,7 +55,7 @@ def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
 
 
 def test_parts_of_many_bytes_go_by_storage(spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_INLINE_BYTES", 10_000)
+    monkeypatch.setattr("skipstone.spark_adapter.parts._INLINE_BYTES", 10_000)
     spill = _spill(tmp_path)
     seen: list[bool] = []
 
@@ -109,14 +110,14 @@ def test_an_interrupt_cancels_the_job(spark) -> None:
 # -- the file of large parts, where others may write ------------------------------------------------------------------
 
 
-def _spill(folder: Path) -> jobs.Spill:
-    return jobs.Spill(folder.as_uri(), "parts/some.sbf", StorageOptions())
+def _spill(folder: Path) -> Spill:
+    return Spill(folder.as_uri(), "parts/some.sbf", StorageOptions())
 
 
 def test_parts_come_back_from_storage_as_they_were_written(tmp_path: Path) -> None:
     spill = _spill(tmp_path)
     parts = [pa.table({"k": range(i), "s": [f"s{n}" for n in range(i)]}) for i in range(5)]
-    places = spill.write(map(jobs.to_ipc, parts)).to_pylist()
+    places = spill.write(map(to_ipc, parts)).to_pylist()
     assert [spill.read(row["offset"], row["size"], row["digest"]) for row in places] == parts
     spill.remove()
     assert not (tmp_path / "parts" / "some.sbf").exists()
@@ -134,7 +135,7 @@ class _WritesAFile:
 
 def test_crafted_parts_in_storage_are_refused_unread(tmp_path: Path) -> None:
     spill, mark = _spill(tmp_path), tmp_path / "mark"
-    data = jobs.to_ipc(pa.table({"s": [f"s{n}" for n in range(40)]}))
+    data = to_ipc(pa.table({"s": [f"s{n}" for n in range(40)]}))
     (place,) = spill.write([data]).to_pylist()
     malicious = pickle.dumps(_WritesAFile(mark))
     crafted = {
@@ -144,7 +145,7 @@ def test_crafted_parts_in_storage_are_refused_unread(tmp_path: Path) -> None:
         "empty": b"",
         "other values": data.replace(b"s1", b"s9"),
         "a huge length in the stream's own header": data[:4] + b"\xff\xff\xff\x7f" + data[8:],
-        "other types": jobs.to_ipc(pa.table({"s": [1.5] * 400})),
+        "other types": to_ipc(pa.table({"s": [1.5] * 400})),
     }
     for name, other in crafted.items():
         assert other != data, name
@@ -160,8 +161,8 @@ def test_crafted_parts_in_storage_are_refused_unread(tmp_path: Path) -> None:
 def test_dealing_leaves_nothing_out() -> None:
     for weights in ([1], [5, 1, 1, 1], [1] * 10, [1, 1, 100], [100, 1, 1]):
         for parts in (1, 2, 3, 7, 50):
-            cut = jobs.split_evenly(weights, parts)
+            cut = split_evenly(weights, parts)
             assert [i for part in cut for i in range(part.start, part.stop)] == list(range(len(weights)))
             assert all(part.stop > part.start for part in cut)
             assert len(cut) <= parts
-    assert len(jobs.split_evenly([1] * 100, 4)) == 4
+    assert len(split_evenly([1] * 100, 4)) == 4

@@ -1,6 +1,6 @@
 """How many requests wait for each other far away: a number that grows again is a defect, whatever this machine is like.
 
-`bench/far.py` counts what begins after what has ended; `make bench NAME=waits` shows the same for a larger table.
+`bench/support/far.py` counts what begins after what has ended; `make bench NAME=waits` shows a larger table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILES, ROWS_A_FILE = 12, 6_000
 
 @pytest.fixture(scope="module")
 def waits() -> Iterator[ModuleType]:
-    """bench/waits.py with bench/far.py, which are no part of the package."""
+    """bench/waits.py with bench/support/far.py, which are no part of the package."""
     package = importlib.util.module_from_spec(importlib.util.spec_from_loader("far_bench", None, is_package=True))
     package.__path__ = [str(BENCH)]
     sys.modules["far_bench"] = package

@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
-from bench import listing_data
-from bench.harness import Answer
-from bench.listing_data import KEY, Files
-from bench.made import Made
-from bench.planning_lake import next_of
+from bench.support import listing_data
+from bench.support.cached_folder import CachedFolder
+from bench.support.harness import Answer
+from bench.support.listing_data import KEY, Files
+from bench.support.planning_lake import next_of
 
 LIST_THREADS = 8
 ICEBERG_FILES_MAX = 50_000
@@ -37,8 +37,8 @@ Ask = Callable[..., Any]
 class Lake:
     """The list of one shape in each contender's form. `made` gets a line for each form that was made."""
 
-    def __init__(self, files: Files, made: dict[str, Made], cache: Path):
-        self.files, self._made = files, made
+    def __init__(self, files: Files, built: dict[str, CachedFolder], cache: Path):
+        self.files, self._built = files, built
         name = files.shape.name
         self.ours_folder = self._keep(f"{name}: skipstone", listing_data.ours(files, cache)) / "table"
         self.manifest = self._keep(f"{name}: Parquet file, zstd", listing_data.manifest(files, cache))
@@ -53,8 +53,8 @@ class Lake:
         self._connection = duckdb.connect(config={"enable_external_file_cache": False})
         self._handle = ss.open(self.ours_folder)
 
-    def _keep(self, name: str, one: Made) -> Path:
-        self._made[name] = one
+    def _keep(self, name: str, one: CachedFolder) -> Path:
+        self._built[name] = one
         return one.folder
 
     def questions(self) -> Callable[[], object]:
@@ -90,8 +90,8 @@ class Lake:
     def ours_partitions(table: ss.Table) -> Answer:
         return _counted(table, lambda: table.partitions().column("partition"))
 
-    def ours_files(self, asked: tuple[ss.Table, int]) -> Answer:
-        table, partition = asked
+    def ours_files(self, question: tuple[ss.Table, int]) -> Answer:
+        table, partition = question
         text = self.files.partitions[partition].as_py()
         return _counted(table, lambda: table.files(text).column("path"))
 
@@ -105,8 +105,8 @@ class Lake:
         """Paths of one directory's files; with sizes each is looked at, as whoever plans a scan must."""
         with os.scandir(f"{self.tree}/{name}") as entries:
             if with_sizes:
-                found = [(entry.name, entry.stat().st_size) for entry in entries]
-                return [f"{name}/{one}" for one, _ in found]
+                listed = [(entry.name, entry.stat().st_size) for entry in entries]
+                return [f"{name}/{one}" for one, _ in listed]
             return [f"{name}/{entry.name}" for entry in entries]
 
     def scan_files(self, partition: int) -> pa.Array:
@@ -132,8 +132,8 @@ class Lake:
     def delta_partitions(table: DeltaTable) -> pa.Array:
         return pa.array([f"{KEY}={row[KEY]}" for row in table.partitions()], pa.string())
 
-    def delta_files(self, asked: tuple[DeltaTable, int]) -> pa.Array:
-        table, partition = asked
+    def delta_files(self, question: tuple[DeltaTable, int]) -> pa.Array:
+        table, partition = question
         return self._relative(table.file_uris([(KEY, "=", self._day(partition))]))
 
     def delta_all_files(self) -> pa.Array:
@@ -158,8 +158,8 @@ class Lake:
         days = table.inspect.partitions().column("partition").combine_chunks().field(0)
         return pa.array([f"{KEY}={day}" for day in days.to_pylist()], pa.string())
 
-    def iceberg_files(self, asked: tuple[StaticTable, int]) -> pa.Array:
-        table, partition = asked
+    def iceberg_files(self, question: tuple[StaticTable, int]) -> pa.Array:
+        table, partition = question
         return _planned(table, table.scan(EqualTo(KEY, self._day(partition))))
 
     def iceberg_all_files(self) -> pa.Array:
@@ -176,8 +176,8 @@ class Lake:
         return pq.read_table(self.manifest, columns=["partition"]).column(0).unique()
 
     def parquet_files(self, partition: int) -> pa.ChunkedArray:
-        asked = [("partition", "==", self.files.partitions[partition].as_py())]
-        return pq.read_table(self.manifest, columns=["path"], filters=asked).column(0)
+        filters = [("partition", "==", self.files.partitions[partition].as_py())]
+        return pq.read_table(self.manifest, columns=["path"], filters=filters).column(0)
 
     def parquet_all_files(self) -> pa.ChunkedArray:
         return pq.read_table(self.manifest, columns=["path"]).column(0)

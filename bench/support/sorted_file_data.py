@@ -2,7 +2,7 @@
 
 Keys are binary, unique and ascending; each column is made once and kept in .cache/bench/sorted_file/ as an Arrow file.
 
-    names   `ingestion_datestr=.../<uuid>-0_<task>-<stage>-<attempt>_<instant>.parquet` (bench/listing_data.py), of 105
+    names   `ingestion_datestr=.../<uuid>-0_<task>-<stage>-<attempt>_<instant>.parquet` (listing_data.py), of 105
             bytes or so, with a size: an int64 of which 16 bits are random. A partition is a day
     typed   keys of 16 bytes: a device and a time in µs, both big-endian. Five columns, 5% null each: `id` int64 (40
             random bits), `price` float64 (cents), `seen` timestamp (the key's, up to a minute later), `city` string
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench import listing_data
-from bench.data import CACHE
-from bench.listing_data import KEY, Files, Shape
-from bench.made import made
+from bench.support import listing_data
+from bench.support.cached_folder import cached_folder
+from bench.support.data import CACHE
+from bench.support.listing_data import KEY, Files, Shape
 
 PREFIX_BYTES = {"names": len(KEY) + len("=2015-01-01/"), "typed": 8}
 DEVICE_ENTRIES = 4_000
@@ -70,9 +70,9 @@ class Column:
 
     def sample(self, count: int, random: np.random.Generator) -> list[bytes]:
         """Keys that are there, at random and in no order."""
-        return self.taken(random.integers(0, len(self), count))
+        return self.keys_of(random.integers(0, len(self), count))
 
-    def taken(self, places: np.ndarray) -> list[bytes]:
+    def keys_of(self, places: np.ndarray) -> list[bytes]:
         """The keys at some positions."""
         return self.keys.take(pa.array(places)).to_pylist()
 
@@ -123,21 +123,21 @@ def typed(rows: int, cache: Path = CACHE) -> Column:
         )
 
     # id 40, the cents of a price about 12, seen 26, a city 10, flag 1, the key's time 10; less the nulls.
-    told = f"{rows / 1e6:g} M typed"
-    return _column(told, "typed", f"typed-{rows}", make, rows * (40 + 12 + 26 + 10 + 1 + 10) // 8, cache)
+    title = f"{rows / 1e6:g} M typed"
+    return _column(title, "typed", f"typed-{rows}", make, rows * (40 + 12 + 26 + 10 + 1 + 10) // 8, cache)
 
 
 def _city_names() -> pa.Array:
     return pa.array([f"{'abcdefghijklmnop'[i % 16] * (1 + i % 5)}ville-{i}" for i in range(_CITIES)])
 
 
-def _column(told: str, kind: str, folder: str, make: Callable[[], pa.Table], random_bytes: int, cache: Path) -> Column:
+def _column(title: str, kind: str, folder: str, make: Callable[[], pa.Table], random_bytes: int, cache: Path) -> Column:
     def write(folder: Path) -> None:
         table = make()
         with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, max_chunksize=1 << 20)
 
-    path = made(cache / "sorted_file" / f"{folder}-v{_LAYOUT}", write).folder / "data.arrow"
+    path = cached_folder(cache / "sorted_file" / f"{folder}-v{_LAYOUT}", write).folder / "data.arrow"
     with pa.ipc.open_file(pa.memory_map(str(path))) as file:
         table = file.read_all()
     keys = table.column("key")
@@ -145,4 +145,4 @@ def _column(told: str, kind: str, folder: str, make: Callable[[], pa.Table], ran
     changes = np.flatnonzero(pc.not_equal(prefixes[1:], prefixes[:-1]).to_numpy(zero_copy_only=False)) + 1
     starts = np.array([0, *changes.tolist(), len(keys)])
     partitions = prefixes.take(pa.array(starts[:-1])).to_pylist()
-    return Column(told, kind, keys, table.drop_columns(["key"]), partitions, starts, random_bytes)
+    return Column(title, kind, keys, table.drop_columns(["key"]), partitions, starts, random_bytes)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import skipstone as ss
 
-from bench import planning_data
-from bench.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, ROWS_A_FILE, Statistics
+from bench.support import planning_data
+from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, ROWS_A_FILE, Statistics
 
 BYTES_CLUSTERED_MAX, BYTES_RANDOM_MAX = 6, 12
 
@@ -34,8 +34,8 @@ def sizes(files: int, cache: Path) -> list[str]:
     return lines
 
 
-def _stats_bytes(made: planning_data.Made) -> int:
-    rows = ss.open(made.folder / "table").indexes().to_pylist()
+def _stats_bytes(built: planning_data.CachedFolder) -> int:
+    rows = ss.open(built.folder / "table").indexes().to_pylist()
     return sum(row["size_bytes"] for row in rows if row["kind"] == "stats")
 
 
@@ -45,8 +45,8 @@ def _parquet_bytes(path: Path, column: str) -> int:
     return sum(
         chunk.total_compressed_size
         for group in range(metadata.num_row_groups)
-        for at in range(metadata.num_columns)
-        if (chunk := metadata.row_group(group).column(at)).path_in_schema in names
+        for column_number in range(metadata.num_columns)
+        if (chunk := metadata.row_group(group).column(column_number)).path_in_schema in names
     )
 
 

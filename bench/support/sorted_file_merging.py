@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from skipstone.hfile_like import PathSource, SortedFileReader, SortedFileWriter, merge_runs
 
-from bench.harness import Answer
-from bench.sorted_file_data import Column
-from bench.sorted_file_ours import FILE, Counted
+from bench.support.harness import Answer
+from bench.support.sorted_file_data import Column
+from bench.support.sorted_file_ours import FILE, Counted
 
 ENTRIES = 50_000
 CLUSTERS = 11
@@ -87,8 +87,8 @@ def prepare(column: Column, folder: Path, work: Path, task: str, entries: int) -
     merge = Merge(column, folder / FILE, run, merged, delta, delta, 0, 0)
     merge.ours()
     with SortedFileReader(merged) as reader:
-        found = reader.scan_table()
-        assert found.equals(merge.expected().cast(found.schema)), "a merge came out wrong"
+        merged_entries = reader.scan_table()
+        assert merged_entries.equals(merge.expected().cast(merged_entries.schema)), "a merge came out wrong"
         merge.changed, merge.changed_blocks = _changed(merge.old, reader, delta)
         merge.blocks = reader.num_blocks
     return merge
@@ -111,12 +111,14 @@ def _delta(column: Column, places: np.ndarray, random: np.random.Generator) -> p
     """Of the positions two in five give a new key, two a new value, one a tombstone."""
     kinds = random.permutation(np.arange(len(places)) % 5)
     keys = column.keys.take(pa.array(places)).to_pylist()
-    at = column.prefix_bytes + 4
+    offset = column.prefix_bytes + 4
     digits = random.integers(0, 1 << 16, len(places)).tolist()
     for i in np.flatnonzero(kinds < 2).tolist():
         key = keys[i]
         keys[i] = (
-            _renewed_name(key, at, digits[i]) if column.kind == "names" else key[:-3] + (digits[i]).to_bytes(3, "big")
+            _renewed_name(key, offset, digits[i])
+            if column.kind == "names"
+            else key[:-3] + (digits[i]).to_bytes(3, "big")
         )
     values = column.values.take(pa.array(random.integers(0, len(column), len(places))))
     table = values.add_column(0, "key", pa.array(keys, pa.binary()))
@@ -124,8 +126,8 @@ def _delta(column: Column, places: np.ndarray, random: np.random.Generator) -> p
     return _distinct(table.take(pc.sort_indices(table.column("key"))))
 
 
-def _renewed_name(name: bytes, at: int, digits: int) -> bytes:
-    return name[:at] + b"%04x" % digits + name[at + 4 :]
+def _renewed_name(name: bytes, offset: int, digits: int) -> bytes:
+    return name[:offset] + b"%04x" % digits + name[offset + 4 :]
 
 
 def _distinct(table: pa.Table) -> pa.Table:
@@ -143,9 +145,9 @@ def _changed(old: Path, merged: SortedFileReader, delta: pa.Table) -> tuple[pa.T
     blocks = merged.blocks()
     is_changed = np.zeros(len(blocks), dtype=bool)
     for i, block in enumerate(blocks):
-        at = bisect.bisect_left(newer, block.first_key)
+        position = bisect.bisect_left(newer, block.first_key)
         is_changed[i] = (block.first_key, block.last_key, block.entries) not in kept or (
-            at < len(newer) and newer[at] <= block.last_key
+            position < len(newer) and newer[position] <= block.last_key
         )
     rows = np.repeat(is_changed, [block.entries for block in blocks])
     return merged.scan_table().filter(pa.array(rows)).combine_chunks(), int(is_changed.sum())

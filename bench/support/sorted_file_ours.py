@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from skipstone.hfile_like import PathSource, SortedFileReader, SortedFileWriter
 
-from bench.harness import Answer
-from bench.sorted_file_data import Column
+from bench.support.harness import Answer
+from bench.support.sorted_file_data import Column
 
 FILE = "data.sbf"
 _GROUP_ENTRIES_LEAST = 1_000
@@ -39,7 +39,7 @@ class Counted:
 
 
 class Ours:
-    """As `Store` in bench/sorted_file_peers.py."""
+    """As `Store` in bench/support/sorted_file_peers.py."""
 
     SETTING = """use="both"; a group for each partition where those have a thousand entries or so, else a meta that
         lists them. Read by its path, with a block cache as RocksDB's."""
@@ -75,8 +75,8 @@ class Ours:
     def partitions(self) -> list[bytes]:
         if self._is_grouped:
             return list(map(bytes.fromhex, self.reader.groups()))
-        told, width = self.reader.meta(_PARTITIONS), self._prefix_bytes
-        return [told[at : at + width] for at in range(0, len(told), width)]
+        prefixes, width = self.reader.meta(_PARTITIONS), self._prefix_bytes
+        return [prefixes[start : start + width] for start in range(0, len(prefixes), width)]
 
     def close(self) -> None:
         self.reader.close()

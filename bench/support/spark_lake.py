@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
-from bench.harness import Answer, AnswersDifferError
-from bench.spark_floor import EmptySource, MemorySource
+from bench.support.harness import Answer, AnswersDifferError
+from bench.support.spark_floor import EmptySource, MemorySource
 
 BATCH_ROWS = 1 << 16
 
@@ -83,8 +83,8 @@ class Lake:
             counted.append(where)
             with ss.open(self.files, index_path=self.indexes[index]) as table:
                 table.scan(where).to_table()
-                data, own = table.handle.storage.reading(), table.handle.index_storage.reading()
-            return Answer(rows, data[0] + own[0], data[1] + own[1])
+                data, index_reads = table.handle.storage.reading(), table.handle.index_storage.reading()
+            return Answer(rows, data[0] + index_reads[0], data[1] + index_reads[1])
 
         return ask
 
@@ -119,8 +119,8 @@ class Lake:
             counted.append(len(keys))
             with ss.open(self.files, index_path=self.indexes[index]) as table:
                 table.scan(ss.col(column).is_in(keys)).to_table()
-                data, own = table.handle.storage.reading(), table.handle.index_storage.reading()
-            return Answer(rows, data[0] + own[0], data[1] + own[1])
+                data, index_reads = table.handle.storage.reading(), table.handle.index_storage.reading()
+            return Answer(rows, data[0] + index_reads[0], data[1] + index_reads[1])
 
         return ask
 
@@ -182,9 +182,9 @@ class Lake:
         """An Arrow file of the first rows of the lake, in the types that Spark takes."""
         path = folder / f"{len(columns)}-{rows}.arrow"
         if not path.exists():
-            found = self._plain.select(*columns).limit(rows).toArrow().combine_chunks()
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, found.schema) as writer:
-                writer.write_table(found)
+            batch = self._plain.select(*columns).limit(rows).toArrow().combine_chunks()
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_table(batch)
         return path
 
 
@@ -207,14 +207,14 @@ def _checksum(frame: DataFrame) -> Any:
 def _stages(spark: SparkSession) -> list[Any]:
     """What Spark remembers of its stages."""
     context: Any = spark.sparkContext
-    found = (
+    stages = (
         context._jsc.sc()
         .statusStore()
         .stageList(
             None, False, False, context._gateway.new_array(context._jvm.double, 0), context._jvm.java.util.ArrayList()
         )
     )
-    return [found.apply(i) for i in range(found.size())]
+    return [stages.apply(i) for i in range(stages.size())]
 
 
 def _last_stage(spark: SparkSession) -> int:

@@ -18,7 +18,7 @@ from numba import njit
 from pyfusefilter._xorfilter import ffi, lib
 from skipstone.bloom import SplitBlockFilter, hash_array, kernels, solve_exact_blocks
 
-from bench.data import random_uuids
+from bench.support.data import random_uuids
 
 FPP = 0.01
 CACHED = 1_000_000
@@ -44,13 +44,13 @@ class Keys:
 
     def __init__(self, kind: str, count: int):
         self.kind, self.count = kind, count
-        self.asked_count = min(count, PROBES_MAX)
+        self.probe_count = min(count, PROBES_MAX)
         self.filters: dict[str, Any] = {}
         random = np.random.default_rng(count)
         self.members = _drawn(kind, count, random)
-        half = self.asked_count // 2
-        self.asked = pa.chunked_array(
-            [*self.members[:half].chunks, *_drawn(kind, self.asked_count - half, random).chunks]
+        half = self.probe_count // 2
+        self.probes = pa.chunked_array(
+            [*self.members[:half].chunks, *_drawn(kind, self.probe_count - half, random).chunks]
         )
 
     @cached_property
@@ -58,16 +58,16 @@ class Keys:
         return _listed(self.members)
 
     @cached_property
-    def asked_list(self) -> list:
-        return _listed(self.asked)
+    def probe_list(self) -> list:
+        return _listed(self.probes)
 
     @cached_property
     def hashes(self) -> np.ndarray:
         return hash_array(self.members).hashes
 
     @cached_property
-    def asked_hashes(self) -> np.ndarray:
-        return hash_array(self.asked).hashes
+    def probe_hashes(self) -> np.ndarray:
+        return hash_array(self.probes).hashes
 
     def renewed(self, listed: str) -> Keys:
         """With one of the lists made anew: a str keeps its hash once it was asked for it, and hashing is timed."""
@@ -82,9 +82,9 @@ class Keys:
             BUILD[name](self)
         return self.filters[name]
 
-    def found(self, answers: list | pa.BooleanArray | np.ndarray) -> int:
+    def member_hits(self, answers: list | pa.BooleanArray | np.ndarray) -> int:
         """How many of the members that were asked for are held: all of them, or the contender is wrong."""
-        half = self.asked_count // 2
+        half = self.probe_count // 2
         if isinstance(answers, pa.BooleanArray):
             return answers[:half].true_count
         return answers[:half].count(True) if isinstance(answers, list) else int(np.count_nonzero(answers[:half]))
@@ -93,11 +93,11 @@ class Keys:
 def _drawn(kind: str, count: int, random: np.random.Generator) -> pa.ChunkedArray:
     chunks = []
     for start in range(0, count, _AT_ONCE):
-        some = min(_AT_ONCE, count - start)
+        batch_count = min(_AT_ONCE, count - start)
         if kind == INTS:
-            chunks.append(pa.array(random.integers(-(2**63), 2**63, some)))
+            chunks.append(pa.array(random.integers(-(2**63), 2**63, batch_count)))
         else:
-            chunks.append(random_uuids(some, random))
+            chunks.append(random_uuids(batch_count, random))
     return pa.chunked_array(chunks)
 
 
@@ -108,49 +108,49 @@ def _listed(values: pa.ChunkedArray) -> list:
     return listed
 
 
-_held: list[Keys] = []
+_current: list[Keys] = []
 
 
 def keys(kind: str, count: int) -> Keys:
     """The keys of the row that is being measured. Those of the row before go first: there is no room for both."""
-    if not _held or (_held[0].kind, _held[0].count) != (kind, count):
+    if not _current or (_current[0].kind, _current[0].count) != (kind, count):
         forget()
-        _held.append(Keys(kind, count))
-    return _held[0]
+        _current.append(Keys(kind, count))
+    return _current[0]
 
 
 def forget() -> None:
     """Lets the keys go."""
-    _held.clear()
+    _current.clear()
     gc.collect()
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------
 
 
-def _ours(held: Keys) -> None:
-    held.filters["skipstone"] = SplitBlockFilter.build(held.members, FPP, ndv=held.count)
+def _ours(keyset: Keys) -> None:
+    keyset.filters["skipstone"] = SplitBlockFilter.build(keyset.members, FPP, ndv=keyset.count)
 
 
-def _rbloom(held: Keys) -> None:
-    made = rbloom.Bloom(held.count, FPP)
-    made.update(held.member_list)
-    held.filters["rbloom"] = made
+def _rbloom(keyset: Keys) -> None:
+    built = rbloom.Bloom(keyset.count, FPP)
+    built.update(keyset.member_list)
+    keyset.filters["rbloom"] = built
 
 
 def fastbloom(kind: str, members: list, fpp: float) -> Any:
     """fastbloom-rs's filter of these members."""
-    made = fastbloom_rs.FilterBuilder(len(members), fpp).build_bloom_filter()
-    (made.add_int_batch if kind == INTS else made.add_str_batch)(members)
-    return made
+    built = fastbloom_rs.FilterBuilder(len(members), fpp).build_bloom_filter()
+    (built.add_int_batch if kind == INTS else built.add_str_batch)(members)
+    return built
 
 
-def _fastbloom(held: Keys) -> None:
-    held.filters["fastbloom-rs"] = fastbloom(held.kind, held.member_list, FPP)
+def _fastbloom(keyset: Keys) -> None:
+    keyset.filters["fastbloom-rs"] = fastbloom(keyset.kind, keyset.member_list, FPP)
 
 
-def _fuse(held: Keys) -> None:
-    held.filters["pyfusefilter"] = fuse.Fuse8(held.member_list)
+def _fuse(keyset: Keys) -> None:
+    keyset.filters["pyfusefilter"] = fuse.Fuse8(keyset.member_list)
 
 
 BUILD: dict[str, Callable[[Keys], None]] = {
@@ -160,12 +160,12 @@ BUILD: dict[str, Callable[[Keys], None]] = {
     "pyfusefilter": _fuse,
 }
 PROBE: dict[str, Callable[[Any, Keys], Any]] = {
-    "skipstone": lambda made, held: made.contains(held.asked),
-    "rbloom": lambda made, held: list(map(made.__contains__, held.asked_list)),
-    "fastbloom-rs": lambda made, held: (made.contains_int_batch if held.kind == INTS else made.contains_str_batch)(
-        held.asked_list
-    ),
-    "pyfusefilter": lambda made, held: list(map(made.contains, held.asked_list)),
+    "skipstone": lambda built, keyset: built.contains(keyset.probes),
+    "rbloom": lambda built, keyset: list(map(built.__contains__, keyset.probe_list)),
+    "fastbloom-rs": lambda built, keyset: (
+        built.contains_int_batch if keyset.kind == INTS else built.contains_str_batch
+    )(keyset.probe_list),
+    "pyfusefilter": lambda built, keyset: list(map(built.contains, keyset.probe_list)),
 }
 
 
@@ -173,18 +173,18 @@ PROBE: dict[str, Callable[[Any, Keys], Any]] = {
 fuse.hash = lambda item: xxhash.xxh64_intdigest(str(item).encode())
 
 
-def build_hashed(held: Keys) -> None:
+def build_hashed(keyset: Keys) -> None:
     """Ours, from hashes that are there."""
-    blocks = solve_exact_blocks(held.count, FPP)
-    held.filters["hashed"] = SplitBlockFilter.build_from_hashes(held.hashes, blocks, "int")
+    blocks = solve_exact_blocks(keyset.count, FPP)
+    keyset.filters["hashed"] = SplitBlockFilter.build_from_hashes(keyset.hashes, blocks, "int")
 
 
 def fuse_from_hashes(hashes: np.ndarray) -> None:
     """pyfusefilter's own C function over hashes in place: what its Python face, a list, cannot be given."""
-    made = ffi.gc(ffi.new("binary_fuse8_t *"), lib.binary_fuse8_free)
-    if not lib.binary_fuse8_allocate(len(hashes), made):
+    built = ffi.gc(ffi.new("binary_fuse8_t *"), lib.binary_fuse8_free)
+    if not lib.binary_fuse8_allocate(len(hashes), built):
         raise MemoryError("pyfusefilter has no room for its filter")
-    if not lib.binary_fuse8_populate(ffi.cast("uint64_t *", ffi.from_buffer(hashes)), len(hashes), made):
+    if not lib.binary_fuse8_populate(ffi.cast("uint64_t *", ffi.from_buffer(hashes)), len(hashes), built):
         raise ValueError("pyfusefilter could not build its filter")
 
 
@@ -200,6 +200,6 @@ def gather(words, hashes):
     for i in range(count):
         if i + 128 < count:
             kernels._prefetch_block(words, hashes[i + 128], blocks)
-        at = kernels._block_of(hashes[i], blocks) * 8
-        seen ^= words[at] ^ words[at + 7]
+        word = kernels._block_of(hashes[i], blocks) * 8
+        seen ^= words[word] ^ words[word + 7]
     return seen

@@ -116,13 +116,13 @@ class Waits:
             future.ends = ends  # type: ignore[attr-defined]
             return future
 
-        def taken(future: Any, timeout: float | None = None) -> Any:
+        def awaited(future: Any, timeout: float | None = None) -> Any:
             try:
                 return result(future, timeout)
             finally:
                 waits.to(max(waits.now, *getattr(future, "ends", ()), 0))
 
-        ThreadPoolExecutor.submit, Future.result = submitted, taken  # type: ignore[method-assign, assignment]
+        ThreadPoolExecutor.submit, Future.result = submitted, awaited  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
@@ -141,13 +141,13 @@ class FarBucket:
     def __getattr__(self, name: str) -> Any:
         ask = getattr(self._store, name)
 
-        def asked(key: str | None = None, *args: Any, **named: Any) -> Any:
+        def delayed(key: str | None = None, *args: Any, **named: Any) -> Any:
             request = "create" if named.get("mode") == "create" else name
             self.waits.note(request, key or "")
             time.sleep(self.latency_s)
             return ask(key, *args, **named)
 
-        return asked
+        return delayed
 
     @contextmanager
     def counting(self, latency_s: float = 0.0) -> Iterator[Waits]:

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import skipstone as ss
 
-from bench.data import CACHE, random_uuids
-from bench.made import Made, code_fingerprint, made
+from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint
+from bench.support.data import CACHE, random_uuids
 
 COLUMNS = {"clustered": pa.int64(), "random": pa.int64(), "name": pa.string(), "seen": pa.timestamp("us")}
 ROWS_A_FILE = 100_000
@@ -108,12 +108,12 @@ def _paths(files: int, names: str) -> pa.StringArray:
 
 def _names(files: int, end: str) -> pa.StringArray:
     """`tenant-000123/host-07-3f2a...`: file 7 of tenant 123's 64."""
-    at = np.arange(files)
+    numbers = np.arange(files)
     # The first hexadecimal digit sets a file's lower bound below its upper one.
     first = "1" if end == "lower" else "e"
     tails = pa.array([f"{tail:08x}" for tail in _integers(f"name {end}", 0, 1 << 32, files).tolist()], pa.string())
     return pc.binary_join_element_wise(
-        "tenant-", _digits(at // 64, 6), "/host-", _digits(at % 64, 2), "-", first, tails, ""
+        "tenant-", _digits(numbers // 64, 6), "/host-", _digits(numbers % 64, 2), "-", first, tails, ""
     )
 
 
@@ -124,7 +124,7 @@ def _digits(numbers: np.ndarray, width: int) -> pa.StringArray:
 # -- each contender's own form ---------------------------------------------------------------------------------------
 
 
-def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Path = CACHE) -> Made:
+def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Path = CACHE) -> CachedFolder:
     """A table of those files; statistics of `columns` (default: all)."""
     columns = statistics.columns if columns is None else tuple(columns)
 
@@ -138,14 +138,14 @@ def ours(statistics: Statistics, columns: Sequence[str] | None = None, cache: Pa
             whole = whole.append_column("stats", statistics.struct(columns))
         # One commit, so that the folder holds no run that a later commit replaced: 10 M files take 5.6 GB of memory.
         with table.transaction() as tx:
-            for at in range(0, statistics.files, FILES_AT_ONCE):
-                tx.add_files(whole.slice(at, FILES_AT_ONCE))
+            for start in range(0, statistics.files, FILES_AT_ONCE):
+                tx.add_files(whole.slice(start, FILES_AT_ONCE))
 
     mark = f"ours-{'-'.join(columns) or 'none'}"
-    return _made(statistics, mark, make, cache, fingerprint=code_fingerprint())
+    return _cached(statistics, mark, make, cache, fingerprint=code_fingerprint())
 
 
-def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CACHE) -> Made:
+def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CACHE) -> CachedFolder:
     """`statistics.parquet`, zstd: of all columns in table order, or of one column sorted by its minimum."""
 
     def make(folder: Path) -> None:
@@ -158,10 +158,10 @@ def duckdb_statistics(statistics: Statistics, sort: str | None, cache: Path = CA
             target = folder / "statistics.parquet"
             connection.sql(f"COPY (FROM statistics {order}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
 
-    return _made(statistics, f"duckdb-{sort or 'all'}", make, cache)
+    return _cached(statistics, f"duckdb-{sort or 'all'}", make, cache)
 
 
-def delta(statistics: Statistics, cache: Path = CACHE) -> Made:
+def delta(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
     """A Delta log whose last version has a checkpoint, as deltalake itself writes one."""
 
     def make(folder: Path) -> None:
@@ -176,7 +176,7 @@ def delta(statistics: Statistics, cache: Path = CACHE) -> Made:
             (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
         DeltaTable(folder / "table").create_checkpoint()
 
-    return _made(statistics, "delta", make, cache)
+    return _cached(statistics, "delta", make, cache)
 
 
 _DELTA_TYPES = {"clustered": "long", "random": "long", "name": "string", "seen": "timestamp_ntz"}
@@ -205,14 +205,14 @@ def _delta_adds(statistics: Statistics, start: int, stop: int) -> list[dict]:
     sizes, rows = statistics.sizes_bytes[start:stop].tolist(), statistics.row_counts[start:stop].tolist()
     adds = []
     for path, size, count, low, high, null in zip(paths, sizes, rows, lower, upper, nulls, strict=True):
-        told = {
+        stats = {
             "numRecords": count,
             "minValues": dict(zip(columns, low, strict=True)),
             "maxValues": dict(zip(columns, high, strict=True)),
             "nullCount": dict(zip(columns, null, strict=True)),
         }
         add = {"path": path, "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-        adds.append({"add": {**add, "stats": json.dumps(told)}})
+        adds.append({"add": {**add, "stats": json.dumps(stats)}})
     return adds
 
 
@@ -222,7 +222,7 @@ def _json_values(values: np.ndarray | pa.Array) -> list:
     return values.tolist()
 
 
-def iceberg(statistics: Statistics, cache: Path = CACHE) -> Made:
+def iceberg(statistics: Statistics, cache: Path = CACHE) -> CachedFolder:
     """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
 
     def make(folder: Path) -> None:
@@ -240,7 +240,7 @@ def iceberg(statistics: Statistics, cache: Path = CACHE) -> Made:
         (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
         catalog.engine.dispose()
 
-    return _made(statistics, "iceberg", make, cache)
+    return _cached(statistics, "iceberg", make, cache)
 
 
 def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) -> list:
@@ -258,21 +258,21 @@ def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) ->
             bounds[end, name] = [to_bytes(kind, value) for value in plain]
     ids = [(name, fields[name].field_id) for name in statistics.columns]
     files = []
-    for at in range(start, stop):
-        rows = int(statistics.row_counts[at])
+    for row in range(start, stop):
+        rows = int(statistics.row_counts[row])
         file = DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=f"{table.location()}/{statistics.paths[at]}",
+            file_path=f"{table.location()}/{statistics.paths[row]}",
             file_format=FileFormat.PARQUET,
             partition=Record(),
             record_count=rows,
-            file_size_in_bytes=int(statistics.sizes_bytes[at]),
+            file_size_in_bytes=int(statistics.sizes_bytes[row]),
             column_sizes={number: rows * 8 for _, number in ids},
             value_counts={number: rows for _, number in ids},
-            null_value_counts={number: int(statistics.null_counts[name][at]) for name, number in ids},
+            null_value_counts={number: int(statistics.null_counts[name][row]) for name, number in ids},
             nan_value_counts={},
-            lower_bounds={number: bounds["lower", name][at - start] for name, number in ids},
-            upper_bounds={number: bounds["upper", name][at - start] for name, number in ids},
+            lower_bounds={number: bounds["lower", name][row - start] for name, number in ids},
+            upper_bounds={number: bounds["upper", name][row - start] for name, number in ids},
             split_offsets=[4],
             sort_order_id=None,
         )
@@ -284,7 +284,9 @@ def _iceberg_files(statistics: Statistics, table: Any, start: int, stop: int) ->
 # -- the cache -------------------------------------------------------------------------------------------------------
 
 
-def _made(statistics: Statistics, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> Made:
+def _cached(
+    statistics: Statistics, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = ""
+) -> CachedFolder:
     columns = "-".join(statistics.columns)
     folder = cache / f"planning-{statistics.files}-{statistics.names}-{columns}-v{_LAYOUT}" / mark
-    return made(folder, make, fingerprint)
+    return cached_folder(folder, make, fingerprint)

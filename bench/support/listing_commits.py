@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from skipstone import col
 
-from bench import listing_data
-from bench.data import random_uuids
-from bench.listing_data import KEY, ROWS_A_FILE, SCHEMA, SIZE_BYTES
-from bench.listing_lake import Lake
+from bench.support import listing_data
+from bench.support.data import random_uuids
+from bench.support.listing_data import KEY, ROWS_A_FILE, SCHEMA, SIZE_BYTES
+from bench.support.listing_lake import Lake
 
 FILES_A_COMMIT = 10
 COMMIT_MS_MAX = {50: 5, 99: 25}
@@ -43,30 +43,30 @@ def commits(lake: Lake, count: int, slower: float) -> list[str]:
         folder = Path(name)
         shutil.copytree(lake.ours_folder, folder / "ours")
         shutil.copytree(lake.delta_folder, folder / "delta")
-        taken: dict[str, list[float]] = {_NEWEST: [], _SPREAD: [], "deltalake": [], "floor": []}
+        durations: dict[str, list[float]] = {_NEWEST: [], _SPREAD: [], "deltalake": [], "floor": []}
         written: dict[str, list[int]] = {_NEWEST: [], _SPREAD: []}
         delta = DeltaTable(str(folder / "delta"))
         random = np.random.default_rng(9)
         with ss.open(folder / "ours") as table:
-            for at in range(count):
-                kind = _NEWEST if at % 2 else _SPREAD
+            for number in range(count):
+                kind = _NEWEST if number % 2 else _SPREAD
                 files = _new_files(lake, random, is_spread=kind == _SPREAD)
                 before = _bytes_written()
-                taken[kind].append(_timed(partial(_commit, table, files)))
+                durations[kind].append(_timed(partial(_commit, table, files)))
                 written[kind].append(_bytes_written() - before)
-                if at % max(1, count // _DELTA_COMMITS) == 0:
-                    taken["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
-                if at % _FLOOR_EVERY == 0:
-                    taken["floor"].append(_timed(partial(_put_twice, folder)))
+                if number % max(1, count // _DELTA_COMMITS) == 0:
+                    durations["deltalake"].append(_timed(partial(_commit_delta, delta, files)))
+                if number % _FLOOR_EVERY == 0:
+                    durations["floor"].append(_timed(partial(_put_twice, folder)))
             runs = len(table.handle.instant.manifest)
-    return _commit_lines(lake, count, slower, taken, written, runs)
+    return _commit_lines(lake, count, slower, durations, written, runs)
 
 
 def _commit_lines(
     lake: Lake,
     count: int,
     slower: float,
-    taken: dict[str, list[float]],
+    durations: dict[str, list[float]],
     written: dict[str, list[int]],
     runs: int,
 ) -> list[str]:
@@ -77,12 +77,12 @@ def _commit_lines(
         "| commit | p50 | p99 | slowest | bytes written, mean | most in one |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    both = [*taken[_NEWEST], *taken[_SPREAD]]
+    both = [*durations[_NEWEST], *durations[_SPREAD]]
     all_bytes = [*written[_NEWEST], *written[_SPREAD]]
-    rows = [(kind, taken[kind], written[kind]) for kind in (_NEWEST, _SPREAD)]
+    rows = [(kind, durations[kind], written[kind]) for kind in (_NEWEST, _SPREAD)]
     rows += [("**skipstone**, both", both, all_bytes)]
-    rows += [(f"deltalake, {len(taken['deltalake'])} commits to the newest or spread", taken["deltalake"], [])]
-    rows += [("*floor:* two files written, flushed and named", taken["floor"], [])]
+    rows += [(f"deltalake, {len(durations['deltalake'])} commits to the newest or spread", durations["deltalake"], [])]
+    rows += [("*floor:* two files written, flushed and named", durations["floor"], [])]
     for name, seconds, sizes in rows:
         times = [*np.percentile(seconds, [50, 99]), max(seconds)]
         shown = [f"{1e3 * one:.2f} ms" for one in times]
@@ -157,8 +157,8 @@ def _put_twice(folder: Path) -> None:
 
 def _bytes_written() -> int:
     """What this process has handed to the system to write, as Linux counts it."""
-    told = Path("/proc/self/io").read_text(encoding="ascii")
-    return int(told.partition("wchar: ")[2].partition("\n")[0])
+    counters = Path("/proc/self/io").read_text(encoding="ascii")
+    return int(counters.partition("wchar: ")[2].partition("\n")[0])
 
 
 # -- look-ups ---------------------------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ def look_ups(lake: Lake, count: int, cache: Path) -> list[str]:
         for stop in stops:
             start = time.perf_counter()
             with ss.open(folder) as table:
-                for at in range(done, stop):
+                for commit in range(done, stop):
                     with table.transaction() as tx:
-                        tx.write(_rows(at))
+                        tx.write(_rows(commit))
             elapsed_s, done = time.perf_counter() - start, stop
             lines.append(_look_up_line(folder, stop, elapsed_s))
     return lines
@@ -214,12 +214,12 @@ def _look_up_line(folder: Path, commits_done: int, elapsed_s: float) -> str:
             plan = table.scan((col("id") == row["id"]) & (col(KEY) == row[KEY]))
             groups = plan.row_groups()
             times.append(time.perf_counter() - start)
-            told = table.handle.index_storage.reading()
-            requests.append(told[0])
-            bytes_read.append(told[1])
+            counters = table.handle.index_storage.reading()
+            requests.append(counters[0])
+            bytes_read.append(counters[1])
             kept.append(len(groups.column("path").unique()))
-            found = {index.kind: len(index.runs) for index in table.handle.instant.indexes}
-            runs = (len(table.handle.instant.manifest), found["stats"], found["bloom"])
+            run_counts = {index.kind: len(index.runs) for index in table.handle.instant.indexes}
+            runs = (len(table.handle.instant.manifest), run_counts["stats"], run_counts["bloom"])
     middle = [statistics.median(one) for one in (requests, bytes_read, times, kept)]
     return (
         f"| {commits_done:,} | {' + '.join(map(str, runs))} | {middle[0]:,.0f} | {middle[1]:,.0f} | "

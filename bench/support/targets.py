@@ -47,10 +47,10 @@ def verdicts(targets: Sequence[Target], figures: Sequence[dict[str, Any]]) -> li
             ratio = 1 / theirs["ratio_to_us"]
         else:
             ratio = ours["median_s"] / theirs["median_s"]
-        told = target.against if target.against_row is None else f"{target.against}: {target.against_row}"
+        reference = target.against if target.against_row is None else f"{target.against}: {target.against_row}"
         verdict = "won" if ratio <= target.ratio_max else "**lost**"
         lines.append(
-            f"| {target.row} | {_ms(ours)} | {told} | {_ms(theirs)} | {ratio:.3g} | "
+            f"| {target.row} | {_ms(ours)} | {reference} | {_ms(theirs)} | {ratio:.3g} | "
             f"{target.ours:g} / {target.theirs:g} = {target.ratio_max:.3g} | {verdict} |"
         )
     return lines

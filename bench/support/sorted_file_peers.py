@@ -1,7 +1,7 @@
 """Who else keeps sorted keys in files: RocksDB, LMDB, LevelDB, SQLite and Parquet, each with one setting for all cells.
 
 A store is made from entries in key order by its quickest way for that, opened, and asked: all answers are those of
-`ours` in bench/sorted_file_ours.py. Key-value stores hold a row as bytes (bench/sorted_file_rows.py).
+`ours` in bench/support/sorted_file_ours.py. Key-value stores hold a row as bytes (bench/support/sorted_file_rows.py).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import rocksdict
 
-from bench.sorted_file_data import PREFIX_BYTES, Column
-from bench.sorted_file_rows import ROWS, table, unzipped
+from bench.support.sorted_file_data import PREFIX_BYTES, Column
+from bench.support.sorted_file_rows import ROWS, table, unzipped
 
 LAYOUT = 1  # raised where a setting changes, so that files are made anew
 MAP_BYTES = 1 << 36
@@ -136,16 +136,16 @@ class RocksDB(_KeyValue):
         return unzipped(list(self._db.items(from_key=start or None, read_opt=options)))
 
     def partitions(self) -> list[bytes]:
-        found = []
-        at: bytes | None = b""
+        prefixes = []
+        next_key: bytes | None = b""
         keys = self._db.iter()
-        while at is not None:
-            keys.seek(at)
+        while next_key is not None:
+            keys.seek(next_key)
             if not keys.valid():
                 break
-            found.append(keys.key()[: self._prefix_bytes])
-            at = successor(found[-1])
-        return found
+            prefixes.append(keys.key()[: self._prefix_bytes])
+            next_key = successor(prefixes[-1])
+        return prefixes
 
     def close(self) -> None:
         self._db.close()
@@ -186,27 +186,27 @@ class LMDB(_KeyValue):
 
     def _many(self, keys: list[bytes]) -> Sequence[bytes]:
         with self._read.cursor() as cursor:
-            found = dict(cursor.getmulti(keys))
-        return [found[key] for key in keys]
+            rows_by_key = dict(cursor.getmulti(keys))
+        return [rows_by_key[key] for key in keys]
 
     def _pairs(self, start: bytes, stop: bytes | None) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """In two passes, which take less than one that makes pairs."""
         with self._read.cursor() as cursor:
             if not cursor.set_range(start):
                 return [], []
-            found: Iterator[bytes] = cursor.iternext(values=False)
-            keys = list(found if stop is None else itertools.takewhile(stop.__gt__, found))
+            key_iterator: Iterator[bytes] = cursor.iternext(values=False)
+            keys = list(key_iterator if stop is None else itertools.takewhile(stop.__gt__, key_iterator))
             cursor.set_range(start)
             return keys, list(itertools.islice(cursor.iternext(keys=False), len(keys)))
 
     def partitions(self) -> list[bytes]:
-        found = []
-        at: bytes | None = b""
+        prefixes = []
+        next_key: bytes | None = b""
         with self._read.cursor() as cursor:
-            while at is not None and cursor.set_range(at):
-                found.append(cursor.key()[: self._prefix_bytes])
-                at = successor(found[-1])
-        return found
+            while next_key is not None and cursor.set_range(next_key):
+                prefixes.append(cursor.key()[: self._prefix_bytes])
+                next_key = successor(prefixes[-1])
+        return prefixes
 
     def close(self) -> None:
         self._read.abort()
@@ -237,17 +237,17 @@ class LevelDB(_KeyValue):
             return unzipped(list(pairs))
 
     def partitions(self) -> list[bytes]:
-        found = []
-        at: bytes | None = b""
+        prefixes = []
+        next_key: bytes | None = b""
         with self._db.iterator(include_value=False) as keys:
-            while at is not None:
-                keys.seek(at)
+            while next_key is not None:
+                keys.seek(next_key)
                 key = next(keys, None)
                 if key is None:
                     break
-                found.append(key[: self._prefix_bytes])
-                at = successor(found[-1])
-        return found
+                prefixes.append(key[: self._prefix_bytes])
+                next_key = successor(prefixes[-1])
+        return prefixes
 
     def close(self) -> None:
         self._db.close()
@@ -308,13 +308,13 @@ class SQLite:
         return pa.table({name: pa.array(column, _TYPES[name]) for name, column in columns.items()})
 
     def partitions(self) -> list[bytes]:
-        found = []
-        at: bytes | None = b""
+        prefixes = []
+        next_key: bytes | None = b""
         following = "SELECT key FROM entries WHERE key >= ? ORDER BY key LIMIT 1"
-        while at is not None and (row := self._db.execute(following, (at,)).fetchone()):
-            found.append(row[0][: self._prefix_bytes])
-            at = successor(found[-1])
-        return found
+        while next_key is not None and (row := self._db.execute(following, (next_key,)).fetchone()):
+            prefixes.append(row[0][: self._prefix_bytes])
+            next_key = successor(prefixes[-1])
+        return prefixes
 
     def close(self) -> None:
         self._db.close()
@@ -358,8 +358,8 @@ class Parquet:
 
     def get(self, key: bytes) -> dict[str, Any] | None:
         group = self._file.read_row_group(self._last_from(key))
-        at = pc.index(group.column("key"), key).as_py()
-        return None if at < 0 else group.slice(at, 1).drop_columns(["key"]).to_pylist()[0]
+        row = pc.index(group.column("key"), key).as_py()
+        return None if row < 0 else group.slice(row, 1).drop_columns(["key"]).to_pylist()[0]
 
     def get_many(self, keys: list[bytes]) -> pa.Table:
         wanted = pa.array(keys, pa.binary())
@@ -367,30 +367,30 @@ class Parquet:
             self._firsts = {group: self._first(group) for group in self._groups}
         firsts = [self._firsts[group] for group in self._groups]
         groups = sorted({bisect.bisect_right(firsts, key) - 1 for key in keys})
-        found = self._file.read_row_groups(groups)
-        return found.take(pc.index_in(wanted, value_set=found.column("key")))
+        rows = self._file.read_row_groups(groups)
+        return rows.take(pc.index_in(wanted, value_set=rows.column("key")))
 
     def scan(self, prefix: bytes = b"", columns: Sequence[str] | None = None) -> pa.Table:
         stop = successor(prefix)
         if stop is None:
             return self._file.read(columns=None if columns is None else ["key", *columns])
         groups = range(self._last_from(prefix), self._last_from(stop) + 1)
-        found = self._file.read_row_groups([g for g in groups if self._first(g) < stop])
-        keys = found.column("key")
-        return found.filter(pc.and_(pc.greater_equal(keys, prefix), pc.less(keys, stop)))
+        rows = self._file.read_row_groups([g for g in groups if self._first(g) < stop])
+        keys = rows.column("key")
+        return rows.filter(pc.and_(pc.greater_equal(keys, prefix), pc.less(keys, stop)))
 
     def partitions(self) -> list[bytes]:
         """From the bounds of row groups, where they tell that it holds one partition."""
-        found: dict[bytes, None] = {}
+        prefixes: dict[bytes, None] = {}
         for group in self._groups:
             bounds = self._metadata.row_group(group).column(0).statistics
             first, last = bounds.min[: self._prefix_bytes], bounds.max[: self._prefix_bytes]
             if first == last:
-                found[first] = None
+                prefixes[first] = None
             else:
                 keys = self._file.read_row_group(group, columns=["key"]).column(0)
-                found.update(dict.fromkeys(pc.unique(pc.binary_slice(keys, 0, self._prefix_bytes)).to_pylist()))
-        return list(found)
+                prefixes.update(dict.fromkeys(pc.unique(pc.binary_slice(keys, 0, self._prefix_bytes)).to_pylist()))
+        return list(prefixes)
 
     def close(self) -> None:
         self._file.close()

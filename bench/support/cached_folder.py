@@ -16,34 +16,34 @@ import skipstone as ss
 
 
 @dataclass(frozen=True)
-class Made:
-    """A folder that was made, whole."""
+class CachedFolder:
+    """A folder that is complete: what building it took, and its bytes."""
 
     folder: Path
     build_s: float
     size_bytes: int
 
 
-def made(folder: Path, make: Callable[[Path], None], fingerprint: str = "") -> Made:
-    """The folder that `make` fills, made where it is not there whole. Iceberg writes its own place into its files, so
-    a folder is made where it stays; what makes it whole is `made.json`, written last."""
+def cached_folder(folder: Path, build: Callable[[Path], None], fingerprint: str = "") -> CachedFolder:
+    """The folder that `build` fills, built where it is not complete. Iceberg writes its own place into its files, so
+    a folder is built where it stays; `made.json`, written last, says that it is complete."""
     done = folder / "made.json"
     wanted = {"place": str(folder), "fingerprint": fingerprint, "pyarrow": pa.__version__}
     if done.exists():
-        told = json.loads(done.read_text(encoding="utf-8"))
-        if {name: told[name] for name in wanted} == wanted:
-            return Made(folder, told["build_s"], told["size_bytes"])
+        stored = json.loads(done.read_text(encoding="utf-8"))
+        if {name: stored[name] for name in wanted} == wanted:
+            return CachedFolder(folder, stored["build_s"], stored["size_bytes"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     start = time.perf_counter()
-    make(folder)
+    build(folder)
     build_s = time.perf_counter() - start
     size = size_bytes(folder)
-    told = {**wanted, "build_s": build_s, "size_bytes": size}
+    document = {**wanted, "build_s": build_s, "size_bytes": size}
     unfinished = folder / "made.json.tmp"
-    unfinished.write_text(json.dumps(told), encoding="utf-8")
+    unfinished.write_text(json.dumps(document), encoding="utf-8")
     os.replace(unfinished, done)
-    return Made(folder, build_s, size)
+    return CachedFolder(folder, build_s, size)
 
 
 def size_bytes(folder: Path) -> int:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.listing_lake import Lake
+from bench.support.listing_lake import Lake
 
 SECONDS_MAX = 8
 MEMORY_BYTES_MAX = 1_500_000_000
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 
 # The list lies in a file of Arrow; it is read before the clock starts, and its memory counts. The peak that rusage
 # tells would begin at that of the parent.
@@ -22,7 +22,7 @@ _HEAD = """
 import json, sys, time
 from pathlib import Path
 import pyarrow as pa
-from bench import listing_data
+from bench.support import listing_data
 files = pa.ipc.open_file(sys.argv[1]).read_all()
 folder = Path(sys.argv[2])
 def peak():
@@ -54,19 +54,24 @@ def create(lake: Lake, cache: Path, slower: float) -> list[str]:
         table = lake.files.table()
         with pa.ipc.new_file(source, table.schema) as writer:
             writer.write_table(table)
-        for at, (contender, code) in enumerate(_CONTENDERS.items()):
-            folder = Path(name) / str(at)
-            told = _child(_HEAD + code + _TAIL, source, folder)
+        for number, (contender, code) in enumerate(_CONTENDERS.items()):
+            folder = Path(name) / str(number)
+            measured = _child(_HEAD + code + _TAIL, source, folder)
             size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-            ours = ours or told
-            cells = [f"{told['s']:.2f}", f"{told['peak'] / 1e6:,.0f}", f"{told['before'] / 1e6:,.0f}", f"{size:,}"]
+            ours = ours or measured
+            cells = [
+                f"{measured['s']:.2f}",
+                f"{measured['peak'] / 1e6:,.0f}",
+                f"{measured['before'] / 1e6:,.0f}",
+                f"{size:,}",
+            ]
             lines.append(f"| {contender} | {' | '.join(cells)} |")
     lines += [
         "",
         _verdict("seconds", f"{ours['s']:.2f}", f"{SECONDS_MAX} x {slower:.2f}", ours["s"] / slower, SECONDS_MAX),
     ]
-    peak = f"{ours['peak'] / 1e6:,.0f} MB"
-    return [*lines, _verdict("memory", peak, f"{MEMORY_BYTES_MAX / 1e6:,.0f} MB", ours["peak"], MEMORY_BYTES_MAX)]
+    peak_shown = f"{ours['peak'] / 1e6:,.0f} MB"
+    return [*lines, _verdict("memory", peak_shown, f"{MEMORY_BYTES_MAX / 1e6:,.0f} MB", ours["peak"], MEMORY_BYTES_MAX)]
 
 
 def _verdict(name: str, shown: str, shown_most: str, value: float, most: float) -> str:

@@ -50,8 +50,8 @@ class DuckDB:
             f"WHERE file_row_number IN ({', '.join(map(str, rows))})"
             for path, rows in places.items()
         )
-        found = self._connection.sql(" UNION ALL ".join(parts)).to_arrow_table()
-        return found.drop_columns(["file_row_number"]) if "file_row_number" in found.column_names else found
+        table = self._connection.sql(" UNION ALL ".join(parts)).to_arrow_table()
+        return table.drop_columns(["file_row_number"]) if "file_row_number" in table.column_names else table
 
     def places(self, where: Where) -> Places:
         """Where the rows lie."""
@@ -59,10 +59,10 @@ class DuckDB:
             "SELECT filename, file_row_number FROM "
             f"read_parquet('{self._lake}/*.parquet', filename = true, file_row_number = true) WHERE {_sql(where)}"
         )
-        found: Places = {}
+        places: Places = {}
         for path, row in self._connection.sql(query).fetchall():
-            found.setdefault(path, []).append(row)
-        return found
+            places.setdefault(path, []).append(row)
+        return places
 
 
 def ask_polars(lake: Path, where: Where, columns: Sequence[str] | None = None) -> pa.Table:
@@ -120,8 +120,8 @@ def _stats(path: Path) -> dict[str, Any]:
                 ends.setdefault(chunk.path_in_schema, []).append((chunk.statistics.min, chunk.statistics.max))
     return {
         "numRecords": metadata.num_rows,
-        "minValues": {name: min(low for low, _ in found) for name, found in ends.items()},
-        "maxValues": {name: max(high for _, high in found) for name, found in ends.items()},
+        "minValues": {name: min(low for low, _ in bounds) for name, bounds in ends.items()},
+        "maxValues": {name: max(high for _, high in bounds) for name, bounds in ends.items()},
         "nullCount": dict.fromkeys(ends, 0),
     }
 
@@ -155,7 +155,7 @@ def ask_spark(session: Any, lake: Path) -> Callable[..., pa.Table]:
     rows = session.read.parquet(str(lake))
 
     def ask(where: Where, columns: Sequence[str] | None = None) -> pa.Table:
-        found = rows.where(_sql(where))
-        return (found if columns is None else found.select(*columns)).toArrow()
+        matching = rows.where(_sql(where))
+        return (matching if columns is None else matching.select(*columns)).toArrow()
 
     return ask

@@ -56,8 +56,10 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
                     )
                 )
         for number, (fine_section, task_section) in enumerate(sections):
-            told = pa.table({"path": [f"{tx.id}-{number}.parquet"], "size_bytes": [1 << 26], "row_count": [1 << 20]})
-            result: TaskResult = declared_files(told, table.schema, [], False, table.handle.storage)
+            declared = pa.table(
+                {"path": [f"{tx.id}-{number}.parquet"], "size_bytes": [1 << 26], "row_count": [1 << 20]}
+            )
+            result: TaskResult = declared_files(declared, table.schema, [], False, table.handle.storage)
             result.index = TaskIndex(
                 path,
                 np.zeros((1, 2), dtype=np.int64),

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import skipstone as ss
 
-from bench.data import CACHE, random_uuids
-from bench.made import Made, code_fingerprint, made
+from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint
+from bench.support.data import CACHE, random_uuids
 
 KEY = "ingestion_datestr"
 SCHEMA = pa.schema([("id", pa.int64()), (KEY, pa.string())])
@@ -114,13 +114,13 @@ def _texts(values: np.ndarray) -> pa.Array:
 # -- each contender's own form ---------------------------------------------------------------------------------------
 
 
-def ours(files: Files, cache: Path = CACHE, *, bloom: bool = False) -> Made:
+def ours(files: Files, cache: Path = CACHE, *, bloom: bool = False) -> CachedFolder:
     """A table of those files; with `bloom` it keeps a filter on `id`, which says nothing of them."""
 
     def make(folder: Path) -> None:
         make_ours(folder / "table", files.table(), bloom=bloom)
 
-    return _made(files.shape, "ours-bloom" if bloom else "ours", make, cache, code_fingerprint())
+    return _cached(files.shape, "ours-bloom" if bloom else "ours", make, cache, code_fingerprint())
 
 
 def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
@@ -134,9 +134,9 @@ def make_ours(folder: Path, files: pa.Table, *, bloom: bool = False) -> None:
             tx.add_files(files)
 
 
-def manifest(files: Files, cache: Path = CACHE) -> Made:
+def manifest(files: Files, cache: Path = CACHE) -> CachedFolder:
     """`manifest.parquet`, zstd: partition, path, size_bytes, row_count."""
-    return _made(files.shape, "manifest", lambda f: write_manifest(f / "manifest.parquet", files.table()), cache)
+    return _cached(files.shape, "manifest", lambda f: write_manifest(f / "manifest.parquet", files.table()), cache)
 
 
 def write_manifest(target: Path, files: pa.Table) -> None:
@@ -163,7 +163,7 @@ def duck_manifest(target: Path, files: pa.Table) -> None:
         connection.sql(f"COPY files TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
 
 
-def delta(files: Files, cache: Path = CACHE) -> Made:
+def delta(files: Files, cache: Path = CACHE) -> CachedFolder:
     """A Delta log whose last version has a checkpoint, as deltalake itself writes one. The entries before it are
     removed, as Delta does it with time."""
 
@@ -181,7 +181,7 @@ def delta(files: Files, cache: Path = CACHE) -> Made:
         for path in sorted(log.glob("*.json"))[:-1]:
             path.unlink()
 
-    return _made(files.shape, "delta", make, cache)
+    return _cached(files.shape, "delta", make, cache)
 
 
 def _delta_head() -> list[dict]:
@@ -218,7 +218,7 @@ def _delta_adds(files: Files, start: int) -> pa.Array:
     )
 
 
-def iceberg(files: Files, cache: Path = CACHE) -> Made:
+def iceberg(files: Files, cache: Path = CACHE) -> CachedFolder:
     """An Iceberg table in a catalog of its own; `metadata.txt` names its metadata file."""
 
     def make(folder: Path) -> None:
@@ -239,22 +239,22 @@ def iceberg(files: Files, cache: Path = CACHE) -> Made:
         (folder / "metadata.txt").write_text(table.metadata_location, encoding="utf-8")
         catalog.engine.dispose()
 
-    return _made(files.shape, "iceberg", make, cache)
+    return _cached(files.shape, "iceberg", make, cache)
 
 
 def _append(append: object, files: Files, location: str, start: int) -> None:
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    for at in range(start, min(start + ICEBERG_APPEND_FILES, files.shape.files)):
-        path = files.paths[at].as_py()
+    for number in range(start, min(start + ICEBERG_APPEND_FILES, files.shape.files)):
+        path = files.paths[number].as_py()
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=f"{location}/{path}",
             file_format=FileFormat.PARQUET,
             partition=Record(path.partition("/")[0].partition("=")[2]),
-            record_count=int(files.row_counts[at]),
-            file_size_in_bytes=int(files.sizes_bytes[at]),
+            record_count=int(files.row_counts[number]),
+            file_size_in_bytes=int(files.sizes_bytes[number]),
             column_sizes={},
             value_counts={},
             null_value_counts={},
@@ -268,7 +268,7 @@ def _append(append: object, files: Files, location: str, start: int) -> None:
         append.append_data_file(file)  # type: ignore[attr-defined]
 
 
-def tree(files: Files, cache: Path = CACHE) -> Made:
+def tree(files: Files, cache: Path = CACHE) -> CachedFolder:
     """`tree/`: a directory for each partition, and an empty file of each name."""
 
     def make(folder: Path) -> None:
@@ -278,7 +278,7 @@ def tree(files: Files, cache: Path = CACHE) -> Made:
         for path in files.paths.to_pylist():
             os.close(os.open(f"{root}/{path}", os.O_CREAT | os.O_WRONLY | os.O_EXCL))
 
-    return _made(files.shape, "tree", make, cache)
+    return _cached(files.shape, "tree", make, cache)
 
 
 def folder_of(shape: Shape, cache: Path) -> Path:
@@ -286,5 +286,5 @@ def folder_of(shape: Shape, cache: Path) -> Path:
     return cache / f"listing-{shape.name}-{shape.files}-{shape.partitions}-v{_LAYOUT}"
 
 
-def _made(shape: Shape, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> Made:
-    return made(folder_of(shape, cache) / mark, make, fingerprint)
+def _cached(shape: Shape, mark: str, make: Callable[[Path], None], cache: Path, fingerprint: str = "") -> CachedFolder:
+    return cached_folder(folder_of(shape, cache) / mark, make, fingerprint)

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from bench import sorted_file_merging
-from bench.harness import Answer, Bench
-from bench.sorted_file_contender import US, Contender
-from bench.sorted_file_data import Column
-from bench.sorted_file_merging import CLUSTERED, SPREAD, prepare
-from bench.sorted_file_ours import Ours, counted
-from bench.sorted_file_peers import PEERS
+from bench.support import sorted_file_merging
+from bench.support.harness import Answer, Bench
+from bench.support.sorted_file_contender import US, Contender
+from bench.support.sorted_file_data import Column
+from bench.support.sorted_file_merging import CLUSTERED, SPREAD, prepare
+from bench.support.sorted_file_ours import Ours, counted
+from bench.support.sorted_file_peers import PEERS
 
 BUILD, COLD, SCAN, SCAN_TWO = "build", "cold open + first get", "full scan, cold", "scan of two columns, cold"
 PARTITION, PARTITIONS = "one partition, warm", "list of partitions, warm"
@@ -119,8 +119,8 @@ class Timing:
     ) -> None:
         """Work whose answer is not compared."""
 
-        def done(asked: Any) -> None:
-            work(asked)
+        def done(argument: Any) -> None:
+            work(argument)
 
         self._bench.case(self.row(task), name, done, setup=question, kind="floor", **more)
 
@@ -139,8 +139,8 @@ class Timing:
     def _opening(self) -> None:
         def ask(who: Contender, key: bytes) -> Any:
             handle = who.open()
-            found = handle.get(key)
-            return Answer(found, handle.source.requests, handle.source.bytes) if isinstance(handle, Ours) else found
+            row = handle.get(key)
+            return Answer(row, handle.source.requests, handle.source.bytes) if isinstance(handle, Ours) else row
 
         keys = self.column.sample(50, self._random)
         for contender in self.contenders:
@@ -148,11 +148,11 @@ class Timing:
 
     def _partitions(self) -> None:
         column = self.column
-        some = self._random.integers(0, len(column.partitions), 50).tolist()
-        prefixes = [column.partitions[i] for i in some]
+        picked = self._random.integers(0, len(column.partitions), 50).tolist()
+        prefixes = [column.partitions[i] for i in picked]
         for contender in self.contenders:
             self._case(PARTITION, contender, Contender.warm, lambda store, prefix: store.scan(prefix), _next(prefixes))
-        parts = [_as_arrow(column, int(column.starts[i]), int(column.starts[i + 1])) for i in some]
+        parts = [_as_arrow(column, int(column.starts[i]), int(column.starts[i + 1])) for i in picked]
         self._floor(PARTITION, "memcpy", bytearray, _next(parts))
         for contender in self.contenders:
             self._case(PARTITIONS, contender, Contender.warm, lambda store, _: store.partitions())
@@ -174,13 +174,13 @@ class Timing:
 
     def _many(self, task: str, handle: Callable[[Contender], Any]) -> None:
         places = [self._random.integers(0, len(self.column), self._load.many) for _ in range(7)]
-        questions = [self.column.taken(at) for at in places]
+        questions = [self.column.keys_of(rows) for rows in places]
         for contender in self.contenders:
             every = 3 if contender.name == _SLOW else 1
             self._case(task, contender, handle, lambda store, keys: store.get_many(keys), _next(questions), every)
         values = self._values
-        known = [pa.array(at) for at in places]
-        self._floor(task, "Arrow's take, rows known", values.take, _next(known))
+        row_arrays = [pa.array(rows) for rows in places]
+        self._floor(task, "Arrow's take, rows known", values.take, _next(row_arrays))
 
     def _scans(self, rounds: int) -> None:
         for contender in self.contenders:
@@ -204,8 +204,8 @@ class Timing:
             row, bench = self.row(task), self._bench
             bench.case(row, US, lambda work: work.ours(), setup=_always(merge), kind="us")
             bench.case(row, ARROW, lambda work: work.by_arrow(), setup=_always(merge), every=rounds, note="in memory")
-            told = f"{merge.changed_blocks:,} of {merge.blocks:,}"
-            self._floor(task, CHANGED, lambda work: work.write_changed(), _always(merge), note=told)
+            changes = f"{merge.changed_blocks:,} of {merge.blocks:,}"
+            self._floor(task, CHANGED, lambda work: work.write_changed(), _always(merge), note=changes)
             self._floor(task, COPY, lambda work: work.copy(), _always(merge))
 
 

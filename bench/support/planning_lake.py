@@ -19,9 +19,9 @@ import pyarrow as pa
 import skipstone as ss
 from deltalake import DeltaTable
 
-from bench import planning_data
-from bench.harness import Answer
-from bench.planning_data import Statistics
+from bench.support import planning_data
+from bench.support.harness import Answer
+from bench.support.planning_data import Statistics
 
 NUMPY, DUCKDB, SORTED = "numpy, in memory", "DuckDB", "DuckDB, sorted by this column"
 
@@ -32,8 +32,10 @@ Ask = Callable[[Any], Any]
 class Lake:
     """One set of statistics, and each contender's way to ask it."""
 
-    def __init__(self, statistics: Statistics, made: dict[str, planning_data.Made], cache: Path, peers: bool = True):
-        self.statistics, self._made = statistics, made
+    def __init__(
+        self, statistics: Statistics, built: dict[str, planning_data.CachedFolder], cache: Path, peers: bool = True
+    ):
+        self.statistics, self._built = statistics, built
         count = f"{statistics.files:,} files, {statistics.names} names"
         self.ours_folder = self._keep(f"skipstone, {count}", planning_data.ours(statistics, cache=cache)) / "table"
         duck = planning_data.duckdb_statistics(statistics, None, cache)
@@ -48,8 +50,8 @@ class Lake:
             made_delta = planning_data.delta(statistics, cache)
             self._delta_folder = self._keep(f"Delta log and checkpoint, {count}", made_delta) / "table"
 
-    def _keep(self, name: str, one: planning_data.Made) -> Path:
-        self._made[name] = one
+    def _keep(self, name: str, one: planning_data.CachedFolder) -> Path:
+        self._built[name] = one
         return one.folder
 
     def ours(self, where: Where) -> Ask:
@@ -134,8 +136,8 @@ class Lake:
         return lambda value: (lower <= value) & (upper >= value)
 
 
-def _source(made: planning_data.Made) -> str:
-    return f"read_parquet('{made.folder}/statistics.parquet')"
+def _source(built: planning_data.CachedFolder) -> str:
+    return f"read_parquet('{built.folder}/statistics.parquet')"
 
 
 def next_of(values: Sequence) -> Callable[[], object]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import sorted_file_ours
-from bench.made import Made, code_fingerprint, made, size_bytes
-from bench.sorted_file_data import Column
-from bench.sorted_file_ours import Ours
-from bench.sorted_file_peers import LAYOUT, PEERS, prepared
+from bench.support import sorted_file_ours
+from bench.support.cached_folder import CachedFolder, cached_folder, code_fingerprint, size_bytes
+from bench.support.sorted_file_data import Column
+from bench.support.sorted_file_ours import Ours
+from bench.support.sorted_file_peers import LAYOUT, PEERS, prepared
 
 US = "skipstone"
 # A page of LMDB's, the least block of anybody's, holds as many entries. One in eight of these keys is got alone, too.
@@ -50,7 +50,9 @@ class Contender:
         self._maker: Any = Ours if name == US else PEERS[name]
         written = f"{code_fingerprint()}-{zlib.crc32(Path(sorted_file_ours.__file__).read_bytes()):08x}"
         folder = f"{name}-{column.name.replace(' ', '-')}-{len(column)}-v{LAYOUT}"
-        self.file: Made = made(cache / "sorted_file" / folder, self._make_slowly, written if name == US else "")
+        self.file: CachedFolder = cached_folder(
+            cache / "sorted_file" / folder, self._make_slowly, written if name == US else ""
+        )
         self._open: Any = None
         self._is_warm = False
         self._prepared: list[Any] | None = None
@@ -108,7 +110,7 @@ class Contender:
         if not self._is_warm:
             handle = self.cold()
             if self.name != "Parquet":
-                keys = self.column.taken(np.arange(0, len(self.column), _WARMING_STEP[self.column.kind]))
+                keys = self.column.keys_of(np.arange(0, len(self.column), _WARMING_STEP[self.column.kind]))
                 for low in [*range(0, len(keys), _WARMING_KEYS)] * 2:
                     handle.get_many(keys[low : low + _WARMING_KEYS])
                 for key in keys[::_WARMING_GETS_STEP]:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-CACHE = Path(__file__).parent.parent / ".cache" / "bench"
+CACHE = Path(__file__).parents[2] / ".cache" / "bench"
 BLOOM_FPP = 0.01
 _SEED = 20_150_601
 _LAYOUT = 1  # raised where this file writes something else for the same arguments
@@ -93,7 +93,7 @@ def random_uuids(count: int, random: np.random.Generator) -> pa.Array:
     hexadecimal[:, 0::2] = digits[raw >> 4]
     hexadecimal[:, 1::2] = digits[raw & 0x0F]
     text = np.full((count, _UUID_CHARACTERS), ord("-"), dtype=np.uint8)
-    text[:, [at for at in range(_UUID_CHARACTERS) if at not in _DASHES]] = hexadecimal
+    text[:, [place for place in range(_UUID_CHARACTERS) if place not in _DASHES]] = hexadecimal
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(_UUID_CHARACTERS)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
@@ -103,8 +103,8 @@ def _generate(sf: float, parts: int, part: int, folder: Path) -> pa.Table:
     options = [f"--scale-factor={sf:g}", "--tables=lineitem", f"--output-dir={folder}", "--quiet"]
     options += [f"--parts={parts}", f"--part={part + 1}"]
     subprocess.run([str(generator), "parquet", *options], check=True, stdin=subprocess.DEVNULL)
-    (made,) = folder.rglob("*.parquet")
-    return pq.read_table(made)
+    (generated,) = folder.rglob("*.parquet")
+    return pq.read_table(generated)
 
 
 def _write(rows: pa.Table, path: Path, file: int, row_groups: int, blooms: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ class Sizes:
 
     def encode(self, values: pa.Table) -> list[bytes]:
         data = values.column("size").to_numpy().astype("<i8").tobytes()
-        return [data[at : at + 8] for at in range(0, len(data), 8)]
+        return [data[start : start + 8] for start in range(0, len(data), 8)]
 
     def one(self, row: bytes) -> dict[str, Any]:
         return {"size": _SIZE.unpack(row)[0]}
@@ -70,14 +70,14 @@ class Typed:
         given = pa.array(rows, pa.binary())
         fixed = np.frombuffer(pc.binary_slice(given, 0, _FIXED.itemsize).buffers()[2], dtype=_FIXED, count=len(rows))
         texts = pc.binary_slice(given, _FIXED.itemsize, _BYTES_MAX).cast(pa.string())
-        found = {}
+        columns = {}
         for bit, name in enumerate(_ORDER):
             is_null = fixed["nulls"] & np.uint8(1 << bit) != 0
             if name == "city":
-                found[name] = pc.if_else(pa.array(is_null), None, texts)
+                columns[name] = pc.if_else(pa.array(is_null), None, texts)
             else:
-                found[name] = pa.array(np.ascontiguousarray(fixed[name]), mask=is_null).cast(_TYPES[name])
-        return found
+                columns[name] = pa.array(np.ascontiguousarray(fixed[name]), mask=is_null).cast(_TYPES[name])
+        return columns
 
 
 ROWS: dict[str, Sizes | Typed] = {"names": Sizes(), "typed": Typed()}

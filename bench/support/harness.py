@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 _SAMPLE_S_MIN = 0.002
 _CALLS_MAX = 10_000
 # Larger tables are compared as they are, in the order given: as Python objects they would take minutes.

@@ -1,0 +1,145 @@
+"""The rows of a plan, and how many there are: of which files and slices they are read, and where a limit ends that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, to_numpy
+from ..state.manifest import BASE
+from .file_reader import check_identity
+from .fine import row_groups_of
+from .merged_rows import as_in_table, matching
+from .planning import THREADS, Pair, Planning
+from .request import SliceRows
+from .rows import count_matches, how_read, read_matches, rows_looked_at
+
+_FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
+
+
+def tables(plan: Planning) -> Iterator[pa.Table]:
+    """The matching rows, file by file, in no order; once there are `limit` of them, no more files."""
+    plan.check_evaluable()
+    limit = plan.limit
+    if limit == 0:
+        return
+    merging = _merging(plan, np.ones(plan.pruned.units.count, dtype=bool))
+    plan.check_readable(~merging.units)
+    row_count = 0
+    with plan.step("rows", "rows") as step:
+        for pairs in _batches(plan):
+            pairs = [pair for pair in pairs if pair[0].path not in merging.paths]
+            threads = THREADS if len(pairs) == 1 else 1
+            read = partial(_read, plan, threads=threads, limit=None if limit is None else limit - row_count)
+            step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
+            for of_file in plan.side_by_side(read, pairs):
+                step.note = how_read(plan.context)
+                for table in of_file:
+                    row_count += table.num_rows
+                    step.went_out = row_count
+                    yield table
+                if limit is not None and row_count >= limit:
+                    return
+        for table in merging.rows(plan):
+            step.came_in += table.num_rows
+            survivors = matching(table, plan.context)
+            row_count += survivors.num_rows
+            step.went_out, step.note = row_count, "slices by the reader of their own format"
+            yield survivors
+            if limit is not None and row_count >= limit:
+                return
+
+
+def _read(plan: Planning, pair: Pair, threads: int, limit: int | None) -> list[pa.Table]:
+    return list(read_matches(*pair, plan.context, plan.storage, threads, limit))
+
+
+def _batches(plan: Planning) -> Iterator[list[Pair]]:
+    """What rows are read of: with a limit a few files first, those first of which all rows match."""
+    pruned = plan.pruned
+    if plan.limit is None or plan.is_fine_pruned or pruned.has_all_rows or pruned.count < 2:
+        yield [(task, groups) for task, groups in plan.pairs_to_read() if groups.kept != []]
+        return
+    order = np.argsort(~(pruned.only_true & pruned.units.exact), kind="stable")
+    start, size = 0, 1
+    while start < len(order):
+        chosen = np.zeros(pruned.count, dtype=bool)
+        chosen[order[start : start + size]] = True
+        tasks = plan.tasks_of(pruned.selected(chosen))
+        groups = row_groups_of(tasks, plan.context, plan.index_storage)
+        pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
+        if pairs:
+            yield pairs
+        start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
+
+
+def count(plan: Planning, *, check: bool) -> int:
+    """See `Plan.count`."""
+    plan.check_evaluable()
+    pruned, units = plan.pruned, plan.pruned.units
+    decided = pruned.only_true & units.exact
+    row_counts = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
+    total = int(row_counts[decided[units.unit_of]].sum())
+    rows = pruned.rows_matching
+    if rows is not None:  # an index has the matching rows of some files one by one
+        of_files = rows.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
+        total += int(rows.counts(row_counts)[of_files].sum())
+        decided[units.unit_of[of_files]] = True
+    plan.check_files(np.ones(units.count, dtype=bool), every=check)
+    if decided.all():
+        return total
+    merging = _merging(plan, ~decided)
+    tasks = plan.readable_tasks(~decided & ~merging.units)
+    pairs = list(zip(tasks, row_groups_of(tasks, plan.context, plan.index_storage), strict=True))
+    with plan.step("rows", "rows") as step:
+        step.note = "counted"
+        step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
+        counted = sum(plan.side_by_side(lambda pair: count_matches(*pair, plan.context, plan.storage), pairs))
+        counted += sum(matching(rows, plan.context).num_rows for rows in merging.rows(plan))
+        step.went_out = counted
+    return total + counted
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+def _merging(plan: Planning, chosen: np.ndarray) -> _Merging:
+    """The slices, of the units chosen (bool [units]), that the reader of their own format merges for us."""
+    units = plan.pruned.units
+    if plan.request.merged is None:
+        return _Merging(plan, np.zeros(units.count, dtype=bool), None)
+    return _Merging(plan, chosen & ~units.readable & ~plan.readable(chosen), plan.request.merged)
+
+
+class _Merging:
+    """Slices that are merged into rows by the reader of their own format.
+
+    units    bool [units]: those of the slices
+    paths    of their files
+    """
+
+    def __init__(self, plan: Planning, merged: np.ndarray, slice_rows: Callable[[], SliceRows] | None):
+        units, self.units = plan.pruned.units, merged
+        of_files = merged[units.unit_of]
+        self._files, self._slice_rows = units.files.filter(from_numpy(of_files)), slice_rows
+        slice_of = units.unit_of if units.slice_of is None else units.slice_of[units.unit_of]
+        self._slices = slice_of[of_files]
+        self.paths = set(self._files.column("path").to_pylist())
+
+    def rows(self, plan: Planning) -> Iterator[pa.Table]:
+        """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
+        if not self.paths:
+            return
+        assert self._slice_rows is not None
+        read = self._slice_rows()
+        tasks = {task.path: task for task in plan.tasks_of_whole_files()}
+        for number in dict.fromkeys(self._slices.tolist()):
+            files = self._files.filter(from_numpy(self._slices == number)).select(["path", "kind", "merge"])
+            for row in files.to_pylist():
+                if row["kind"] == BASE:
+                    with plan.noting_changes():
+                        check_identity(tasks[row["path"]], plan.storage)
+            yield as_in_table(read(files), plan.context, tasks[files.column("path")[0].as_py()])
