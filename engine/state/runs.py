@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -333,7 +333,7 @@ def entries_with(
     return entries_of(readers, runs, prefix, ids, [column], schema)
 
 
-def _is_little(parts: list[Numbered]) -> bool:
+def _is_little(parts: Iterable[Numbered]) -> bool:
     return sum(len(part.numbers) for part in parts) <= RUN_ENTRIES_MAX // 4
 
 

@@ -16,7 +16,7 @@ from skipstone.errors import CorruptionError, SkipstoneError
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
-    kernels_keys,
+    kernels_merge,
     key_order,
     merge,
     merge_runs,
@@ -65,7 +65,7 @@ def limits(**values: int):
 @contextlib.contextmanager
 def kernels(are_used: bool):
     """Every order by the compiled twin, or by the plain one."""
-    before, key_order.kernels_for = key_order.kernels_for, lambda family, ns: kernels_keys if are_used else None
+    before, key_order.kernels_for = key_order.kernels_for, lambda family, ns: kernels_merge if are_used else None
     try:
         yield
     finally:
