@@ -102,20 +102,25 @@ class PlanesLine:
 
     def into(self, out: np.ndarray, rows: slice | np.ndarray) -> None:
         """As `Line.into`."""
-        self.line.into(out, rows)
-        out += self._items(rows, out.dtype)
+        if self.line.step:
+            self.line.into(out, rows)
+            out += self._items(rows, np.empty_like(out))
+        else:
+            self._items(rows, out)
+            out += out.dtype.type(self.line.base & MASK >> 64 - 8 * out.itemsize)
 
     def together(self) -> Line:
         """The same with its items as numbers."""
-        kind = np.dtype(f"<u{1 << (len(self.planes) - 1).bit_length()}")
-        return Line(self.line.base, self.line.step, self._items(slice(None), kind))
+        width, count = self.planes.shape
+        items = np.empty(count, dtype=f"<u{1 << (width - 1).bit_length()}")
+        return Line(self.line.base, self.line.step, self._items(slice(None), items))
 
-    def _items(self, rows: slice | np.ndarray, kind: np.dtype) -> np.ndarray:
-        items = self.planes[0][rows].astype(kind)
+    def _items(self, rows: slice | np.ndarray, out: np.ndarray) -> np.ndarray:
+        out[:] = self.planes[0][rows]
         for plane in self.planes[1:]:
-            np.left_shift(items, 8, out=items)
-            np.bitwise_or(items, plane[rows], out=items)
-        return items
+            np.left_shift(out, 8, out=out)
+            np.bitwise_or(out, plane[rows], out=out)
+        return out
 
 
 def _less(line: Line, bound: int) -> np.ndarray:

@@ -40,12 +40,13 @@ def get(reader: SortedFileReader, prefix: bytes, ids: np.ndarray, columns: Seque
 
 
 def _parts(reader: SortedFileReader, prefix: bytes) -> list[range]:
-    """The blocks of a prefix, in parts of about as many entries: at most two a thread."""
+    """The blocks of a prefix, in parts of about as many entries: a large block is one, so that nothing is joined to its
+    arrays."""
     blocks = reader.block_range(prefix)
     if _THREADS < 2 or len(blocks) < 2:
         return [blocks]
     entries = np.cumsum([info.entries for info in reader.blocks(blocks)])
-    count = min(2 * _THREADS, len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN)
+    count = min(len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN)
     if count < 2:
         return [blocks]
     ends = np.searchsorted(entries, int(entries[-1]) * np.arange(1, count) // count) + 1
