@@ -38,23 +38,25 @@ from .index_rows import BlockInfo, Summary
 from .key_layout import KeyLayout
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
-from .ordered import OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
-from .strided import read_strided_rows
 
 if TYPE_CHECKING:
     from .inspection import Finding
     from .merge import MergeSummary, merge_runs
+    from .ordered import OrderedCode
+    from .strided import read_strided_rows
     from .writer import SortedFileWriter, WriterOptions
 
-# What only writers and checks need is loaded when it is first used.
+# What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
     "Finding": "inspection",
     "MergeSummary": "merge",
+    "OrderedCode": "ordered",
     "SortedFileWriter": "writer",
     "WriterOptions": "writer",
     "merge_runs": "merge",
+    "read_strided_rows": "strided",
 }
 
 __all__ = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,25 +17,22 @@ from ..storage.prefetch import ahead
 
 _THREADS = min(4, os.cpu_count() or 1)
 _PART_ENTRIES_MIN = 1 << 16  # below that a thread takes longer to begin than it saves
-_IDS_MIN = 1 << 12
 
 
-def scan(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> list[Numbered]:
-    """All entries below a prefix that is followed by a number, tombstones too, in parts that ascend."""
-    read = partial(reader.numbered(prefix).scan, columns, include_deleted=True)
-    return _each(lambda blocks: read(blocks=blocks), [np.asarray(part) for part in _parts(reader, prefix)])
-
-
-def get(reader: SortedFileReader, prefix: bytes, ids: np.ndarray, columns: Sequence[str]) -> list[Numbered]:
-    """Those whose number is among `ids` (uint64, ascending, distinct), tombstones too, in parts that ascend."""
-    numbered = reader.numbered(prefix)
-    pieces = [ids]
-    if len(ids) >= _IDS_MIN:
-        parts = _parts(reader, prefix)
-        first, _ = numbered.block_bounds()
-        starts = [part.start - parts[0].start for part in parts[1:]]
-        pieces = [piece for piece in np.split(ids, np.searchsorted(ids, first[starts])) if len(piece)]
-    return _each(lambda piece: numbered.get(piece, columns, include_deleted=True), pieces)
+def read(
+    reader: SortedFileReader, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
+) -> list[Numbered]:
+    """All entries below a prefix that is followed by a number, or those whose number is among `ids` (uint64, ascending,
+    distinct): tombstones too, in parts that ascend."""
+    keys, parts = reader.numbered(prefix), _parts(reader, prefix)
+    if ids is None:
+        return _each(
+            lambda blocks: keys.scan(columns, blocks=blocks, include_deleted=True), list(map(np.asarray, parts))
+        )
+    first, _ = keys.block_bounds()
+    starts = np.array([part.start - parts[0].start for part in parts[1:]], dtype=np.int64)
+    pieces = [piece for piece in np.split(ids, np.searchsorted(ids, first[starts])) if len(piece)]
+    return _each(lambda piece: keys.get(piece, columns, include_deleted=True), pieces)
 
 
 def _parts(reader: SortedFileReader, prefix: bytes) -> list[range]:
