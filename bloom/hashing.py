@@ -126,12 +126,12 @@ def checked_form(form: str) -> str:
 
 def checked_name(name: str) -> str:
     """The name of a hash, or InvalidArgumentError where nothing here makes hashes of that name."""
-    is_known = isinstance(name, str) and (
+    is_valid = isinstance(name, str) and (
         name in _CANONICAL_NAMES
         or _DECIMAL_NAME.fullmatch(name) is not None
         or name in {PARQUET_PREFIX + each for each in PARQUET_FORMS}
     )
-    if not is_known:
+    if not is_valid:
         raise InvalidArgumentError(f"no hash is named {name!r}: take the name that hash_array or hash_raw gives")
     return name
 

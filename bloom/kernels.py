@@ -31,9 +31,9 @@ _BLOCK = ir.VectorType(ir.IntType(32), len(_SALTS))
 _ROWS = 256
 # How many keys ahead a block is asked for. Fewer keep too few requests under way: at 16 a probe out of cache is a third
 # as fast. More would begin to push each other out of the first cache.
-_AHEAD = 128
+_PREFETCH = 128
 # Of a transposed group the lines of a row are asked for, up to 4 KiB: the processor itself goes on from there.
-_ROWS_AHEAD_MIN, _ROW_WORDS_AHEAD_MAX = 16, 1024
+_ROWS_PREFETCH_MIN, _ROW_WORDS_PREFETCH_MAX = 16, 1024
 
 
 def _intrinsic_or(stand_in):
@@ -268,11 +268,11 @@ def insert(words, hashes):
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks * 8]."""
     blocks = np.uint64(len(words) // 8)
     count = len(hashes)
-    for i in range(min(_AHEAD, count)):
+    for i in range(min(_PREFETCH, count)):
         _prefetch_block(words, hashes[i], blocks)
     for i in range(count):
-        if i + _AHEAD < count:
-            _prefetch_block(words, hashes[i + _AHEAD], blocks)
+        if i + _PREFETCH < count:
+            _prefetch_block(words, hashes[i + _PREFETCH], blocks)
         _fill_block(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
 
 
@@ -282,11 +282,11 @@ def probe(words, hashes):
     blocks = np.uint64(len(words) // 8)
     count = len(hashes)
     out = np.empty(count, dtype=np.bool_)
-    for i in range(min(_AHEAD, count)):
+    for i in range(min(_PREFETCH, count)):
         _prefetch_block(words, hashes[i], blocks)
     for i in range(count):
-        if i + _AHEAD < count:
-            _prefetch_block(words, hashes[i + _AHEAD], blocks)
+        if i + _PREFETCH < count:
+            _prefetch_block(words, hashes[i + _PREFETCH], blocks)
         out[i] = _block_holds(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
     return out
 
@@ -297,12 +297,12 @@ def probe_group(words, members, hashes):
     size = 8 * members
     blocks = np.uint64(len(words) // size)
     count = len(hashes)
-    ahead = max(_ROWS_AHEAD_MIN, 2 * _AHEAD // members)
-    last = min(size, _ROW_WORDS_AHEAD_MAX) - 1
+    distance = max(_ROWS_PREFETCH_MIN, 2 * _PREFETCH // members)
+    last = min(size, _ROW_WORDS_PREFETCH_MAX) - 1
     out = np.empty((count, members), dtype=np.bool_)
     for i in range(count):
-        if i + ahead < count:
-            offset = _block_of(hashes[i + ahead], blocks) * size
+        if i + distance < count:
+            offset = _block_of(hashes[i + distance], blocks) * size
             for word in range(0, last, 16):
                 _prefetch(words, offset + word)
             _prefetch(words, offset + last)

@@ -16,9 +16,10 @@ from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes.log import parquet_options
 from .parquet.footers import read_footer
-from .state.lineage import broken, newest_known
+from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as
-from .state.timeline import instant_path, is_loss
+from .state.timeline import is_loss
+from .state.version_files import instant_path
 from .storage import FileMissingError, Ranged, Storage
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _newer(handle: Handle) -> list[Finding]:
         latest = handle.timeline.latest(known=handle.instant)
     except CorruptionError as error:
         return [Finding("damaged", error.path or "timeline", error.message)]
-    newest = handle.version if latest is None else newest_known(handle.timeline, latest)
+    newest = handle.version if latest is None else newest_mentioned(handle.timeline, latest)
     if latest is None or newest == latest.version:
         return []
     message = f"this version was made, and {latest.version} is the newest that can be read: repair() the table"

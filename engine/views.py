@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import from_numpy, joined, offsets_of, string_array, to_numpy
+from ..arrays import from_numpy, joined, offsets_of, repeated, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .state import IndexState, Instant, Marker, Timeline
 from .state.coverage import is_covered
@@ -40,7 +40,8 @@ def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
     texts, partition_ids = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
     ids = to_numpy(files.column("partition_id"))
     if len(ids) and ids[0] == ids[-1]:  # files come by partition
-        named = pa.repeat(texts[int(np.searchsorted(partition_ids, ids[0]))], len(ids))
+        partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
+        named = repeated(partition.encode(), len(ids), pa.string())
     else:
         named = texts.take(from_numpy(np.searchsorted(partition_ids, ids)))
     view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)

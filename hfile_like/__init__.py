@@ -35,25 +35,28 @@ from .byte_io import BytesSource, PathSource, Source
 from .entries import prefix_changes
 from .file import GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
+from .key_layout import KeyLayout
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
-from .open_file import read_strided_rows
-from .ordered import KeyLayout, OrderedCode
 from .reader import SortedFileReader
 from .scanning import read_block_range
 
 if TYPE_CHECKING:
     from .inspection import Finding
     from .merge import MergeSummary, merge_runs
+    from .ordered import OrderedCode
+    from .strided import read_strided_rows
     from .writer import SortedFileWriter, WriterOptions
 
-# What only writers and checks need is loaded when it is first used.
+# What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
     "Finding": "inspection",
     "MergeSummary": "merge",
+    "OrderedCode": "ordered",
     "SortedFileWriter": "writer",
     "WriterOptions": "writer",
     "merge_runs": "merge",
+    "read_strided_rows": "strided",
 }
 
 __all__ = [

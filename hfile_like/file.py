@@ -28,7 +28,7 @@ FORMAT_VERSION = 2
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
 # Bits of the trailer: features without which a file cannot be read. There are none yet.
-KNOWN_FLAGS = 0
+FLAGS_MASK = 0
 
 # footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
 TRAILER = struct.Struct("<QQQIIIHH8s")
@@ -268,9 +268,9 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
         )
     if _trailer_checksum(trailer, offset) != own_checksum:
         raise where.bad("trailer checksum", "the trailer's checksum does not match")
-    if flags & ~KNOWN_FLAGS:
+    if flags & ~FLAGS_MASK:
         raise FormatVersionError(
-            f"{name or 'sorted-block file'}: uses features {flags & ~KNOWN_FLAGS:#x} that this Skipstone does not "
+            f"{name or 'sorted-block file'}: uses features {flags & ~FLAGS_MASK:#x} that this Skipstone does not "
             "know: upgrade it"
         )
     if piece.offset < len(HEADER) or piece.offset + piece.stored != offset:

@@ -94,7 +94,7 @@ class Rows:
         if ends[0] != 0 or int(ends[-1]) != len(self._keys) or (ends[1:] - ends[:-1] > KEY_BYTES_MAX).any():
             raise where.bad("index", f"the keys of the index do not fit its bytes, or {KEY_BYTES_MAX} bytes each")
         self.count, self.size_bytes = count, len(data)
-        self._asked = 0
+        self._questions = 0
         self._listed: tuple[list[bytes], list[bytes]] | None = None  # all first keys, all last keys
 
     def first_key(self, row: int) -> bytes:
@@ -126,8 +126,8 @@ class Rows:
         """The place of a key among the first (0) or last (1) keys. Listing all of them pays from some searches on."""
         listed = self._listed
         if listed is None:
-            if self._asked < _LIST_AFTER:
-                self._asked += 1
+            if self._questions < _LIST_AFTER:
+                self._questions += 1
                 return bisect(range(self.count), key, key=self.last_key if which else self.first_key)
             keys = [bytes(self._keys[low:high]) for low, high in itertools.pairwise(self._ends.tolist())]
             listed = self._listed = keys[::2], keys[1::2]

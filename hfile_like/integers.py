@@ -54,7 +54,7 @@ class Line(NamedTuple):
         """The bytes of an item."""
         return sum(part.itemsize for part in (self.items, self.high) if part is not None)
 
-    def at(self, i: int) -> int:
+    def item(self, i: int) -> int:
         """Integer i."""
         low = 0 if self.items is None else int(self.items[i])
         high = 0 if self.items is None or self.high is None else int(self.high[i]) << 8 * self.items.itemsize
@@ -85,6 +85,44 @@ class Line(NamedTuple):
             out += self.high[rows].astype(kind) << kind(8 * self.items.itemsize)
 
 
+class PlanesLine:
+    """A line whose items lie in planes, the most significant byte of every item first: those of a few rows are brought
+    together without the others.
+
+    line     without its items
+    planes   uint8 [width, n]
+    """
+
+    def __init__(self, line: Line, planes: np.ndarray):
+        self.line, self.planes = line, planes
+
+    def item(self, i: int) -> int:
+        """Integer i."""
+        return (self.line.item(i) + int.from_bytes(self.planes[:, i].tobytes(), "big")) & MASK
+
+    def into(self, out: np.ndarray, rows: slice | np.ndarray) -> None:
+        """As `Line.into`."""
+        if self.line.step:
+            self.line.into(out, rows)
+            out += self._items(rows, np.empty_like(out))
+        else:
+            self._items(rows, out)
+            out += out.dtype.type(self.line.base & MASK >> 64 - 8 * out.itemsize)
+
+    def together(self) -> Line:
+        """The same with its items as numbers."""
+        width, count = self.planes.shape
+        items = np.empty(count, dtype=f"<u{1 << (width - 1).bit_length()}")
+        return Line(self.line.base, self.line.step, self._items(slice(None), items))
+
+    def _items(self, rows: slice | np.ndarray, out: np.ndarray) -> np.ndarray:
+        out[:] = self.planes[0][rows]
+        for plane in self.planes[1:]:
+            np.left_shift(out, 8, out=out)
+            np.bitwise_or(out, plane[rows], out=out)
+        return out
+
+
 def _less(line: Line, bound: int) -> np.ndarray:
     assert line.items is not None
     if line.high is None:
@@ -101,11 +139,13 @@ def _greater(line: Line, bound: int) -> np.ndarray:
     return (line.high > above) | ((line.high == above) & (line.items > rest))
 
 
-def outside(line: Line, count: int, low: int, high: int) -> np.ndarray:
+def outside(line: Line | PlanesLine, count: int, low: int, high: int) -> np.ndarray:
     """bool [count]: which of the integers, taken as signed ones of 8 bytes, are below `low` or above `high`. Where the
     items are narrow, they are compared as they lie."""
     if low >= 1 << 63 or high < -(1 << 63):
         return np.ones(count, dtype=bool)
+    if isinstance(line, PlanesLine):
+        line = line.together()
     base = line.base - (1 << 64) if line.base >> 63 else line.base
     top = (1 << 8 * line.width) - 1
     if line.items is not None and not line.step and base + top < 1 << 63:
@@ -192,17 +232,14 @@ def planes(line: Line, count: int) -> bytes:
 
 def read_planes(
     base: int, step: int, raw: memoryview | bytes, offset: int, count: int, width_max: int, where: Where
-) -> Line:
+) -> PlanesLine:
     """The line whose items are the bytes of `raw` from `offset`, to its end, in planes. Raises as `read_line`."""
     size = len(raw) - offset
     width = size // count
     if width not in _PARTS or not 0 < width <= width_max or width * count != size:
         raise where.bad("integers", f"{size} bytes do not hold {count} integers of at most {width_max} bytes")
     by_plane = np.frombuffer(raw, dtype=np.uint8, count=size, offset=offset).reshape(width, count)
-    padded_width = 1 << (width - 1).bit_length()
-    items = np.zeros((count, padded_width), dtype=np.uint8)
-    items[:, width - 1 :: -1] = by_plane.T
-    return Line(base, step, items.reshape(-1).view(f"<u{padded_width}"))
+    return PlanesLine(Line(base, step, None), by_plane)
 
 
 def read_line(

@@ -39,19 +39,19 @@ _UUID_AT = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34],
 @_called
 def _read_literal(data, offset, ends, literals, start, size):
     for i in range(len(offset)):
-        here = offset[i]
-        if ends[i] - here < size:
+        place = offset[i]
+        if ends[i] - place < size:
             return False
         k = np.int64(0)
         while k + 8 <= size:
-            if _load64(data, here + k) != _load64(literals, start + k):
+            if _load64(data, place + k) != _load64(literals, start + k):
                 return False
             k += 8
         while k < size:
-            if data[here + k] != literals[start + k]:
+            if data[place + k] != literals[start + k]:
                 return False
             k += 1
-        offset[i] = here + size
+        offset[i] = place + size
     return True
 
 
@@ -60,15 +60,15 @@ def _read_numbers(data, offset, ends, numbers, lengths):
     """Decimal digits of every value: their number; and how many the shortest and the longest has."""
     least, most, has_leading = np.int64(_DIGITS_MAX + 1), np.int64(0), False
     for i in range(len(offset)):
-        here, end = offset[i], min(ends[i], offset[i] + _DIGITS_MAX + 1)
-        k, number = here, np.uint64(0)
+        place, end = offset[i], min(ends[i], offset[i] + _DIGITS_MAX + 1)
+        k, number = place, np.uint64(0)
         while k < end and data[k] >= 48 and data[k] < 58:
             number = np.uint64(np.uint64(number * np.uint64(10)) + np.uint64(data[k] - 48))
             k += 1
-        size = k - here
+        size = k - place
         if size == 0 or size > _DIGITS_MAX:
             return False
-        has_leading |= size > 1 and data[here] == 48
+        has_leading |= size > 1 and data[place] == 48
         least, most = min(least, size), max(most, size)
         numbers[i] = number
         offset[i] = k
@@ -79,37 +79,37 @@ def _read_numbers(data, offset, ends, numbers, lengths):
 @_called
 def _read_hex(data, offset, ends, size, out, to):
     for i in range(len(offset)):
-        here = offset[i]
-        if ends[i] - here < 2 * size:
+        place = offset[i]
+        if ends[i] - place < 2 * size:
             return False
         bad = np.uint8(0)
         for k in range(size):
-            high, low = _NIBBLES[data[here + 2 * k]], _NIBBLES[data[here + 2 * k + 1]]
+            high, low = _NIBBLES[data[place + 2 * k]], _NIBBLES[data[place + 2 * k + 1]]
             bad |= high | low
             out[to + i * size + k] = np.uint8(high << 4 | (low & 15))
         if bad > 15:
             return False
-        offset[i] = here + 2 * size
+        offset[i] = place + 2 * size
     return True
 
 
 @_called
 def _read_uuids(data, offset, ends, out, to):
     for i in range(len(offset)):
-        here = offset[i]
-        if ends[i] - here < 36:
+        place = offset[i]
+        if ends[i] - place < 36:
             return False
         bad = np.uint8(0)
         for k in range(16):
-            place = here + _UUID_AT[k]
+            place = place + _UUID_AT[k]
             high, low = _NIBBLES[data[place]], _NIBBLES[data[place + 1]]
             bad |= high | low
             out[to + i * 16 + k] = np.uint8(high << 4 | (low & 15))
         for k in range(4):
-            bad |= np.uint8(0) if data[here + _DASHES[k]] == 45 else _NO
+            bad |= np.uint8(0) if data[place + _DASHES[k]] == 45 else _NO
         if bad > 15:
             return False
-        offset[i] = here + 36
+        offset[i] = place + 36
     return True
 
 

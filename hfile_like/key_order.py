@@ -55,7 +55,7 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     return order, tied
 
 
-def taken_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
+def take_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
     """The keys at int64 places; where all are of one width, at the speed of memory."""
     table = byte_table(keys)
     return keys.take(from_numpy(places)) if table is None else binary_rows(table.take(places, axis=0))
@@ -105,7 +105,7 @@ def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
     keys     the runs one after the other, oldest first; each is strictly ascending
     bounds   int64 [runs + 1]: where each run begins, and where the last ends
     """
-    compiled = kernels_for("keys", _ORDER_NS * len(keys))
+    compiled = kernels_for("merge", _ORDER_NS * len(keys))
     if compiled is None:
         return plain_order(keys)
     offsets, data = offsets_and_data(keys)

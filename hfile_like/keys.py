@@ -196,7 +196,7 @@ class NumberKeys:
         return self._count
 
     def key_at(self, i: int) -> bytes:
-        return self.prefix + (self._line.at(i) & self._mask).to_bytes(self._last, "big")
+        return self.prefix + (self._line.item(i) & self._mask).to_bytes(self._last, "big")
 
     def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
         """uint64 [n]: the numbers; in `out`, where it is given."""

@@ -161,17 +161,17 @@ def _aligned(
     positions: list[int],
     deleted: bool,
 ) -> pa.Table:
-    is_found = rows >= 0
+    is_match = rows >= 0
     is_deleted = np.zeros(len(rows), dtype=bool)
     if any(p.deleted is not None for p in parts):
         flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-        is_deleted[is_found] = flags[rows[is_found]]
+        is_deleted[is_match] = flags[rows[is_match]]
     if not deleted:
-        is_found = is_found & ~is_deleted
+        is_match = is_match & ~is_deleted
     arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
     for place, position in enumerate(positions):
-        arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_found))
-    arrays.append(from_numpy(is_found))
+        arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_match))
+    arrays.append(from_numpy(is_match))
     fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
     if deleted:
         arrays.append(from_numpy(is_deleted))

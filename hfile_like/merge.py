@@ -199,7 +199,7 @@ BATCH_BYTES = 2 << 20
 # Of all runs together: their windows (and the tails of those that are opened here), and the decoded blocks that their
 # next keys are in. A window is of one block at least.
 WINDOWS_BYTES_MAX = 8 << 20
-HELD_BYTES_MAX = 32 << 20
+DECODED_BYTES_MAX = 32 << 20
 _MANY_RUNS = 8
 
 
@@ -232,7 +232,10 @@ def merge_runs(
     if not runs:
         raise InvalidArgumentError("there is nothing to merge: give at least one run, oldest first")
     with contextlib.ExitStack() as stack:
-        ahead_bytes, decoded_bytes = min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)), HELD_BYTES_MAX // len(runs)
+        ahead_bytes, decoded_bytes = (
+            min(READ_AHEAD_BYTES, WINDOWS_BYTES_MAX // len(runs)),
+            DECODED_BYTES_MAX // len(runs),
+        )
         readers = [
             r
             if isinstance(r, SortedFileReader)
@@ -265,7 +268,7 @@ class _Batch(NamedTuple):
     """What was taken of some runs, oldest first, and the blocks to copy between it; about its bytes; whether it is the
     last."""
 
-    taken: list[list[Entries | Stored]]
+    runs: list[list[Entries | Stored]]
     copies: list[Stored]
     size_bytes: int
     is_last: bool
@@ -274,7 +277,7 @@ class _Batch(NamedTuple):
         """All of it in order, decoded but for the blocks to copy. Raises CorruptionError."""
         parts: list[Entries] = []
         bounds = [0]
-        for run in self.taken:
+        for run in self.runs:
             parts += [part if isinstance(part, Entries) else part.entries() for part in run]
             bounds.append(sum(map(len, parts)))
         if not parts:
@@ -385,7 +388,7 @@ class _Batches:
         self._batch_bytes += sum(cursor.take_through(bound) for cursor in touching)
 
     def _batch(self, *, is_last: bool) -> _Batch:
-        runs = [part for cursor in self._cursors if (part := cursor.taken())]
+        runs = [part for cursor in self._cursors if (part := cursor.take_waiting())]
         batch = _Batch(runs, self._copies, self._batch_bytes, is_last)
         self._copies, self._batch_bytes = [], 0
         return batch

@@ -102,17 +102,17 @@ class Cursor:
         start: bytes | None,
         stop: bytes | None,
         ahead_bytes: int,
-        held_bytes: int,
+        decoded_bytes: int,
     ):
-        """`ahead_bytes`: so much of the file is read at once. `held_bytes`: a block that is larger is not kept
+        """`ahead_bytes`: so much of the file is read at once. `decoded_bytes`: a block that is larger is not kept
         decoded, and taken in parts of that size."""
         self.file, self.age = file, age
-        self._ahead_bytes, self._held_bytes, self._stop = ahead_bytes, held_bytes, stop
+        self._ahead_bytes, self._decoded_bytes, self._stop = ahead_bytes, decoded_bytes, stop
         within = file.block_range(start or b"", stop)
         self._infos = file.index.blocks(within.start, within.stop)
         self._following = next(self._infos, None)
-        self._window, self._at = Stored(self, memoryview(b""), [], within.start), -1
-        self._taken: list[Entries | tuple[Stored, int, int]] = []
+        self._window, self._block = Stored(self, memoryview(b""), [], within.start), -1
+        self._waiting: list[Entries | tuple[Stored, int, int]] = []
         self.first_key = self.last_key = b""
         self._next()
         if self.live and start is not None and self.first_key < start:
@@ -123,21 +123,21 @@ class Cursor:
     def _next(self) -> None:
         """Goes on to the next block."""
         self._decoded: _Decoded | None = None
-        self._at += 1
-        self.live = self._at < len(self._window.infos) or self._read_on()
+        self._block += 1
+        self.live = self._block < len(self._window.infos) or self._read_on()
         if not self.live:
             return
-        self._info = info = self._window.infos[self._at]
-        # Rows taken, those of them that are in `_taken`, the end of the part at hand, the end of the wanted rows.
+        self._info = info = self._window.infos[self._block]
+        # Rows taken, those of them that are in `_waiting`, the end of the part at hand, the end of the wanted rows.
         self._row = self._stored_rows = 0
         self._end = self._rows_end = info.entries
-        self._is_large = info.plain_bytes > self._held_bytes
+        self._is_large = info.plain_bytes > self._decoded_bytes
         self.first_key, self.last_key = info.first_key, info.last_key
         if self._stop is not None and self.last_key >= self._stop:
             self._end = self._rows_end = self._keys().bound(bisect_left, self._stop, 0)
             self.live = self._end > 0
             if self.live:
-                self.last_key = self._keys().at(self._end - 1)
+                self.last_key = self._keys().key_at(self._end - 1)
 
     def _read_on(self) -> bool:
         """Reads the next window; False where the run has ended."""
@@ -158,7 +158,7 @@ class Cursor:
                 raise out_of_order("the blocks of a run are not in key order", self.file, info)
             before = info.last_key
         first = self._window.first + len(self._window.infos)
-        self._window, self._at = Stored(self, self.file.stored(infos[0], infos[-1]), infos, first), 0
+        self._window, self._block = Stored(self, self.file.stored(infos[0], infos[-1]), infos, first), 0
         return True
 
     def _skip(self, start: bytes) -> None:
@@ -167,7 +167,7 @@ class Cursor:
         if self._row >= self._rows_end:
             self._next()
         else:
-            self.first_key = self._keys().at(self._row)
+            self.first_key = self._keys().key_at(self._row)
 
     @property
     def _is_whole(self) -> bool:
@@ -177,11 +177,11 @@ class Cursor:
     def split(self, part_bytes: int) -> None:
         """Lowers `last_key` to the end of a part of about so many bytes of the block at hand, or of a large block less,
         so that not all of it must be taken at once."""
-        part_bytes = min(part_bytes, self._held_bytes)
+        part_bytes = min(part_bytes, self._decoded_bytes)
         rows = max(1, self._info.entries * part_bytes // max(1, self._info.plain_bytes))
         if self._row + rows < self._end:
             self._end = self._row + rows
-            self.last_key = self._keys().at(self._end - 1)
+            self.last_key = self._keys().key_at(self._end - 1)
             if self._is_large:
                 self._decoded = None
 
@@ -192,7 +192,7 @@ class Cursor:
         where that at hand is not one. Goes on after them."""
         if not self._is_whole:
             return None
-        window, low = self._window, self._at
+        window, low = self._window, self._block
         infos = window.infos
         # The last block of what is wanted may not be wanted whole.
         high = len(infos) - 1 if self._stop is not None and infos[-1].last_key >= self._stop else len(infos)
@@ -203,7 +203,7 @@ class Cursor:
         high = low + next(others, len(those))
         if low == high:
             return None
-        self._at, self.last_key = high - 1, infos[high - 1].last_key
+        self._block, self.last_key = high - 1, infos[high - 1].last_key
         self._next()
         return window.part(low, high)
 
@@ -212,7 +212,7 @@ class Cursor:
         block; None where there is no other block."""
         if self._is_large:
             return self.last_key
-        following = self._at + 1
+        following = self._block + 1
         after = self._window.infos[following] if following < len(self._window.infos) else self._following
         return None if after is None else after.last_key
 
@@ -236,10 +236,10 @@ class Cursor:
                 self._store()
             self._next()
             return size
-        self.first_key = self._keys().at(end)
+        self.first_key = self._keys().key_at(end)
         if end == self._end:
             self._end = self._rows_end
-            self.last_key = self._keys().at(self._end - 1)
+            self.last_key = self._keys().key_at(self._end - 1)
         if self._is_large:
             self._store()
             self._decoded = None
@@ -247,33 +247,33 @@ class Cursor:
 
     def _take_whole(self) -> None:
         """The block at hand goes to what is taken; blocks that follow one another are decoded together."""
-        if self._taken and not isinstance(last := self._taken[-1], Entries):
+        if self._waiting and not isinstance(last := self._waiting[-1], Entries):
             window, low, high = last
-            if window is self._window and high == self._at:
-                self._taken[-1] = window, low, high + 1
+            if window is self._window and high == self._block:
+                self._waiting[-1] = window, low, high + 1
                 return
-        self._taken.append((self._window, self._at, self._at + 1))
+        self._waiting.append((self._window, self._block, self._block + 1))
 
     def _store(self) -> None:
         """What was taken of the block at hand goes to what is taken; of a large block it is copied, so that the block
         can go."""
         if self._stored_rows < self._row:
             part = self._keys().entries.slice(self._stored_rows, self._row - self._stored_rows)
-            self._taken.append(part.compact() if self._is_large else part)
+            self._waiting.append(part.compact() if self._is_large else part)
             self._stored_rows = self._row
 
-    def taken(self) -> list[Entries | Stored]:
+    def take_waiting(self) -> list[Entries | Stored]:
         """What was taken since this was last asked, in key order, decoded or not."""
         if self.live:
             self._store()
-        parts, self._taken = self._taken, []
+        parts, self._waiting = self._waiting, []
         return [part if isinstance(part, Entries) else part[0].part(*part[1:]) for part in parts]
 
     def _keys(self) -> _Decoded:
         if self._decoded is None:
-            entries = self._window.part(self._at, self._at + 1).entries()
+            entries = self._window.part(self._block, self._block + 1).entries()
             self._decoded = _Decoded(entries)
-            self._is_large |= entries.size_bytes > self._held_bytes
+            self._is_large |= entries.size_bytes > self._decoded_bytes
         return self._decoded
 
 
@@ -285,12 +285,12 @@ class _Decoded:
         offsets, self._data = offsets_and_data(entries.keys)
         self._offsets = offsets.data
 
-    def at(self, row: int) -> bytes:
+    def key_at(self, row: int) -> bytes:
         return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
 
     def bound(self, bisect: Callable[..., int], key: bytes, low: int) -> int:
         """The place of a key among those from `low` on."""
-        return bisect(range(len(self.entries)), key, lo=low, key=self.at)
+        return bisect(range(len(self.entries)), key, lo=low, key=self.key_at)
 
 
 def out_of_order(message: str, file: OpenFile, info: BlockInfo) -> CorruptionError:

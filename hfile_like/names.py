@@ -128,7 +128,7 @@ def random_uuids(uuids: np.ndarray) -> Part | None:
     return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
-def _is_known(kind: int, width: int, reserved: int, size: int) -> bool:
+def _is_valid_part(kind: int, width: int, reserved: int, size: int) -> bool:
     if reserved:
         return False
     if kind in NUMBERS:
@@ -180,7 +180,7 @@ class NameStrings:
         fields = [raw[:0]] * len(records)
         for kinds in (NUMBERS, DIGITS):
             for i, (form, width, reserved, size, _, _) in enumerate(records):
-                if not _is_known(form, width, reserved, size):
+                if not _is_valid_part(form, width, reserved, size):
                     raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
                 if form in kinds:
                     more = (self._count + 3) // 4 if form == RANDOM_UUID else 0
@@ -235,7 +235,7 @@ class NameStrings:
             if part.kind == LITERAL:
                 pieces.append(part.literal)
             elif part.line is not None:
-                pieces.append(b"%0*d" % (part.size, part.line.at(i)))
+                pieces.append(b"%0*d" % (part.size, part.line.item(i)))
                 if len(pieces[-1]) > (part.size or DIGITS_MAX):
                     raise self._too_many_digits()
             else:

@@ -247,7 +247,7 @@ class _Gather:
             summarised = range(indices[0], indices[-1] + 1)
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []
-        self._at = 0
+        self._filled = 0
         try:
             self._numbers = np.empty(count, dtype=np.uint64)
             self._deleted = np.zeros(count, dtype=bool) if include_deleted else None
@@ -276,7 +276,7 @@ class _Gather:
 
     def room(self) -> np.ndarray:
         """Where the next numbers go."""
-        return self._numbers[self._at :]
+        return self._numbers[self._filled :]
 
     def add(self, numbers: np.ndarray, rows: Rows, block: Block) -> None:
         """Adds the entries of a block at `rows`, whose numbers are `numbers`."""
@@ -284,22 +284,22 @@ class _Gather:
         if deleted is not None:
             marks = deleted[rows]
             if self._deleted is not None:
-                self._deleted[self._at : self._at + len(marks)] = marks
+                self._deleted[self._filled : self._filled + len(marks)] = marks
             else:
                 live = np.flatnonzero(~marks)
                 numbers, rows = numbers[live], rows.start + live if isinstance(rows, slice) else rows[live]
-        end = self._at + len(numbers)
-        if end > self._at:
+        end = self._filled + len(numbers)
+        if end > self._filled:
             if not np.may_share_memory(numbers, self._numbers):
-                self._numbers[self._at : end] = numbers
+                self._numbers[self._filled : end] = numbers
             for position, collector in self._read:
-                collector.add(block.column(position), rows, self._at, end)
-        self._at = end
+                collector.add(block.column(position), rows, self._filled, end)
+        self._filled = end
 
     def finish(self) -> Numbered:
-        columns = {name: collector.finish(self._at) for name, collector in self._columns.items()}
+        columns = {name: collector.finish(self._filled) for name, collector in self._columns.items()}
         return Numbered(
-            self._numbers[: self._at], columns, None if self._deleted is None else self._deleted[: self._at]
+            self._numbers[: self._filled], columns, None if self._deleted is None else self._deleted[: self._filled]
         )
 
 

@@ -24,7 +24,7 @@ from .file import TAIL_BYTES, GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
 from .lookups import look_up, look_up_one
 from .numbered import NumberedKeys
-from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named, read_strided_many
+from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds, named
 from .scanning import scan
 
 if TYPE_CHECKING:
@@ -183,6 +183,8 @@ class SortedFileReader:
         """uint8 [k, stride] each: rows of some strided sections, by name, asked of the source at once. Rows no further
         apart than `gap_bytes` are one read. Raises InvalidArgumentError for a name or a row that is not there."""
         self.file.check_open()
+        from .strided import read_strided_many
+
         sections = self.file.footer.strided
         requests = [(named("strided section", name, sections), rows) for name, rows in wanted]
         return read_strided_many(self.file.source, requests, gap_bytes)

@@ -176,14 +176,14 @@ def in_order(
     After the first few, and once kernels are loaded, two threads make what comes next: kernels and zstandard leave
     Python to others in the meantime. Where `size_bytes` gives the size of runs, none starts beside large ones."""
 
-    def made(run: T, result: R | None) -> Iterator[R]:
+    def results_of(run: T, result: R | None) -> Iterator[R]:
         if result is not None:
             return iter((result,))
         return iter(()) if singly is None else singly(run)
 
     rest = iter(runs)
     for i, run in enumerate(rest, 1):
-        yield from made(run, make(run))
+        yield from results_of(run, make(run))
         if i >= _RUNS_ALONE and any(map(is_loaded, _FAMILIES)) and (os.cpu_count() or 1) > 1:
             break
     else:
@@ -193,7 +193,7 @@ def in_order(
 
         def finished() -> Iterator[R]:
             before, future = under_way.popleft()
-            return made(before, future.result())
+            return results_of(before, future.result())
 
         try:
             for run in rest:

@@ -35,7 +35,7 @@ from ..arrays import (
 from ..errors import InvalidArgumentError, SchemaError
 from . import integers
 from .codec import Where, aligned, checked_text, padding, python_value, unpack_strings
-from .integers import Line, Rows, row_count
+from .integers import Line, PlanesLine, Rows, row_count
 from .names import NameStrings, find_equal
 
 ENCODING_ALL_NULL = 0
@@ -223,7 +223,7 @@ class Column:
     All but one of the last four are None, or all, where every value is null.
     """
 
-    line: Line | None = None
+    line: Line | PlanesLine | None = None
     fixed: np.ndarray | None = None
     bits: np.ndarray | bool | None = None
     strings: PlainStrings | DictionaryStrings | NameStrings | None = None
@@ -234,7 +234,7 @@ class Column:
         """At most `cap` bytes once decoded. Raises CorruptionError."""
         self.kind, self.count = kind, count
         self.valid: np.ndarray | None = None
-        self._raw, self._at = raw, 0
+        self._raw, self._body_offset = raw, 0
         self.decoded_bytes = count * least_row_bytes(kind)
         if self.decoded_bytes > cap:
             raise where.bad("decoded size", f"{count} values of {kind} take more than {cap} bytes")
@@ -248,11 +248,11 @@ class Column:
             raise where.bad("value encoding", f"encoding {encoding} with flags {flags} does not fit a column of {kind}")
         bitmap = (count + 7) // 8
         if flags & FLAG_VALIDITY:
-            self._at = bitmap + len(padding(bitmap))
-            if self._at > len(raw):
+            self._body_offset = bitmap + len(padding(bitmap))
+            if self._body_offset > len(raw):
                 raise where.bad("value section", "the validity of a column is cut short")
             self.valid = _unpacked(raw, 0, count)
-        offset, size_left = self._at, len(raw) - self._at
+        offset, size_left = self._body_offset, len(raw) - self._body_offset
         sizes = {ENCODING_BITS: bitmap, ENCODING_CONSTANT_BOOL: 1}
         size = count * kind.byte_width if encoding == ENCODING_FIXED else sizes.get(encoding, size_left)
         if size_left != size or (encoding in (ENCODING_FRAME, ENCODING_PLANES) and size_left < 16):
@@ -326,7 +326,7 @@ class Column:
             return bool(self.bits if isinstance(self.bits, bool) else self.bits[i])
         kind = self.kind
         if self.line is not None and pa.types.is_integer(kind):
-            number = self.line.at(i) & ((1 << kind.bit_width) - 1)
+            number = self.line.item(i) & ((1 << kind.bit_width) - 1)
             is_negative = pa.types.is_signed_integer(kind) and number >> (kind.bit_width - 1)
             return number - (1 << kind.bit_width) if is_negative else number
         scalar = self.take(slice(i, i + 1))[0]
@@ -342,7 +342,7 @@ class Column:
         buffer = aligned(self._raw)
         validity = None if self.valid is None else buffer.slice(0, (self.count + 7) // 8)
         nulls = 0 if validity is None else -1
-        return pa.Array.from_buffers(self.kind, self.count, [validity, buffer.slice(self._at)], nulls)
+        return pa.Array.from_buffers(self.kind, self.count, [validity, buffer.slice(self._body_offset)], nulls)
 
 
 def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:

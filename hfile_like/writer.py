@@ -22,7 +22,6 @@ from .byte_io import open_output
 from .codec import Piece
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
 from .file import (
-    CHECKSUM_BYTES,
     HEADER,
     META_BYTES_MAX,
     STRIDE_BYTES_MAX,
@@ -34,6 +33,7 @@ from .file import (
 from .index_building import IndexBuilder, check_summaries, summarise
 from .index_rows import BlockInfo, BlockSummary
 from .keys import KEY_BYTES_MAX
+from .strided import row_chunks, strided_bytes
 from .values import check_schema, check_text
 
 # A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.
@@ -290,7 +290,7 @@ class SortedFileWriter:
         self._check_name("strided section", name, self.strided_sections)
         if not 1 <= stride <= STRIDE_BYTES_MAX:
             raise InvalidArgumentError(f"a stride of {stride} bytes: give 1 to {STRIDE_BYTES_MAX:,}")
-        chunks = iter(_row_chunks(rows, stride))
+        chunks = iter(row_chunks(rows, stride))
         chunk = next(chunks, None)
         self._end_block()
         start, count = self._offset, 0
@@ -299,7 +299,7 @@ class SortedFileWriter:
             while chunk is not None:
                 for low in range(0, len(chunk), at_once):
                     part = chunk[low : low + at_once]
-                    self._put(_strided_bytes(part, self._offset))
+                    self._put(strided_bytes(part, self._offset))
                     count += len(part)
                 chunk = next(chunks, None)
             self._put(codec.padding(self._offset))
@@ -381,27 +381,6 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"{name!r} is not text: it cannot be the name of a {what}") from None
         if name in names:
             raise InvalidArgumentError(f"there is a {what} {name!r} already: choose another name")
-
-
-def _strided_bytes(rows: np.ndarray, offset: int) -> bytes:
-    """The stored bytes of uint8 [n, stride] rows, the first of which will lie at `offset`."""
-    count, stride = rows.shape
-    step = stride + CHECKSUM_BYTES
-    out = np.empty((count, step), dtype=np.uint8)
-    out[:, :stride] = rows
-    sums = codec.row_checksums(np.ascontiguousarray(rows), offset + np.arange(count, dtype=np.uint64) * np.uint64(step))
-    out[:, stride:] = sums.astype("<u4").view(np.uint8).reshape(count, CHECKSUM_BYTES)
-    return out.tobytes()
-
-
-def _row_chunks(rows: np.ndarray | Iterable[np.ndarray], stride: int) -> Iterable[np.ndarray]:
-    """Chunks of rows, each checked to be uint8 [n, stride]. Raises InvalidArgumentError."""
-    for chunk in [rows] if isinstance(rows, np.ndarray) else rows:
-        if not isinstance(chunk, np.ndarray) or chunk.dtype != np.uint8 or chunk.ndim != 2 or chunk.shape[1] != stride:
-            shape = getattr(chunk, "shape", None)
-            kind = getattr(chunk, "dtype", type(chunk).__name__)
-            raise InvalidArgumentError(f"strided rows must be uint8 [n, {stride}], not {kind} {shape}")
-        yield chunk
 
 
 def _block_bytes(block_size: str | int, use: str) -> int:

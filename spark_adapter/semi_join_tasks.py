@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ..arrays import from_numpy, to_numpy
 from ..engine.indexes.secondary.choice import reader_of
-from ..engine.indexes.secondary.reader import Positions
+from ..engine.indexes.secondary.hits import Positions
 from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
 from ..engine.scan.file_tasks import ReadContext

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, known_kind
+from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none
 from ..indexes.stats.rows import first_stats
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
@@ -102,7 +102,7 @@ def refresh_index(
 def refresh_all(handle: Handle, *, progress: Progress | None, builder: Builder = build_here) -> int:
     """Every index covers the files that it lacks. Returns the version; nothing to cover makes none."""
     for name in dict.fromkeys(index.kind for index in handle.instant.indexes):
-        index_kind = known_kind(name)
+        index_kind = kind_or_none(name)
         while index_kind is not None and _refreshed(
             handle, [i for i in handle.instant.indexes if i.kind == name], index_kind, progress, builder
         ):
@@ -305,7 +305,7 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
             after = replace(after, manifest=merged)
         changed = 0
         for done, index in enumerate(after.indexes, start=1):
-            kind = known_kind(index.kind)
+            kind = kind_or_none(index.kind)
             state = index if kind is None else kind.merge(index, work)
             changed += state.runs != index.runs
             after = after.with_index(state)
@@ -328,5 +328,5 @@ def _cover(handle: Handle, progress: Progress | None, builder: Builder) -> None:
     """Refreshes the indexes that lack files."""
     for index in handle.instant.indexes:
         paths = [handle.instant.path_of(column) for column in index.columns]
-        if paths and known_kind(index.kind) is not None:
+        if paths and kind_or_none(index.kind) is not None:
             refresh_index(handle, paths, index.kind, progress=progress, builder=builder)

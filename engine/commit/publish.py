@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ...arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
-from ..indexes.protocol import CommitWork, known_kind
+from ..indexes.protocol import CommitWork, kind_or_none
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.task_result import TaskResult
 from ..observing import Event, emit, is_observed, ms_since
@@ -328,7 +328,7 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
     work = CommitWork(after, named_at, change.results, bound.added, bound.removed, writing)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
-        kind = known_kind(index.kind)
+        kind = kind_or_none(index.kind)
         state = index if kind is None else kind.commit(index, work)
         if adds_none:  # an index that was passed over lacks nothing
             state = replace(state, coverage=state.coverage.with_segment(version))

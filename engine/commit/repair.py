@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
 from ..state import Coverage, Instant, Timeline, new_transaction_id, now_us
-from ..state.lineage import newest_known
-from ..state.timeline import instant_path, is_loss
+from ..state.lineage import newest_mentioned
+from ..state.timeline import is_loss
+from ..state.version_files import instant_path
 from ..storage import open_storages
 from .publish import emit_commit, successor
 
@@ -62,7 +63,7 @@ def repair(
     timeline = Timeline(storage)
     names = sorted(timeline.names(1, None))
     base, damaged = _newest_whole(timeline, names)
-    last = max(names[-1], newest_known(timeline, base))
+    last = max(names[-1], newest_mentioned(timeline, base))
     if not is_loss(last, len(names)) and last > len(names):
         raise CorruptionError(
             f"version {last} stands where {len(names):,} versions do, so the timeline is no whole one; bring its files "

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import SchemaError
-from ..indexes.protocol import known_kind
+from ..indexes.protocol import kind_or_none
 from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_schema
@@ -206,7 +206,7 @@ def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
     first = first_stats(instant).id
     remaining = []
     for index in instant.indexes:
-        kind = known_kind(index.kind)
+        kind = kind_or_none(index.kind)
         is_compound = kind is None or kind.is_compound
         columns = tuple(c for c in index.columns if c in live)
         if index.id == first or (columns and (columns == index.columns or not is_compound)):

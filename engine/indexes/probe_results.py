@@ -33,7 +33,7 @@ from ..predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
     from .bloom.format import FilterPlaces
-    from .secondary.reader import Positions
+    from .secondary.hits import Positions
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ class RowsOf:
         return replace(self, positions=type(self.positions)(*columns), covered=self.covered | other.covered)
 
 
-KnownRows = dict[Node, RowsOf]
+RowsByPart = dict[Node, RowsOf]
 
 
-def add_known(rows_of: KnownRows, more: Mapping[Node, RowsOf]) -> None:
+def add_rows(rows_of: RowsByPart, more: Mapping[Node, RowsOf]) -> None:
     """Adds what another index knows."""
     rows_of.update({part: rows_of[part].joined(rows) if part in rows_of else rows for part, rows in more.items()})
 
@@ -198,12 +198,12 @@ class RowSets:
         return np.where(self.is_all_but, row_counts - listed, listed)
 
 
-def rows_matching(bound: Node, known: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
+def rows_matching(bound: Node, by_part: Mapping[Node, RowsOf], ids: np.ndarray) -> RowSets | None:
     """The rows of files (uint64, ascending) in which a predicate may be TRUE; None where no index knows any."""
-    if not known or not len(ids):
+    if not by_part or not len(ids):
         return None
     order = np.argsort(ids, kind="stable")
-    return _Located(known, by_first_child(known), ids[order], order).rows_of(bound)
+    return _Located(by_part, by_first_child(by_part), ids[order], order).rows_of(bound)
 
 
 @dataclass
@@ -214,13 +214,13 @@ class _Located:
     ids             uint64, ascending; `order` is where each stood
     """
 
-    known: Mapping[Node, RowsOf]
+    by_part: Mapping[Node, RowsOf]
     conjunctions: Mapping[Node, Sequence[And]]
     ids: np.ndarray
     order: np.ndarray
 
     def rows_of(self, node: Node) -> RowSets:
-        if node in self.known:
+        if node in self.by_part:
             return self._located(node)
         if isinstance(node, Or):
             return _paired(_either, [self.rows_of(child) for child in node.children])
@@ -238,7 +238,7 @@ class _Located:
         return _unknown(len(self.ids))
 
     def _located(self, part: Node) -> RowSets:
-        listed = self.known[part]
+        listed = self.by_part[part]
         if not len(self.ids):
             return _unknown(0)
         nearest = np.minimum(np.searchsorted(self.ids, listed.positions.file_ids), len(self.ids) - 1)

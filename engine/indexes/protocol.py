@@ -267,13 +267,13 @@ def names() -> list[str]:
 
 def kind_named(name: str) -> IndexKind:
     """Raises InvalidArgumentError for a kind that nobody knows here."""
-    kind = known_kind(name)
+    kind = kind_or_none(name)
     if kind is None:
         raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, names()))}")
     return kind
 
 
-def known_kind(name: object) -> IndexKind | None:
+def kind_or_none(name: object) -> IndexKind | None:
     """A kind by its name; None for one that nobody knows here."""
     if isinstance(name, str) and name in _BUILT_IN and name not in _registered:
         register(importlib.import_module(f"..{name}.kind", __name__).KIND)
@@ -283,7 +283,7 @@ def known_kind(name: object) -> IndexKind | None:
 def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
     """The index files that one run names, of files long gone too; None for a kind that is not known here. Raises what a
     damaged run, or one that is gone, raises."""
-    kind = known_kind(index.kind)
+    kind = kind_or_none(index.kind)
     return None if kind is None else kind.fine_paths(readers, run)
 
 
@@ -305,7 +305,7 @@ def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, o
             by_kind.setdefault(index.kind, []).append(index)
     probes: list[Probe] = []
     for name in sorted(by_kind, key=lambda name: {"secondary": 0, "stats": 2}.get(name, 1)):
-        kind = known_kind(name)
+        kind = kind_or_none(name)
         if kind is not None:
             current = [index for index in by_kind[name] if kind.is_current(snapshot.instant, index)]
             probes += kind.probes(snapshot, bound, current, damaged)

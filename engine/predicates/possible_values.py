@@ -73,6 +73,10 @@ class Evidence:
         return len(self.may_be_null)
 
 
+_TABLE_BITS = 14
+_TABLE_CODES_MIN, _TABLE_VALUES_MIN = 16, 1 << 12  # below: halving is as fast
+
+
 def _ascends(codes: np.ndarray) -> bool:
     return bool((codes[1:] >= codes[:-1]).all())
 
@@ -99,22 +103,48 @@ class CodeInterval:
         if len(codes) == 1:
             code = codes[0]
             return (self.lower <= code) & (self.upper >= code), (self.lower != code) | (self.upper != code)
-        within = self._members_within(codes)
-        # codes between the ends that are no member exist unless the members fill the interval; the width may wrap
-        width_less_one = self.upper.view(np.uint64) - self.lower.view(np.uint64)
-        return within > 0, (within <= 0) | (width_less_one != (within - 1).view(np.uint64))
+        units, count = len(self.lower), len(codes)
+        if units > count and _ascends(self.lower) and _ascends(self.upper):
+            return self._sorted_member_of(codes)
+        # The least member that is not below the lower end decides; where there is none, whatever is above all.
+        first = _first_not_below(codes, self.lower)
+        is_within = (first < count) & (np.append(codes, 0)[first] <= self.upper)
+        # Codes between the ends that are no member exist unless members fill the interval; the width may wrap.
+        width = self.upper.view(np.uint64) - self.lower.view(np.uint64)
+        is_filled = np.zeros(units, dtype=bool)
+        narrow = np.flatnonzero(is_within & (width < np.uint64(count)))
+        last = first[narrow] + width[narrow].astype(np.int64)
+        is_filled[narrow] = (last < count) & (codes[np.minimum(last, count - 1)] == self.upper[narrow])
+        return is_within, ~is_filled
 
-    def _members_within(self, codes: np.ndarray) -> np.ndarray:
-        """int64 [n]: how many of some codes lie in each interval (0 or less where none does)."""
+    def _sorted_member_of(self, codes: np.ndarray) -> Pair:
+        """For units that are sorted: the few codes are searched among the many units, not the other way round."""
         units = len(self.lower)
-        if units > len(codes) and _ascends(self.lower) and _ascends(self.upper):
-            # Units that are sorted: search the few codes among the many units, not the other way round.
-            first = np.searchsorted(self.upper, codes, "left")
-            stop = np.searchsorted(self.lower, codes, "right")
-            inside = stop > first
-            starting = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
-            return np.cumsum(starting)[:units]
-        return np.searchsorted(codes, self.upper, "right") - np.searchsorted(codes, self.lower, "left")
+        first = np.searchsorted(self.upper, codes, "left")
+        stop = np.searchsorted(self.lower, codes, "right")
+        inside = stop > first
+        starting = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
+        within = np.cumsum(starting)[:units]
+        width = self.upper.view(np.uint64) - self.lower.view(np.uint64)
+        return within > 0, (within <= 0) | (width != (within - 1).view(np.uint64))
+
+
+def _first_not_below(codes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """int64 [n]: for each of some values (int64, in any order), the place of the first of some codes (int64, ascending)
+    that is not below it, or their number. A table by the upper bits of what the codes span gives it at once for all but
+    the values that share an entry with a code below them: 4 times as fast as halving."""
+    if len(values) < _TABLE_VALUES_MIN or len(codes) < _TABLE_CODES_MIN:
+        return np.searchsorted(codes, values, "left")
+    base, span = codes[0], int(codes[-1]) - int(codes[0])
+    shift = np.uint64(max(0, span.bit_length() - _TABLE_BITS))
+    entries = (codes.view(np.uint64) - base.view(np.uint64)) >> shift
+    table = np.zeros((1 << _TABLE_BITS) + 1, dtype=np.int32)
+    np.cumsum(np.bincount(entries.view(np.int64), minlength=1 << _TABLE_BITS), out=table[1:])
+    clipped = np.clip(values, base, codes[-1]).view(np.uint64)
+    first = table[((clipped - base.view(np.uint64)) >> shift).view(np.int64)].astype(np.int64)
+    behind = np.flatnonzero(codes[np.minimum(first, len(codes) - 1)] < values)
+    first[behind] = np.searchsorted(codes, values[behind], "left")
+    return first
 
 
 @dataclass

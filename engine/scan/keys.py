@@ -22,7 +22,7 @@ from ... import canon
 from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
-from ...hfile_like.key_order import sorted_keys, taken_keys
+from ...hfile_like.key_order import sorted_keys, take_keys
 from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef
@@ -74,7 +74,7 @@ class KeySet:
         hashes = hash_array(encoded).hashes
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         maybe = np.flatnonzero(self._hashes[places] == hashes)
-        mine, keys = taken_keys(encoded, maybe), taken_keys(self.encoded, self._order[places[maybe]])
+        mine, keys = take_keys(encoded, maybe), take_keys(self.encoded, self._order[places[maybe]])
         is_key[maybe] = to_numpy(pc.equal(mine, keys))
         for i in maybe[~is_key[maybe]].tolist() if self._alike else ():
             is_key[i] = encoded[i].as_py() in self._alike
@@ -131,7 +131,7 @@ def key_set_of(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
     encoded = code.encode(columns)
     order, is_again = sorted_keys(encoded)
     order = order[~is_again]
-    return KeySet(code, keys.column_names, taken_keys(encoded, order), key_rows[order])
+    return KeySet(code, keys.column_names, take_keys(encoded, order), key_rows[order])
 
 
 def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ...errors import PredicateError, SchemaError
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, leading_names, reader_of
-from ..indexes.secondary.reader import Positions
+from ..indexes.secondary.hits import Positions
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState

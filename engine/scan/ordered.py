@@ -40,7 +40,7 @@ from .unit_search import (
 )
 
 if TYPE_CHECKING:
-    from ..indexes.secondary.reader import Positions
+    from ..indexes.secondary.hits import Positions
     from ..state import IndexState
     from .planning import Planning
 

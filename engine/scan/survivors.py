@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
 from ...caching import cached_property
-from ..indexes.probe_results import AnyLeaf, KnownRows, Outcomes, ProbeResult, RowSets, RowsOf, add_known, rows_matching
+from ..indexes.probe_results import AnyLeaf, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
 from ..indexes.stats import format as stats
 from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
 from ..predicates.possible_values import Evidence
@@ -31,7 +31,7 @@ from ..state.slices import any_of, slices_of
 
 if TYPE_CHECKING:
     from ..indexes.bloom.format import FilterPlaces
-    from ..indexes.secondary.reader import Positions
+    from ..indexes.secondary.hits import Positions
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Survivors:
     outcomes: Outcomes
     named: Units | None = None
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
-    rows: KnownRows = field(default_factory=dict)
+    rows: RowsByPart = field(default_factory=dict)
     verdict: np.ndarray | None = None
 
     @classmethod
@@ -65,7 +65,7 @@ class Survivors:
     @classmethod
     def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> Survivors:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
-        rows: KnownRows = {bound: RowsOf(positions, False, True, covered)}
+        rows: RowsByPart = {bound: RowsOf(positions, False, True, covered)}
         verdict = np.full(named.count, ANY, dtype=np.uint8)  # what the predicate says of whole units is not known
         ids = to_numpy(named.files.column("file_id"))
         return cls(bound, ids, Outcomes({}), named, rows=rows, verdict=verdict)
@@ -114,7 +114,7 @@ class Survivors:
         if units is not None and rows:
             alone = units.is_alone
             rows = {part: replace(one, covered=one.covered & alone) for part, one in rows.items()}
-        add_known(self.rows, rows)
+        add_rows(self.rows, rows)
         self.fine |= result.fine
         self.verdict = None
 

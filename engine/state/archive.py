@@ -11,16 +11,21 @@ that it took the place of was written: its own time says nothing of the version.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ...errors import CorruptionError
 from ...hfile_like import SortedFileReader
-from ..storage import FileMissingError, Ranged, Storage
+from ..storage import Entry, FileMissingError, Ranged, Storage
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, TIME_US_MAX, FieldError, integer, parse_json, record, text
 from .instant import Instant
 from .instant_fields import checked_history, history_of, parse_instant
+from .version_files import folder_of, instant_path, versions_in
+
+if TYPE_CHECKING:
+    from ..progress import Progress
 
 SCHEMA = pa.schema([("history", pa.string()), ("text", pa.binary())])
 _STUB = b'{"archived": '
@@ -42,11 +47,11 @@ def stub(folder: str, version: int, modified_us: int) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def archived_instant(storage: Storage, folder: str, version: int, path: str, there: bytes) -> Instant:
+def archived_instant(storage: Storage, folder: str, version: int, path: str, stub_bytes: bytes) -> Instant:
     """The instant of one version, by the stub under its name. Raises CorruptionError where the archive is
     damaged, or gone."""
     try:
-        modified_us = _STUB_FIELDS(parse_json(there, SMALL_BYTES_MAX))["modified_us"]
+        modified_us = _STUB_FIELDS(parse_json(stub_bytes, SMALL_BYTES_MAX))["modified_us"]
     except FieldError as error:
         raise CorruptionError(f"not a whole stub of an archived instant ({error})", path=path, check="stub") from error
     return parse_instant(_archived_text(storage, folder, version), path=path, modified_us=modified_us)
@@ -104,3 +109,40 @@ def archived_history(storage: Storage, folder: str, versions: range) -> Iterator
         except FieldError as error:
             raise CorruptionError(f"not a line of history ({error})", path=path, check="archive") from error
         yield history
+
+
+def archive_folders(
+    storage: Storage,
+    stop_folder: int,
+    standing: Callable[[int], tuple[Entry, bytes] | None],
+    parsed: Callable[[int, Entry, bytes], Instant],
+    progress: Progress | None,
+) -> None:
+    """Archives the folders before one of a number, the oldest first. `standing` gives what is stored under a version's
+    name, `parsed` the instant in it."""
+
+    def is_done(number: int) -> bool:
+        for version in reversed(versions_in(number)):
+            stored = standing(version)
+            if stored is not None:
+                return is_stub(stored[1])
+        return True
+
+    first_folder = stop_folder = max(0, stop_folder)
+    # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
+    while first_folder > 0 and not is_done(first_folder - 1):
+        first_folder -= 1
+    for number in range(first_folder, stop_folder):
+        versions = versions_in(number)
+        folder = folder_of(versions[0])
+        instants = {v: stored for v in versions if (stored := standing(v)) is not None}
+        if not is_archived(storage, folder):
+            if any(is_stub(data) for _, data in instants.values()):  # somebody else archives, too, and was first
+                continue
+            # A damaged one stays where it is, with a warning.
+            write_archive(storage, folder, [(parsed(v, *instants[v]), instants[v][1]) for v in instants])
+        for version, (entry, data) in instants.items():
+            if not is_stub(data):
+                storage.put(instant_path(version), stub(folder, version, entry.modified_ns // 1000))
+            if progress:
+                progress("archive", version + 1 - versions[0], len(versions))

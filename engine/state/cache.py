@@ -60,7 +60,7 @@ class CacheInfo:
 class _Entry:
     thing: Any
     size_bytes: int
-    asked: int  # the last question that used it
+    last_used: int  # the last question that used it
 
 
 class Cache:
@@ -90,7 +90,7 @@ class Cache:
                 self._misses += 1
                 return None
             self._hits += 1
-            entry.asked = self._question
+            entry.last_used = self._question
             self._entries.move_to_end(key)
             return entry.thing
 
@@ -168,7 +168,7 @@ class Cache:
         room = self._budget_bytes - self._used_bytes - sum(self._loading.values())
         idle = []
         for key, entry in self._entries.items():  # the one used longest ago first
-            if room >= size_bytes or self._question - entry.asked <= IDLE_QUESTIONS:
+            if room >= size_bytes or self._question - entry.last_used <= IDLE_QUESTIONS:
                 break
             idle.append(key)
             room += entry.size_bytes
@@ -236,7 +236,7 @@ class CachedRun:
         self.key, self.reader = key, reader
         self.is_small = reader.num_entries <= RUN_ENTRIES_MAX
         self._cache = cache
-        self._asked: set[int] = set()
+        self._asked_blocks: set[int] = set()
 
     @property
     def size_bytes(self) -> int:
@@ -271,9 +271,9 @@ class CachedRun:
         blocks = reader.block_range(start=keys[0], stop=prefix_successor(keys[1]))
         name = ("block", blocks.start, prefix, tuple(columns))
         is_one = len(blocks) == 1
-        if not is_one or not (blocks.start in self._asked or self.holds(name)):
+        if not is_one or not (blocks.start in self._asked_blocks or self.holds(name)):
             if is_one:
-                self._asked.add(blocks.start)
+                self._asked_blocks.add(blocks.start)
             return reader.numbered(prefix).between(first, last, columns, include_deleted=True)
 
         def decode() -> Numbered:

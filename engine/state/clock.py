@@ -26,8 +26,8 @@ def now_us(after: int = 0) -> int:
 def new_transaction_id(table_id: str = "") -> str:
     """32 hexadecimal digits; they are in the name of every file that the transaction writes. The last ones are the
     table's, so that its files are known as its own though nobody remembers the transaction."""
-    own = table_id[:TABLE_DIGITS]
-    return uuid.uuid4().hex[: 32 - len(own)] + own
+    ending = table_id[:TABLE_DIGITS]
+    return uuid.uuid4().hex[: 32 - len(ending)] + ending
 
 
 def is_of_table(transaction: str, table_id: str) -> bool:

@@ -125,5 +125,5 @@ def _in_ranges(ranges: tuple[tuple[int, int], ...], values: np.ndarray) -> np.nd
         return np.zeros(len(values), dtype=bool)
     lows = np.array([low for low, _ in ranges], dtype=values.dtype)
     highs = np.array([high for _, high in ranges], dtype=values.dtype)
-    at = np.searchsorted(lows, values, side="right").astype(np.int64) - 1
-    return (at >= 0) & (values <= highs[np.maximum(at, 0)])
+    range_of = np.searchsorted(lows, values, side="right").astype(np.int64) - 1
+    return (range_of >= 0) & (values <= highs[np.maximum(range_of, 0)])

@@ -202,16 +202,16 @@ def ranges(low: int, high: int) -> Field:
     def check(value: Any) -> tuple[tuple[int, int], ...]:
         if type(value) is not list:
             raise FieldError(f"{_shown(value)} is no list of ranges")
-        before, found = low - 1, []
+        before, ranges = low - 1, []
         for each in value:
             if type(each) is not list or len(each) != 2:
                 raise FieldError(f"{_shown(each)} is no range")
             first, last = each
             if type(first) is not int or type(last) is not int or not before < first <= last <= high:
                 raise FieldError(f"{_shown(each)} is no range from {before + 1} to {high}")
-            found.append((first, last))
+            ranges.append((first, last))
             before = last
-        return tuple(found)
+        return tuple(ranges)
 
     return check
 

@@ -14,9 +14,11 @@ from typing import Any
 from ...errors import CommitConflictError, CorruptionError
 from ..storage import Entry
 from ..storage.prefetch import side_by_side
+from . import version_files
 from .clock import is_of_table
 from .instant import Instant
-from .timeline import VERSIONS_A_FOLDER, Timeline, instant_path, is_loss
+from .timeline import Timeline, is_loss
+from .version_files import instant_path
 
 Look = tuple[int | None, dict[int, Entry]]
 """The newest version that the hint knows, and the files under the names of versions."""
@@ -26,17 +28,17 @@ def look(timeline: Timeline, base: Instant) -> Look:
     """What `since` goes by: the hint first, since whoever publishes meanwhile puts his instant before his hint. Far
     away both are asked for side by side, and the names again where the hint knows of more."""
     if not timeline.storage.gap_bytes:
-        made = timeline.made_of(base.table_id)
-        return made, timeline.names(base.version, made)
+        hinted = timeline.hinted_version(base.table_id)
+        return hinted, timeline.names(base.version, hinted)
     asks: list[Callable[[], Any]] = [
-        lambda: timeline.made_of(base.table_id),
+        lambda: timeline.hinted_version(base.table_id),
         lambda: timeline.names(base.version, base.version),
         lambda: timeline.read_again(base),
     ]
-    made, names, _ = side_by_side(timeline.storage, lambda ask: ask(), asks, "skipstone-timeline")
-    if made is not None and made > max(names, default=base.version):
-        names = timeline.names(base.version, made)
-    return made, names
+    hinted, names, _ = side_by_side(timeline.storage, lambda ask: ask(), asks, "skipstone-timeline")
+    if hinted is not None and hinted > max(names, default=base.version):
+        names = timeline.names(base.version, hinted)
+    return hinted, names
 
 
 def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iterator[Instant]:
@@ -46,7 +48,7 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
     Raises CommitConflictError where `base` is not there: the table was removed, or made again. Raises CorruptionError,
     which says what to do, where a version between it and the newest, or the newest, is lost, damaged or another's.
     """
-    made, names = looked or look(timeline, base)
+    hinted, names = looked or look(timeline, base)
     if not timeline.is_current(base, names.get(base.version)):
         raise CommitConflictError(
             f"{timeline.storage.uri}: version {base.version} is not what this handle has read; the index was removed, "
@@ -63,8 +65,8 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
             yield instant
             newest = instant
     last = max(names, default=base.version)
-    if made is not None and is_loss(made, newest.version):
-        last = max(last, made)
+    if hinted is not None and is_loss(hinted, newest.version):
+        last = max(last, hinted)
     if last > newest.version:
         raise CorruptionError(
             f"version {last} was made, and is not there, so nothing is committed after version {newest.version}, the "
@@ -75,13 +77,13 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
         )
 
 
-def newest_known(timeline: Timeline, newest_read: Instant) -> int:
+def newest_mentioned(timeline: Timeline, newest_read: Instant) -> int:
     """The newest version of a table that anybody knows to have been made: the hint, and transactions that began at it.
     A marker has no checksum, so one is believed for a folder's length, no more."""
-    hinted = timeline.made_of(newest_read.table_id) or 0
+    hinted = timeline.hinted_version(newest_read.table_id) or 0
     newest = hinted if is_loss(hinted, newest_read.version) else newest_read.version
     markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, newest_read.table_id))
-    return max([newest, *(m.base for m in markers if m.base <= newest + VERSIONS_A_FOLDER)])
+    return max([newest, *(m.base for m in markers if m.base <= newest + version_files.VERSIONS_A_FOLDER)])
 
 
 def broken(before: Instant, after: Instant) -> str | None:

@@ -103,8 +103,8 @@ def file_ids(partition: np.ndarray, sequence: np.ndarray) -> np.ndarray:
 
 def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(partition, sequence) of file numbers, both uint32."""
-    ids = ids.astype(np.uint64)
-    return (ids >> np.uint64(32)).astype(np.uint32), (ids & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+    halves = np.ascontiguousarray(ids, dtype="<u8").view("<u4").reshape(-1, 2)
+    return np.ascontiguousarray(halves[:, 1]), np.ascontiguousarray(halves[:, 0])
 
 
 def key_number(key: str) -> int:

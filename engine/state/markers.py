@@ -27,7 +27,7 @@ from .fields import SMALL_BYTES_MAX, TIME_US_MAX, VERSION_MAX, FieldError, integ
 
 FOLDER = "pending"
 BEAT_S = 60.0
-_OWN = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(?:-[0-9a-f]{{12}})?\.json")
+_MARKER_PATH = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(?:-[0-9a-f]{{12}})?\.json")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Markers:
 
 def transaction_of(path: str) -> str | None:
     """The transaction that a marker, or that of one of its tasks, stands for; None for a path that no marker has."""
-    match = _OWN.fullmatch(path)
+    match = _MARKER_PATH.fullmatch(path)
     return match[1] if match else None
 
 

@@ -34,11 +34,11 @@ def paths_of(given: object) -> list[str]:
 
 def relative_paths(storage: Storage, paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """`relative_path` of each. Raises InvalidArgumentError for one that names no file."""
-    found = []
+    pieces = []
     for piece in _pieces(paths):
         is_tidy = _is_tidy(piece)
-        found.append(piece if is_tidy else string_array([relative_path(storage, path) for path in piece.to_pylist()]))
-    return pa.chunked_array(found, pa.string())
+        pieces.append(piece if is_tidy else string_array([relative_path(storage, path) for path in piece.to_pylist()]))
+    return pa.chunked_array(pieces, pa.string())
 
 
 def _pieces(paths: pa.ChunkedArray) -> Iterable[pa.StringArray]:
@@ -53,24 +53,24 @@ def _is_tidy(paths: pa.StringArray) -> bool:
     data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
     if (offsets[1:] == offsets[:-1]).any() or any(odd in data for odd in _ODD):
         return False
-    characters, at = np.frombuffer(data, dtype=np.uint8), offsets - offsets[0]
-    ends = np.concatenate([characters[at[:-1]], characters[at[1:] - 1]])
+    characters, cuts = np.frombuffer(data, dtype=np.uint8), offsets - offsets[0]
+    ends = np.concatenate([characters[cuts[:-1]], characters[cuts[1:] - 1]])
     return not ((ends == ord("/")) | (ends == ord("."))).any()
 
 
 def partitions_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """`hive.partition_of` of each."""
-    known: dict[str, str] = {}
-    found = []
+    partition_of: dict[str, str] = {}
+    results = []
     for piece in _pieces(paths):
         folders = _folders(piece).dictionary_encode()
         texts = []
         for folder in folders.dictionary.to_pylist():
-            if folder not in known:
-                known[folder] = hive.partition_of(f"{folder}/")
-            texts.append(known[folder])
-        found.append(string_array(texts).take(folders.indices))
-    return pa.chunked_array(found, pa.string())
+            if folder not in partition_of:
+                partition_of[folder] = hive.partition_of(f"{folder}/")
+            texts.append(partition_of[folder])
+        results.append(string_array(texts).take(folders.indices))
+    return pa.chunked_array(results, pa.string())
 
 
 def _folders(paths: pa.StringArray) -> pa.StringArray:

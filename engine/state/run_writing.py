@@ -148,8 +148,8 @@ def write_runs(
                     if start > first and start in cuts:
                         break
                     stop = min(stop, *(cut for cut in cuts if cut > start))
-                gone = from_numpy(deleted[start:stop])
-                writer.write(keys[start:stop], values.slice(start, stop - start), gone)
+                marks = from_numpy(deleted[start:stop])
+                writer.write(keys[start:stop], values.slice(start, stop - start), marks)
                 start = stop
             writer.close()
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()
@@ -234,9 +234,9 @@ def _laid_over(opened: list[SortedFileReader], rows: Rows, *, drop_tombstones: b
     first = first_of_each(together.column("key"))
     if drop_tombstones:
         first = first[~to_numpy(together.column("deleted"))[first]]
-    found = together.combine_chunks().take(from_numpy(first))
-    gone = to_numpy(found.column("deleted"))
-    return joined(found.column("key")), found.drop_columns(["key", "deleted"]), gone
+    newest = together.combine_chunks().take(from_numpy(first))
+    is_deleted = to_numpy(newest.column("deleted"))
+    return joined(newest.column("key")), newest.drop_columns(["key", "deleted"]), is_deleted
 
 
 def levels_of(runs: tuple[Run, ...]) -> list[Level]:
@@ -286,7 +286,7 @@ def merged_runs(
         for start, stop in pairwise([None, *cuts, None]):
             path = path_of(len(merged))
             with storage.create(path) as sink:
-                found = merge_runs(
+                summary = merge_runs(
                     opened,
                     sink,
                     drop_tombstones=drop_tombstones,
@@ -294,9 +294,9 @@ def merged_runs(
                     stop=stop,
                     **form.options(path),
                 )
-            if found.num_entries:
+            if summary.num_entries:
                 first, last = first_key if start is None else start.hex(), last_key if stop is None else stop.hex()
-                merged.append(Run(path, found.size_bytes, found.num_entries, segments, first, last))
+                merged.append(Run(path, summary.size_bytes, summary.num_entries, segments, first, last))
             else:
                 storage.delete(path)
     except BaseException:

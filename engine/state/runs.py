@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,10 @@ from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 
 T = TypeVar("T")
+_Layers = list[Numbered]
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
+# A larger run is read in parts, side by side, where much of it is wanted.
+_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 
 
@@ -251,7 +254,10 @@ def get_runs(
             layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
     if not layers:
         return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
-    return newest_wins(pa.concat_tables(layers))
+    entries = pa.concat_tables(layers)  # of a key in several the newest comes first
+    first = first_of_each(entries.column("key"))
+    is_live = ~to_numpy(entries.column("deleted"))[first]
+    return entries.take(from_numpy(first[is_live])).drop_columns(["deleted"])
 
 
 def entries_of(
@@ -263,7 +269,7 @@ def entries_of(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                layers.append(readers.reader(run).numbered(prefix).get(ids, columns, include_deleted=True))
+                layers += _read(readers.reader(run), prefix, columns, ids)
     return newest_numbered(layers, columns, schema)
 
 
@@ -276,13 +282,19 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
-                decode = partial(_decoded, prefix=prefix, columns=names)
-                layers.append(readers.decoded(run, ("numbered", prefix, names), decode, _is_little))
+                decode = partial(_read, prefix=prefix, columns=names)
+                layers += readers.decoded(run, ("numbered", prefix, names), decode, _is_little)
     return newest_numbered(layers, columns, schema)
 
 
-def _decoded(reader: SortedFileReader, prefix: bytes, columns: Sequence[str]) -> Numbered:
-    return reader.numbered(prefix).scan(columns, include_deleted=True)
+def _read(reader: SortedFileReader, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None) -> _Layers:
+    """All entries below a prefix, or those of some files, as layers; tombstones too."""
+    if reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _PARTED_IDS_MIN):
+        from .run_parts import read
+
+        return read(reader, prefix, columns, ids)
+    keys = reader.numbered(prefix)
+    return [keys.scan(columns, include_deleted=True) if ids is None else keys.get(ids, columns, include_deleted=True)]
 
 
 def entries_between(
@@ -302,8 +314,8 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if readers.holds(run, name):
-                    whole = readers.decoded(run, name, lambda r: r.numbered(prefix).scan(columns, include_deleted=True))
-                    layers.append(part_of(whole, *ends))
+                    whole = readers.decoded(run, name, partial(_read, prefix=prefix, columns=columns))
+                    layers += [part_of(part, *ends) for part in whole]
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
     return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
@@ -322,7 +334,7 @@ def entries_with(
     if not wanted:
         return newest_numbered([], [column], schema)
     every = (wanted[0][0][0], wanted[-1][0][1]), [value for _, values in wanted for value in values]
-    matches = [np.empty(0, dtype=np.uint64)]
+    matches = [np.empty(0, np.uint64)]
     for run in runs:
         # A small run is a block or two, in which all are looked up at once.
         for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else wanted:
@@ -335,8 +347,8 @@ def entries_with(
     return entries_of(readers, runs, prefix, ids, [column], schema)
 
 
-def _is_little(layer: Numbered) -> bool:
-    return len(layer.numbers) <= RUN_ENTRIES_MAX // 4
+def _is_little(parts: Iterable[Numbered]) -> bool:
+    return sum(len(part.numbers) for part in parts) <= RUN_ENTRIES_MAX // 4
 
 
 def newest_numbered(
@@ -374,15 +386,6 @@ def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | N
     unique, positions = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
     live = ~np.concatenate(deleted)[positions]
     return unique[live], positions[live]
-
-
-def newest_wins(layers: pa.Table) -> pa.Table:
-    """Of a table of `key`, `deleted` and columns in which newer entries come first: the live ones, by key."""
-    if layers.num_rows == 0:
-        return layers.drop_columns(["deleted"])
-    first = first_of_each(layers.column("key"))
-    gone = to_numpy(layers.column("deleted"))
-    return layers.take(from_numpy(first[~gone[first]])).drop_columns(["deleted"])
 
 
 def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:

@@ -82,14 +82,14 @@ def slices_of(files: pa.Table, states: Mapping[str, str]) -> Slices:
 
 def any_of(where: np.ndarray, flags: np.ndarray, count: int) -> np.ndarray:
     """bool [count] from bool [n]: true at `where[i]` for some flag i that is."""
-    found = np.zeros(count, dtype=bool)
-    found[where[flags]] = True
-    return found
+    result = np.zeros(count, dtype=bool)
+    result[where[flags]] = True
+    return result
 
 
-def _written_by(files: pa.Table, states: Mapping[str, str], is_meant: Callable[[str], bool]) -> np.ndarray:
+def _written_by(files: pa.Table, states: Mapping[str, str], is_wanted: Callable[[str], bool]) -> np.ndarray:
     """bool [files]: those that name a commit whose state is meant."""
-    commits = [commit for commit, state in states.items() if is_meant(state)]
+    commits = [commit for commit, state in states.items() if is_wanted(state)]
     if not commits:
         return np.zeros(files.num_rows, dtype=bool)
     return to_numpy(pc.is_in(files.column("commit"), value_set=string_array(commits)))
@@ -97,13 +97,13 @@ def _written_by(files: pa.Table, states: Mapping[str, str], is_meant: Callable[[
 
 def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
     """Groups numbered in the order of their first file: a file group of a partition, or a file without a group."""
-    own = np.arange(files.num_rows)
+    numbers = np.arange(files.num_rows)
     column = files.column("file_group")
     if column.null_count == files.num_rows:
-        return own, files.num_rows
+        return numbers, files.num_rows
     names, name_of = _numbered(joined(column))
     partition = to_numpy(files.column("partition_id")).astype(np.int64)
-    ids = np.where(name_of >= 0, partition * (len(names) + 1) + name_of, -1 - own)
+    ids = np.where(name_of >= 0, partition * (len(names) + 1) + name_of, -1 - numbers)
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     place = np.empty(len(first), dtype=np.int64)
     place[np.argsort(first)] = np.arange(len(first))
@@ -118,18 +118,18 @@ def _numbered(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:
     """int64 [files]: the order of slice instants within a group; the same for equal ones."""
-    known, at = _numbered(instants)
-    if len(known) == 0:
-        return np.full(len(at), _ANY_SLICE, dtype=np.int64)
-    by_text = _dense(known)
-    digits = pc.ascii_ltrim(known, characters="0")
+    texts, text_of = _numbered(instants)
+    if len(texts) == 0:
+        return np.full(len(text_of), _ANY_SLICE, dtype=np.int64)
+    by_text = _dense(texts)
+    digits = pc.ascii_ltrim(texts, characters="0")
     lengths = to_numpy(pc.binary_length(digits)).astype(np.int64)
-    _, by_number = np.unique(lengths * (len(known) + 1) + _dense(digits), return_inverse=True)
-    is_number = to_numpy(pc.ascii_is_decimal(known))
-    there = at >= 0
-    has_words = any_of(group_of, there & ~is_number[at], groups)
-    ranks = np.where(has_words[group_of], by_text[at], by_number[at])
-    return np.where(there, ranks, _ANY_SLICE)
+    _, by_number = np.unique(lengths * (len(texts) + 1) + _dense(digits), return_inverse=True)
+    is_number = to_numpy(pc.ascii_is_decimal(texts))
+    is_named = text_of >= 0
+    has_words = any_of(group_of, is_named & ~is_number[text_of], groups)
+    ranks = np.where(has_words[group_of], by_text[text_of], by_number[text_of])
+    return np.where(is_named, ranks, _ANY_SLICE)
 
 
 def _dense(texts: pa.Array) -> np.ndarray:

@@ -70,7 +70,7 @@ class Snapshot:
         self.suspects = {pending["path"] for pending in instant.pending}
         self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
         self._ids_by_text: dict[str, int] | None = None
-        self._is_asked = False
+        self._has_searched = False
         self._files: dict[tuple[str, ...], pa.Table] = {}  # by the columns read
 
     def partitions(self) -> pa.Table:
@@ -85,8 +85,8 @@ class Snapshot:
     def partition_id(self, partition: str) -> int | None:
         """The id of a partition by its text; None where it has no files."""
         partitions = self.partitions()
-        if self._ids_by_text is None and not self._is_asked:  # a dict pays from the second question on
-            self._is_asked = True
+        if self._ids_by_text is None and not self._has_searched:  # a dict pays from the second question on
+            self._has_searched = True
             row = pc.index(joined(partitions.column("partition")), string_array([partition])[0]).as_py()
             return int(to_numpy(partitions.column("partition_id"))[row]) if row >= 0 else None
         return self.ids_by_text().get(partition)

@@ -29,36 +29,25 @@ from ...errors import CorruptionError, NotATableError, SkipstoneError, Skipstone
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from ..storage.background import in_background
 from ..storage.prefetch import side_by_side
-from .archive import archived_history, archived_instant, is_archived, is_stub, stub, write_archive
+from .archive import archive_folders, archived_history, archived_instant, is_archived, is_stub
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
 from .instant_fields import history_of, parse_instant
 from .markers import Markers
+from .version_files import FOLDER, folder_number, folder_of, folders, in_folder, instant_path, names, versions_in
 
 if TYPE_CHECKING:
     from ..progress import Progress
 
-FOLDER = "timeline"
 _HINT = f"{FOLDER}/HINT"
-VERSIONS_A_FOLDER = 1000
 _PROBES_MAX = 64
 PUTS_MAX = 3
 _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
 _LOST_MAX = 100_000
 _DAMAGED_BYTES_MAX = 1 << 20
-_FOLDER_FORM = re.compile("[0-9]{5,12}")
-_VERSION_FORM = re.compile("[0-9]{10,15}")
 _REMEDY = "bring the file back, or {repair} the table to go on without it"
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
-
-
-def instant_path(version: int) -> str:
-    return f"{_folder_of(version)}/{version:010d}.json"
-
-
-def _folder_of(version: int) -> str:
-    return f"{FOLDER}/{version // VERSIONS_A_FOLDER:05d}"
 
 
 class Timeline:
@@ -192,7 +181,7 @@ class Timeline:
             with contextlib.suppress(SkipstoneError):
                 self.find(instant.version)
 
-    def made_of(self, table_id: str) -> int | None:
+    def hinted_version(self, table_id: str) -> int | None:
         """The newest version of a table that the hint knows to have been made; None where it says nothing of it."""
         hint = self.hint()
         return None if hint is None or hint[1] != table_id else hint[0]
@@ -213,7 +202,7 @@ class Timeline:
         that is unknown, or cannot be made durable: it may be there then, or may not; and where the clock of this
         machine is far ahead of the storage's."""
         self.markers.clock.check()
-        if instant.version % VERSIONS_A_FOLDER == 0 and instant.version > 1:
+        if instant.version > 1 and folder_number(instant.version) != folder_number(instant.version - 1):
             self._settle(instant.version - 1)
         published = self._put(instant)
         if published:  # only a hint: a reader finds its way without
@@ -263,7 +252,7 @@ class Timeline:
         """The instants of versions first..last, both inclusive, without those that were lost."""
         versions: Iterable[int] = range(first, last + 1)
         if last - first >= _PROBES_MAX:  # a version's number may be far larger than how many there are
-            versions = sorted(version for version in self.names(first, last) if version <= last)
+            versions = sorted(version for version in names(self.storage, first, last) if version <= last)
         for version in versions:
             instant = self.find(version)
             if instant is not None:
@@ -287,42 +276,18 @@ class Timeline:
 
     def history(self, last: int) -> Iterator[dict]:
         """What history says (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
-        for number in self._folders():
-            first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
-            if stop <= last and is_archived(self.storage, _folder_of(first)):
-                yield from archived_history(self.storage, _folder_of(first), range(first, stop))
-            elif first <= last:
-                for instant in self.instants(first, min(stop - 1, last)):
+        for number in folders(self.storage):
+            versions = versions_in(number)
+            if versions.stop <= last and is_archived(self.storage, folder_of(versions[0])):
+                yield from archived_history(self.storage, folder_of(versions[0]), versions)
+            elif versions[0] <= last:
+                for instant in self.instants(versions[0], min(versions[-1], last)):
                     yield history_of(instant)
 
     def archive(self, latest: int, progress: Progress | None = None) -> None:
         """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
         left half done is done again."""
-        first_folder = stop_folder = max(0, latest // VERSIONS_A_FOLDER - 1)
-        # The last name of a folder is the last to become a stub: where it is one, that folder and all before are done.
-        while first_folder > 0 and not self._is_archived_whole(first_folder - 1):
-            first_folder -= 1
-        for number in range(first_folder, stop_folder):
-            first, stop = max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER
-            folder = _folder_of(first)
-            standing = {v: read for v in range(first, stop) if (read := self._standing(v)) is not None}
-            if not is_archived(self.storage, folder):
-                if any(is_stub(text) for _, text in standing.values()):  # somebody else archives, too, and was first
-                    continue
-                # A damaged one stays where it is, with a warning.
-                write_archive(self.storage, folder, [(self._parsed(v, *standing[v]), standing[v][1]) for v in standing])
-            for version, (entry, text) in standing.items():
-                if not is_stub(text):
-                    self.storage.put(instant_path(version), stub(folder, version, entry.modified_ns // 1000))
-                if progress:
-                    progress("archive", version + 1 - first, stop - first)
-
-    def _is_archived_whole(self, number: int) -> bool:
-        for version in range((number + 1) * VERSIONS_A_FOLDER - 1, max(1, number * VERSIONS_A_FOLDER) - 1, -1):
-            read = self._standing(version)
-            if read is not None:
-                return is_stub(read[1])
-        return True
+        archive_folders(self.storage, folder_number(latest) - 1, self._standing, self._parsed, progress)
 
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
         """What is stored under a version's name; None for nothing, or for what a repair put there."""
@@ -336,7 +301,7 @@ class Timeline:
         """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
         if is_stub(data):
-            instant = archived_instant(self.storage, _folder_of(version), version, path, data)
+            instant = archived_instant(self.storage, folder_of(version), version, path, data)
         else:
             instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
@@ -408,31 +373,15 @@ class Timeline:
         return None
 
     def names(self, first: int, last: int | None) -> dict[int, Entry]:
-        """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
-        reach `last` (None: nobody knows), of those after it. Mostly one listing."""
-        number = first // VERSIONS_A_FOLDER
-        entries = self._in_folder(number)
-        final = (number + 1) * VERSIONS_A_FOLDER - 1
-        if final in entries or last is None or last > final:
-            for later in self._folders():
-                if later > number and (last is None or later <= last // VERSIONS_A_FOLDER):
-                    entries |= self._in_folder(later)
-        return {version: entry for version, entry in entries.items() if version >= first}
-
-    def _in_folder(self, number: int) -> dict[int, Entry]:
-        files, _ = self.storage.list_folder(f"{FOLDER}/{number:05d}")
-        return {version: f for f in files if (version := _version_of(f.path)) is not None}
-
-    def _folders(self) -> list[int]:
-        _, folders = self.storage.list_folder(FOLDER)
-        return sorted(int(f) for f in folders if _FOLDER_FORM.fullmatch(f))
+        """See `version_files.names`."""
+        return names(self.storage, first, last)
 
     def _listed(self, last: int = VERSION_MAX) -> Instant | None:
         """The newest version up to `last`, by listings."""
-        for number in reversed(self._folders()):
-            if number > last // VERSIONS_A_FOLDER:
+        for number in reversed(folders(self.storage)):
+            if number > folder_number(last):
                 continue
-            for version in sorted(self._in_folder(number), reverse=True):
+            for version in sorted(in_folder(self.storage, number), reverse=True):
                 instant = self.find(version) if version <= last else None
                 if instant is not None:
                     return instant
@@ -447,9 +396,3 @@ def is_loss(version: int, newest: int) -> bool:
 
 def _newer(one: Instant | None, other: Instant | None) -> Instant | None:
     return other if one is None or (other is not None and other.version > one.version) else one
-
-
-def _version_of(path: str) -> int | None:
-    """The version whose file it is; None for any other file."""
-    name = path.rsplit("/", 1)[-1].removesuffix(".json")
-    return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None

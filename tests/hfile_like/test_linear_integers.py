@@ -28,7 +28,7 @@ def test_a_line_gives_back_its_numbers(numbers, data):
     rows = np.array(data.draw(st.lists(st.integers(0, len(numbers) - 1))), dtype=np.int64)
     for made in (flat(given_numbers), sloped(given_numbers)):
         line = read_line(made.base, made.step, made.packed(), 0, len(numbers), 8, Where("f", 0))
-        assert [line.at(i) for i in range(len(numbers))] == numbers
+        assert [line.item(i) for i in range(len(numbers))] == numbers
         for wanted, taken in ((slice(0, len(numbers)), numbers), (rows, [numbers[i] for i in rows])):
             out = np.empty(len(taken), dtype=np.uint64)
             line.into(out, wanted)
@@ -95,7 +95,15 @@ def test_planes_give_back_their_numbers(numbers):
     upper = [(number - line.base - line.step * i) % 2**64 >> 8 * (line.width - 1) for i, number in enumerate(numbers)]
     assert raw[:count] == bytes(upper)
     read = read_planes(line.base, line.step, raw, 0, count, 8, Where("f", 0))
-    assert [read.at(i) for i in range(count)] == numbers
+    assert [read.item(i) for i in range(count)] == numbers
+    for kind in (np.uint64, np.uint16):  # modulo what an array holds
+        expected = np.array(numbers, dtype=np.uint64).astype(kind)
+        for rows in (slice(0, count), slice(count // 3, count), np.arange(0, count, 2)):
+            out = np.empty(len(expected[rows]), dtype=kind)
+            read.into(out, rows)
+            assert out.tolist() == expected[rows].tolist()
+    low, high = sorted((numbers[0] - 2**63, numbers[-1] - 2**63))
+    assert outside(read, count, low, high).tolist() == outside(line, count, low, high).tolist()
 
 
 @pytest.mark.parametrize("size", [0, 3, 7, 14, 18])

@@ -115,7 +115,7 @@ assert len(data) < 1 << 20, len(data)
 del value
 lazy.LOAD_ABOVE_NS = -1 if sys.argv[1] == "compiled" else 1 << 62
 if sys.argv[1] == "compiled":
-    for family in ("keys", "names", "columns"):
+    for family in ("keys", "merge", "names", "columns"):
         lazy.load(family)
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + (230 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))

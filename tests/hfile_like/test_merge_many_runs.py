@@ -16,7 +16,7 @@ from skipstone.errors import CorruptionError, SkipstoneError
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
-    kernels_keys,
+    kernels_merge,
     key_order,
     merge,
     merge_runs,
@@ -65,7 +65,7 @@ def limits(**values: int):
 @contextlib.contextmanager
 def kernels(are_used: bool):
     """Every order by the compiled twin, or by the plain one."""
-    before, key_order.kernels_for = key_order.kernels_for, lambda family, ns: kernels_keys if are_used else None
+    before, key_order.kernels_for = key_order.kernels_for, lambda family, ns: kernels_merge if are_used else None
     try:
         yield
     finally:
@@ -167,7 +167,7 @@ def entries_of(make: str, parts: list, seed: int) -> dict[bytes, int | None]:
         optional={
             "BATCH_BYTES": st.sampled_from([1, 3000]),
             "WINDOWS_BYTES_MAX": st.sampled_from([1, 5000]),
-            "HELD_BYTES_MAX": st.sampled_from([1, 2000]),
+            "DECODED_BYTES_MAX": st.sampled_from([1, 2000]),
         },
     ),
     compiled=st.booleans(),
@@ -193,7 +193,7 @@ def test_any_runs_give_what_a_dict_gives(make, runs, drop, ends, options, bounds
     }
 
 
-@pytest.mark.parametrize("held_bytes", [merge.HELD_BYTES_MAX, 300 * 200])
+@pytest.mark.parametrize("held_bytes", [merge.DECODED_BYTES_MAX, 300 * 200])
 def test_three_hundred_runs(held_bytes):
     chooser = random.Random(7)
     entries = [
@@ -203,7 +203,7 @@ def test_three_hundred_runs(held_bytes):
         }
         for age in range(300)
     ]
-    with limits(HELD_BYTES_MAX=held_bytes, BATCH_BYTES=20_000):
+    with limits(DECODED_BYTES_MAX=held_bytes, BATCH_BYTES=20_000):
         found = contents(merged([run_of(run, block_size=500) for run in entries], block_size=2000))
     expected: dict[bytes, int | None] = {}
     for run in entries:

@@ -31,7 +31,7 @@ from sorted_file_builders import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-FAMILIES = ("names", "keys", "columns")
+FAMILIES = ("names", "keys", "merge", "columns")
 
 
 @contextmanager

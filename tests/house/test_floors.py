@@ -63,9 +63,9 @@ MODULES = {
         *("integers", "keys", "names", "values"),
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
-        *("scanning", "lookups", "numbered"),
+        *("strided", "scanning", "lookups", "numbered"),
         *("name_encoding", "block_encoding", "index_building", "inspection", "reader"),
-        *("writer", "key_order", "merge_cursor", "merge", "ordered"),
+        *("writer", "key_order", "merge_cursor", "merge", "key_layout", "ordered"),
     ),
     "bloom": ("plain", "lazy", "hashing", "probes", "sizing", "split_block", "group"),
 }

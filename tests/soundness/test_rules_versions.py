@@ -297,9 +297,9 @@ def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
 
 
 def test_rule_08_a_published_version_is_never_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.state import timeline as module
+    from skipstone.engine.state import version_files
 
-    monkeypatch.setattr(module, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
+    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 3)  # names lie in folders of bounded size
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
     stale = ss.open(tmp_path)
     for number in range(8):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.state import clock
-from skipstone.engine.state import timeline as timelines
+from skipstone.engine.state import clock, version_files
 
 SCHEMA = pa.schema([("x", pa.int64())])
 HOUR_S = 3600
@@ -138,7 +137,7 @@ def test_a_time_ten_years_ahead_neither_stays_nor_freezes_clean_nor_breaks_as_of
 
 
 def test_an_archive_keeps_the_times_of_files(table: ss.Table, mine: _Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timelines, "VERSIONS_A_FOLDER", 5)
+    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 5)
     _commit(table, 1)
     table = _poisoned(table, mine, monkeypatch, 2)
     for number in range(3, 12):
@@ -148,7 +147,7 @@ def test_an_archive_keeps_the_times_of_files(table: ss.Table, mine: _Clock, monk
     history = table.history()
     table.handle.timeline.archive(table.version)
     table.handle.forget()
-    assert b"archived" in Path(table.handle.index_storage.root, timelines.instant_path(3)).read_bytes()
+    assert b"archived" in Path(table.handle.index_storage.root, version_files.instant_path(3)).read_bytes()
     assert [(i.version, i.when_us, i.modified_us) for i in table.handle.timeline.instants(1, table.version)] == before
     assert table.history().equals(history)
 

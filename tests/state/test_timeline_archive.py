@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from skipstone.engine.state import timeline as timelines
+from skipstone.engine.state import version_files
 
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 47
@@ -16,7 +17,7 @@ VERSIONS = 47
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ss.Table:
-    monkeypatch.setattr(timelines, "VERSIONS_A_FOLDER", 10)
+    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
     made = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=None)
     while made.version < VERSIONS:
         with made.transaction(key=f"k{made.version}") as tx:
@@ -60,7 +61,7 @@ def test_a_key_lives_on_in_the_archive(table: ss.Table) -> None:
 @pytest.mark.parametrize("hint", ["3", "31", "", None, "999", "x" * 40])
 def test_rule_08_names_stay_taken_and_the_latest_is_found_from_any_hint(table: ss.Table, hint: str | None) -> None:
     table.handle.timeline.archive(table.version)
-    paths = [timelines.instant_path(v) for v in range(1, VERSIONS + 1)]
+    paths = [version_files.instant_path(v) for v in range(1, VERSIONS + 1)]
     assert all(not table.handle.index_storage.put_if_absent(path, b"{}") for path in paths)
     table.handle.forget()
     told = Path(table.handle.index_storage.root, "timeline/HINT")

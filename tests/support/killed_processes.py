@@ -35,7 +35,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
-from skipstone.engine.state import timeline as timeline_module
+from skipstone.engine.state import version_files
 from skipstone.engine.storage import open_storage
 from skipstone.engine.storage.local import LocalStorage
 from skipstone.engine.storage.object_store import ObjectStorage
@@ -783,7 +783,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="written,synced,written,delta,synced,iceberg")
     parser.add_argument("--lie", choices=["acknowledged", "left"], help="what the check must find, to try the check")
     asked = parser.parse_args()
-    timeline_module.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end, and are archived
+    version_files.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end, and are archived
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kinds = asked.kinds.split(",")
     with contextlib.ExitStack() as stack:

@@ -31,7 +31,7 @@ from ..protocol import Built, Job
 from .format import FilterRunWriter
 from .from_parquet import ParquetFilters
 from .hashed_values import filter_hash
-from .task_filters import TELLS_NOTHING_FPP, FilterSizing, FineFilters, Spool, TaskFilter
+from .task_filters import USELESS_FPP, FilterSizing, FineFilters, Spool, TaskFilter
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -121,7 +121,7 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
     if fine.row_groups > _MEMBERS_MAX:
         return [_ANYTHING]
     filters = [fine.words_of(group) for group in range(fine.row_groups)]
-    if any(measured_fpp(words) > TELLS_NOTHING_FPP for words in filters):
+    if any(measured_fpp(words) > USELESS_FPP for words in filters):
         return [_ANYTHING]
     blocks = max(map(len, filters))
     union = np.bitwise_or.reduce([replicate_words(words, blocks) for words in filters])

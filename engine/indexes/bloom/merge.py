@@ -339,14 +339,15 @@ def _write_group(
 
 @dataclass
 class _GroupSource:
-    """The members of a new group that come from one group of a run: their columns there, and here."""
+    """The members of a new group that come from one group of a run: their columns there, and their
+    places in the new one."""
 
     reader: SortedFileReader
     name: str
     blocks: int
     stride: int
-    there: np.ndarray
-    here: np.ndarray
+    columns: np.ndarray
+    places: np.ndarray
 
 
 def _sources(runs: Sequence[OpenRun], starts: np.ndarray, members: np.ndarray) -> Iterator[_GroupSource]:
@@ -373,5 +374,5 @@ def _rows(sources: Sequence[_GroupSource], blocks: int, members: int) -> Iterato
             wanted, row_of = np.unique(rows * source.blocks // blocks, return_inverse=True)
             table = source.reader.read_strided([(source.name, wanted)])[0]
             words = np.ascontiguousarray(table).view(np.uint32).reshape(len(wanted), -1, 8)
-            out[:, source.here] = words[row_of.reshape(-1)[:, None], source.there]
+            out[:, source.places] = words[row_of.reshape(-1)[:, None], source.columns]
         yield out.view(np.uint8).reshape(len(rows), 32 * members)

@@ -56,14 +56,14 @@ def probe_filters(
     hashes_under = [_hashes_of(values) for values in values_of.values()]
     readers.begin_question()
 
-    def found_in(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
+    def probed(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
             own_files = np.flatnonzero(opened.coarse.holds(ids) & covered)
             return opened, own_files, opened.files_with(hashes_under) if len(own_files) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, own_files, files_with in side_by_side(readers.storage, found_in, runs, "skipstone-filters"):
+    for opened, own_files, files_with in side_by_side(readers.storage, probed, runs, "skipstone-filters"):
         if len(own_files):
             for flags, with_it in zip(may_hold.values(), files_with, strict=True):
                 flags[0, own_files] &= positions(with_it, ids[own_files]) >= 0

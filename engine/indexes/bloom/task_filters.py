@@ -45,14 +45,14 @@ LOOKUPS_MAX = 10**12
 REQUEST_BYTES = 256 << 10
 """What a request takes of the time that bytes take: about as long as so many of them."""
 
-FOUND_SHARE = 0.1
+HIT_SHARE = 0.1
 """Of the look-ups that a task sees, those whose value it holds: only they probe the filters of its row groups."""
 
 TASK_BLOCKS_MAX = (64 << 20) // 32
 """A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
 
 _FINE_ROW_BYTES = 36
-TELLS_NOTHING_FPP = 0.5
+USELESS_FPP = 0.5
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class FilterSizing:
         """The blocks of a row group's filter, of so many distinct values."""
         if self.fpp is not None:
             return solve_blocks(keys, self.fpp)
-        return cheapest_blocks(keys, self.lookups * FOUND_SHARE, row_group_bytes)
+        return cheapest_blocks(keys, self.lookups * HIT_SHARE, row_group_bytes)
 
     def task_blocks(self, keys: int, false_bytes: float) -> int:
         """The blocks of a task's filter, of so many distinct values; `false_bytes`: see `task_false_bytes`. Where none
@@ -120,7 +120,7 @@ class FilterSizing:
             blocks = min(solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
         else:
             blocks = min(cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
-        return 1 if fpp_of(keys, blocks) > TELLS_NOTHING_FPP else blocks
+        return 1 if fpp_of(keys, blocks) > USELESS_FPP else blocks
 
     def task_false_bytes(self, keys: Sequence[int], blocks: Sequence[int], row_group_bytes: Sequence[int]) -> float:
         """What is read of one file when its task's filter says yes for nothing: for each row group its distinct values,
@@ -146,8 +146,8 @@ class Spool:
     """Words of filters that wait: in memory, or in a temporary file once they are many. A context manager."""
 
     def __init__(self) -> None:
-        self._held: list[np.ndarray | int] = []  # the words, or where they lie in the file
-        self._held_bytes = 0
+        self._waiting: list[np.ndarray | int] = []  # the words, or where they lie in the file
+        self._waiting_bytes = 0
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Spool:
@@ -157,23 +157,23 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        self._held = []
+        self._waiting = []
         if self._file is not None:
             with contextlib.suppress(OSError):  # what did not fit is needed no more
                 self._file.close()
 
     def put(self, words: np.ndarray) -> int:
         """Keeps uint32 [blocks, 8]; returns its number. Raises StorageError where the temporary file takes no more."""
-        self._held.append(words)
-        self._held_bytes += words.nbytes
-        if self._held_bytes > SPOOL_BYTES:
+        self._waiting.append(words)
+        self._waiting_bytes += words.nbytes
+        if self._waiting_bytes > SPOOL_BYTES:
             self._write()
-        return len(self._held) - 1
+        return len(self._waiting) - 1
 
     def words(self, number: int, first: int, last: int) -> np.ndarray:
         """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
         give them back."""
-        kept = self._held[number]
+        kept = self._waiting[number]
         if isinstance(kept, np.ndarray):
             return kept[first:last]
         assert self._file is not None
@@ -187,12 +187,12 @@ class Spool:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
             self._file.seek(0, io.SEEK_END)
-            for number, kept in enumerate(self._held):
+            for number, kept in enumerate(self._waiting):
                 if isinstance(kept, np.ndarray):
-                    self._held[number] = self._file.tell()
+                    self._waiting[number] = self._file.tell()
                     self._file.write(kept.tobytes())
             self._file.flush()
-        self._held_bytes = 0
+        self._waiting_bytes = 0
 
 
 @contextlib.contextmanager

@@ -32,13 +32,13 @@ _TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once
 class KeyColumns:
     """The columns of a secondary index, as files hold them. Picklable.
 
-    known      where each lies in files of each physical schema
+    places     where each lies in files of each physical schema
     kinds      the type that each is encoded as
     schemas    the physical schemas, by the files' schema ids
     options    how pyarrow opens the files
     """
 
-    known: Sequence[ColumnInFiles]
+    places: Sequence[ColumnInFiles]
     kinds: Sequence[pa.DataType]
     schemas: Sequence[pa.Schema]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ def _read(
 def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Batches:
     row = part.row
     number, path = row["schema_id"], row["path"]
-    located = [_located(column, number, path) for column in columns.known]
+    located = [_located(column, number, path) for column in columns.places]
     batches: Batches = []
     with open_indexed(storage, row, columns.options) as file:
         names_in_file = set(file.schema_arrow.names)
@@ -143,7 +143,7 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
                     rows = file.read_row_group(group, columns=names)
             values = [
                 _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
-                for column, p in zip(columns.known, located, strict=True)
+                for column, p in zip(columns.places, located, strict=True)
             ]
             typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
             batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))

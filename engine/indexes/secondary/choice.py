@@ -10,8 +10,9 @@ from ...parquet.leaves import leaf_types
 from ...state import IndexState, Instant
 from ...state.coverage import covered_files, without_lost
 from ...state.snapshot import Snapshot
-from ..protocol import known_kind
-from .reader import Positions, SecondaryReader
+from ..protocol import kind_or_none
+from .hits import Positions
+from .reader import SecondaryReader
 
 
 def index_names(instant: Instant, index: IndexState) -> list[str]:
@@ -28,15 +29,15 @@ def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -
 def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
     """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
     None where there is none."""
-    kind = known_kind("secondary")
+    kind = kind_or_none("secondary")
     assert kind is not None
-    own = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
+    current = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
 
     def rank(index: IndexState) -> tuple[bool, int]:
         is_other = set(index_names(instant, index)) != set(names)
         return is_other, -len(leading_names(instant, index, names))
 
-    ranked = sorted(own, key=rank)
+    ranked = sorted(current, key=rank)
     return ranked[0] if ranked and leading_names(instant, ranked[0], names) else None
 
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ....arrays import binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of, valid_mask
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
-from ....hfile_like.key_order import sorted_keys, taken_keys
+from ....hfile_like.key_order import sorted_keys, take_keys
 from ...state import Run, joined_ranges
 from ...state.runs import written_as
 from ...storage import Storage
@@ -75,7 +75,7 @@ def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.Reco
     starts = np.flatnonzero(~is_again)
     counts = np.diff(np.append(starts, len(rows)))
     endings = binary_rows(np.tile(np.frombuffer(ending, dtype=np.uint8), (len(starts), 1)))
-    keys = with_ending(taken_keys(values, order[starts]), endings)
+    keys = with_ending(take_keys(values, order[starts]), endings)
     columns = [keys, from_numpy(rows[starts]), from_numpy(counts.astype(np.int32))]
     return pa.RecordBatch.from_arrays([*columns, delta_coded(rows, is_again, counts)], schema=ENTRY_SCHEMA)
 

@@ -63,7 +63,7 @@ class SecondaryKind:
         names = _names(instant, index)
         in_files = [column_in_files(instant, name) for name in names]
         columns = KeyColumns(
-            known=[column for column in in_files if column is not None],  # else they could not be indexed
+            places=[column for column in in_files if column is not None],  # else they could not be indexed
             kinds=_types(instant, index),
             schemas=[physical.schema for physical in instant.file_schemas],
             options=parquet_options(instant.source),

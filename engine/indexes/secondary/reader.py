@@ -7,32 +7,23 @@ one.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import binary_array, from_numpy, to_numpy, valid_mask
-from ....errors import CorruptionError, InvalidArgumentError
-from ....hfile_like import SortedFileReader, prefix_successor
-from ....hfile_like.block import Block
-from ....hfile_like.keys import lower_bound, tails_at
+from ....arrays import binary_array, from_numpy, to_numpy
+from ....hfile_like import prefix_successor
 from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.prefetch import prefetched
-from .format import PLACE_BYTES, positions_of, tails_places, without_place
+from .format import PLACE_BYTES, without_place
+from .hits import Counts, Hits, Positions, RunBlocks, hits_at, matches, places_in, row_order
 from .key_ranges import KeyRanges
 
-_LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
-_MATCHED_KEYS_MIN = 6  # the same for keys that are joined
-_KNOWN_ENDS_MIN = 64  # for so many ranges in a run, its index is taken apart first
-_AHEAD_BYTES = 8 << 20
 _THREADS_MAX = 16
 _JOIN_KEYS = 1 << 17
 JOIN_ROWS = 1 << 20
@@ -40,74 +31,6 @@ JOIN_ROWS = 1 << 20
 
 A = TypeVar("A")
 R = TypeVar("R")
-
-
-class Positions(NamedTuple):
-    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
-    where they come key by key."""
-
-    file_ids: np.ndarray
-    row_groups: np.ndarray
-    rows: np.ndarray
-
-
-class Counts(NamedTuple):
-    """How many rows of a row group: uint64 [n] file ids, int32 [n] row groups, int64 [n] counts. Ascending, each row
-    group once."""
-
-    file_ids: np.ndarray
-    row_groups: np.ndarray
-    counts: np.ndarray
-
-
-@dataclass
-class _Hits:
-    """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows (or
-    none, where only counts are needed)."""
-
-    file_ids: np.ndarray
-    row_groups: np.ndarray
-    rows: np.ndarray
-    counts: np.ndarray
-    more: pa.Array | None
-
-    @classmethod
-    def concat(cls, parts: Sequence[_Hits]) -> _Hits:
-        """All of them."""
-        if not parts:
-            ids, groups, rows = _nothing()
-            return cls(ids, groups, rows, groups, pa.nulls(0, pa.binary()))
-        if len(parts) == 1:
-            return parts[0]
-        names = ("file_ids", "row_groups", "rows", "counts")
-        ids, groups, rows, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        more = [part.more for part in parts if part.more is not None]
-        return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
-
-    def take(self, places: np.ndarray) -> _Hits:
-        more = None if self.more is None else self.more.take(from_numpy(places))
-        return _Hits(self.file_ids[places], self.row_groups[places], self.rows[places], self.counts[places], more)
-
-    def first_of_each(self) -> np.ndarray:
-        """int64, ascending: of the entries of one file and row, the first."""
-        order = _order(self.file_ids, self.rows)
-        if order is None:
-            order = np.arange(len(self.rows))
-        ids, rows = self.file_ids[order], self.rows[order]
-        is_again = np.zeros(len(order), dtype=bool)
-        is_again[1:] = (ids[1:] == ids[:-1]) & (rows[1:] == rows[:-1])
-        return np.sort(order[~is_again])
-
-    def once(self) -> _Hits:
-        """The entries, each once."""
-        first = self.first_of_each()
-        return self if len(first) == len(self.rows) else self.take(first)
-
-    def positions(self) -> Positions:
-        """Every row, entry by entry."""
-        assert self.more is not None
-        rows = positions_of(self.rows, self.counts, self.more)
-        return Positions(np.repeat(self.file_ids, self.counts), np.repeat(self.row_groups, self.counts), rows)
 
 
 class SecondaryReader:
@@ -128,7 +51,7 @@ class SecondaryReader:
         def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> int:
             run, own_ranges = task
             with reading_run(run):
-                blocks = _Blocks(self._readers, run, len(own_ranges))
+                blocks = RunBlocks(self._readers, run, len(own_ranges))
                 touched = {i for start, stop in own_ranges for i in blocks.between(start, stop)}
                 return sum(blocks.entries(i) for i in touched)
 
@@ -142,12 +65,12 @@ class SecondaryReader:
 
     def positions(self, ranges: KeyRanges, rows_max: int | None = None) -> Positions | None:
         """The rows whose keys lie in some ranges; None where there are more than `rows_max`: none is made then."""
-        hits = _Hits.concat(list(self._hits(ranges, with_rows=True))).once()
+        hits = Hits.concat(list(self._hits(ranges, with_rows=True))).once()
         if rows_max is not None and int(hits.counts.sum(dtype=np.int64)) > rows_max:
             return None
-        found = hits.positions()
-        order = _order(found.file_ids, found.rows)
-        return found if order is None else Positions(*(column[order] for column in found))
+        positions = hits.positions()
+        order = row_order(positions.file_ids, positions.rows)
+        return positions if order is None else Positions(*(column[order] for column in positions))
 
     def first_rows(self, count: int, ids: np.ndarray, *, last: bool, nulls: bool) -> tuple[Positions, pa.Array]:
         """The rows with the least values of the first column (`last`: the greatest), at most `count`, best first, and
@@ -182,7 +105,7 @@ class SecondaryReader:
 
     def counts(self, ranges: KeyRanges) -> Counts:
         """How many rows of each row group lie in some ranges: no row is made."""
-        hits = _Hits.concat(list(self._hits(ranges, with_rows=False))).once()
+        hits = Hits.concat(list(self._hits(ranges, with_rows=False))).once()
         order = np.lexsort((hits.row_groups, hits.file_ids))
         ids, groups, counts = hits.file_ids[order], hits.row_groups[order], hits.counts[order].astype(np.int64)
         is_new = np.ones(len(ids), dtype=bool)
@@ -215,7 +138,7 @@ class SecondaryReader:
             if not matches:
                 continue
             numbers, parts = zip(*matches, strict=True)
-            hits, which = _Hits.concat(list(parts)), np.concatenate(numbers)
+            hits, which = Hits.concat(list(parts)), np.concatenate(numbers)
             first = hits.first_of_each()
             order = first[np.lexsort((hits.rows[first], hits.file_ids[first], which[first]))]
             hits, which = hits.take(order), which[order] + start
@@ -223,7 +146,7 @@ class SecondaryReader:
                 part = hits.take(np.arange(low, high))
                 yield np.repeat(which[low:high], part.counts), part.positions()
 
-    def _joined(self, keys: pa.BinaryArray, *, are_whole: bool) -> Iterator[tuple[np.ndarray, _Hits]]:
+    def _joined(self, keys: pa.BinaryArray, *, are_whole: bool) -> Iterator[tuple[np.ndarray, Hits]]:
         """(which of the keys, the entries that hold them), block by block."""
         listed = keys.to_pylist()
         # How much of an entry's key is compared: up to its place, or so many first bytes.
@@ -231,15 +154,15 @@ class SecondaryReader:
         key_span = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
         for run, own_ranges in self._runs_within(key_span):
             with reading_run(run):
-                blocks = _Blocks(self._readers, run, None)
+                blocks = RunBlocks(self._readers, run, None)
                 spans = [
                     (i, *blocks.keys_in(i, listed)) for start, stop in own_ranges for i in blocks.between(start, stop)
                 ]
                 spans = [span for span in spans if span[1] < span[2]]
                 for (_, low, high), block in zip(spans, blocks.read([i for i, _, _ in spans]), strict=True):
-                    numbers, places = _matches(block, listed[low:high], cuts)
+                    numbers, places = matches(block, listed[low:high], cuts)
                     if len(places):
-                        yield numbers + low, _hits_at(block, places, with_rows=True)
+                        yield numbers + low, hits_at(block, places, with_rows=True)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -250,10 +173,10 @@ class SecondaryReader:
             if own_ranges and run.entries:
                 yield run, own_ranges
 
-    def _hits(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[_Hits]:
+    def _hits(self, ranges: KeyRanges, *, with_rows: bool) -> Iterator[Hits]:
         """What lies in some ranges, block by block."""
 
-        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[_Hits]:
+        def of_run(task: tuple[Run, list[tuple[bytes, bytes]]]) -> list[Hits]:
             with reading_run(task[0]):
                 return list(self._hits_of(*task, with_rows=with_rows))
 
@@ -266,17 +189,17 @@ class SecondaryReader:
             return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
 
-    def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[_Hits]:
-        blocks = _Blocks(self._readers, run, len(ranges))
+    def _hits_of(self, run: Run, ranges: list[tuple[bytes, bytes]], *, with_rows: bool) -> Iterator[Hits]:
+        blocks = RunBlocks(self._readers, run, len(ranges))
         wanted: dict[int, list[tuple[bytes, bytes]]] = {}
         for start, stop in ranges:
             for i in blocks.between(start, stop):
                 wanted.setdefault(i, []).append((start, stop))
         indices = list(wanted)
         for i, block in zip(indices, blocks.read(indices), strict=True):
-            places = _places_in(block, wanted[i])
+            places = places_in(block, wanted[i])
             if len(places):
-                yield _hits_at(block, places, with_rows=with_rows)
+                yield hits_at(block, places, with_rows=with_rows)
 
 
 class _RunEnd:
@@ -289,11 +212,11 @@ class _RunEnd:
     def __init__(self, readers: RunReaders, run: Run, start: bytes, stop: bytes, last: bool):
         self._run, self._range, self._last, self._read_next = run, (start, stop), last, 1
         with reading_run(run):
-            self._blocks = _Blocks(readers, run, 1)
+            self._blocks = RunBlocks(readers, run, 1)
             indices = list(self._blocks.between(start, stop))
         self.blocks_left = indices[::-1] if last else indices
         self.keys: list[pa.BinaryArray] = []
-        self.hits: list[_Hits] = []
+        self.hits: list[Hits] = []
 
     @property
     def edge(self) -> bytes:
@@ -308,14 +231,14 @@ class _RunEnd:
         chosen, self.blocks_left = self.blocks_left[:count], self.blocks_left[count:]
         with reading_run(self._run):
             for block in self._blocks.read(sorted(chosen)):
-                places = _places_in(block, [self._range])
+                places = places_in(block, [self._range])
                 self.keys.append(block.keys.to_arrow().take(from_numpy(places)))
-                self.hits.append(_hits_at(block, places, with_rows=True))
+                self.hits.append(hits_at(block, places, with_rows=True))
 
 
-def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, _Hits]:
+def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, Hits]:
     """Those entries that were read before, or after, which no other lies."""
-    keys, hits = [key for end in ends for key in end.keys], _Hits.concat([hit for end in ends for hit in end.hits])
+    keys, hits = [key for end in ends for key in end.keys], Hits.concat([hit for end in ends for hit in end.hits])
     joined_keys = pa.concat_arrays(keys) if keys else binary_array([])
     edges = [end.edge for end in ends if end.blocks_left]
     if not edges:
@@ -323,101 +246,6 @@ def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, _Hit
     edge = binary_array([max(edges) if last else min(edges)])[0]
     sure = np.flatnonzero(to_numpy((pc.greater if last else pc.less)(joined_keys, edge)))
     return joined_keys.take(from_numpy(sure)), hits.take(sure)
-
-
-class _Blocks:
-    """The block index of a run: for many questions taken apart once, and kept with the run."""
-
-    def __init__(self, readers: RunReaders, run: Run, ranges: int | None):
-        """For so many questions; None for very many."""
-        self._readers, self._run = readers, run
-        self.reader = readers.reader(run)
-        self._ends: tuple[list[bytes], list[bytes]] | None = None
-        if ranges is None or ranges >= _KNOWN_ENDS_MIN or readers.holds(run, "block ends"):
-            self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
-
-    def between(self, start: bytes, stop: bytes) -> range:
-        """The blocks that may hold keys from `start` on, before `stop`."""
-        if self._ends is None:
-            return self.reader.block_range(start=start, stop=stop)
-        firsts, lasts = self._ends
-        low = bisect_left(lasts, start)
-        return range(low, max(low, bisect_left(firsts, stop)))
-
-    def entries(self, i: int) -> int:
-        return self.reader.blocks(range(i, i + 1))[0].entries
-
-    def read(self, indices: list[int]) -> Iterator[Block]:
-        """Some blocks, ascending. Those of a small run are kept for the next question."""
-        readers, run = self._readers, self._run
-        if not readers.keeps(run):
-            return self.reader.read_blocks(indices, _AHEAD_BYTES)
-        missing = [i for i in indices if not readers.holds(run, ("block", i))]
-        read = dict(zip(missing, self.reader.read_blocks(missing, _AHEAD_BYTES), strict=True))
-        return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
-
-    def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
-        """The slice of ascending keys that may be the beginnings of a block's."""
-        assert self._ends is not None
-        first, last = self._ends[0][i], self._ends[1][i]
-        low = bisect_right(keys, first)
-        if low and first.startswith(keys[low - 1]):
-            low -= 1
-        return low, bisect_right(keys, last)
-
-
-def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
-    return (next(reader.read_blocks([i])) if read is None else read).owned()  # not of all that was read with it
-
-
-def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
-    blocks = reader.blocks()
-    return [block.first_key for block in blocks], [block.last_key for block in blocks]
-
-
-def _places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
-    """int64, ascending: the places of a block's keys that lie in some ranges, which ascend."""
-    slices = []
-    if len(ranges) >= _LISTED_RANGES_MIN:
-        listed = block.keys.to_arrow().to_pylist()
-        slices = [(bisect_left(listed, start), bisect_left(listed, stop)) for start, stop in ranges]
-    else:
-        for start, stop in ranges:
-            low = lower_bound(block.keys, start)
-            high = low
-            if low < block.entries and block.keys.key_at(low) < stop:
-                is_one = low + 1 == block.entries or block.keys.key_at(low + 1) >= stop
-                high = low + 1 if is_one else lower_bound(block.keys, stop)
-            slices.append((low, high))
-    pieces = [np.arange(low, high) for low, high in slices if low < high]
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-
-
-def _matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
-    if len(keys) < _MATCHED_KEYS_MIN:
-        return _matches_of_few(block, keys)
-    block_keys = block.keys.to_arrow()
-    wanted = binary_array(keys)
-    key_of = np.full(block.entries, -1, dtype=np.int64)
-    for cut in cuts:
-        matched = pc.index_in(pc.binary_slice(block_keys, 0, cut), value_set=wanted)
-        valid = valid_mask(matched)
-        numbers = to_numpy(matched).astype(np.int64)
-        key_of = np.maximum(key_of, numbers if valid is None else np.where(valid, numbers, -1))
-    places = np.flatnonzero(key_of >= 0)
-    return key_of[places], places
-
-
-def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    pairs: list[tuple[int, int]] = []
-    for i, key in enumerate(keys):
-        place = lower_bound(block.keys, key)
-        while place < block.entries and block.keys.key_at(place).startswith(key):
-            pairs.append((i, place))
-            place += 1
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
 
 
 def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
@@ -429,23 +257,3 @@ def _cuts(counts: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
         stop = max(start + 1, int(np.searchsorted(ends, before + rows, side="right")))
         yield start, stop
         start = stop
-
-
-def _hits_at(block: Block, places: np.ndarray, *, with_rows: bool) -> _Hits:
-    try:
-        ids, groups = tails_places(tails_at(block.keys, places, PLACE_BYTES))
-    except InvalidArgumentError as error:
-        raise CorruptionError(f"{error}; rebuild the index", check="key") from None
-    rows, counts = (to_numpy(block.column(i).take(places)) for i in (0, 1))
-    return _Hits(ids, groups, rows, counts, block.column(2).take(places) if with_rows else None)
-
-
-def _order(ids: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
-    """The order in which rows ascend by file and row, equal ones as they come; None where they do so as they are."""
-    if ((ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (rows[1:] >= rows[:-1]))).all():
-        return None
-    return np.lexsort((rows, ids))
-
-
-def _nothing() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)

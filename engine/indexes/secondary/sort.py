@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ....arrays import from_numpy, offsets_and_data
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
-from ....hfile_like.key_order import sorted_keys, taken_keys
+from ....hfile_like.key_order import sorted_keys, take_keys
 from ....hfile_like.keys import KEY_BYTES_MAX
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.leaves import leaf_array
@@ -181,7 +181,7 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if is_again.any():
         # The sort is stable: the last is the newest.
         order = order[np.append(~is_again[1:], True)]
-    keys = taken_keys(together.column(0), order)
+    keys = take_keys(together.column(0), order)
     places = from_numpy(order)
     others = [column.take(places) for column in together.columns[1:]]
     return pa.RecordBatch.from_arrays([keys, *others], schema=ENTRY_SCHEMA)

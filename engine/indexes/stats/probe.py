@@ -16,7 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from .... import canon
-from ...predicates import ANY, And, ColumnLeaf, Leaf, Node, can_match, columns_of, evaluate, leaves_of
+from ...predicates import (
+    ANY,
+    FALSE,
+    NULL,
+    TRUE,
+    And,
+    ColumnLeaf,
+    Leaf,
+    Node,
+    can_match,
+    columns_of,
+    evaluate,
+    leaves_of,
+)
 from ...state import IndexState
 from ...state.snapshot import Snapshot
 from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
@@ -24,6 +37,7 @@ from ..protocol import ProbedFiles
 from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, evidence_of_units, file_partition_evidence
 
 EQUALITIES = ("=", "<=>", "in")
+BOTH = TRUE | FALSE
 
 
 @dataclass
@@ -54,8 +68,27 @@ class StatsProbe:
         return self.columns[0].is_complete
 
     def run(self, files: ProbedFiles) -> ProbeResult:
-        """Raises DamagedRun."""
-        return self._result(files, {})
+        """Raises DamagedRun. Where the summary of a block leaves one outcome for all of its files, as it does within a
+        range of a clustered column, no entry is read; where it leaves one but for nulls, no bounds are."""
+        if files.is_base is not None or not all(column.is_complete for column in self.columns):
+            return self._result(files, {})
+        columns = {column.name: column for column in self.columns}
+        sets: dict[Node, np.ndarray] = {leaf: _over_pieces(leaf, columns, files.ids) for leaf in self.leaves}
+        by_bounds, by_nulls = (np.zeros(len(files.ids), dtype=bool) for _ in range(2))
+        for of_leaf in sets.values():
+            by_bounds |= (of_leaf == 0) | (of_leaf & BOTH == BOTH)
+            by_nulls |= (of_leaf & NULL != 0) & (of_leaf != NULL)
+        by_nulls &= ~by_bounds
+        covered = np.ones(len(files.ids), dtype=bool)
+        for chosen in (by_bounds, by_nulls):
+            if chosen.any():
+                part = files if chosen.all() else ProbedFiles(files.ids[chosen], files.snapshot, files.damaged)
+                entries = self._result(part, {}, with_bounds=chosen is by_bounds)
+                covered[chosen] = entries.covered
+                for leaf, of_leaf in entries.outcomes.items():
+                    possible = of_leaf if chosen is by_bounds else of_leaf & sets[leaf][chosen]
+                    sets[leaf][chosen] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
+        return ProbeResult(sets, covered)
 
     def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
         """(the numbers of all files in some ranges, what is known of them); for one that `is_complete`. `span`, as
@@ -65,11 +98,13 @@ class StatsProbe:
         evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
         return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
 
-    def _result(self, files: ProbedFiles, evidence: dict[str, ColumnEvidence]) -> ProbeResult:
+    def _result(
+        self, files: ProbedFiles, evidence: dict[str, ColumnEvidence], *, with_bounds: bool = True
+    ) -> ProbeResult:
         covered = np.ones(len(files.ids), dtype=bool)
         for column in self.columns:
             if column.name not in evidence:
-                evidence[column.name], has_entry = column.of_files(files)
+                evidence[column.name], has_entry = column.of_files(files, with_bounds=with_bounds)
                 covered &= has_entry
         for name in dict.fromkeys(name for leaf in self.leaves for name in columns_of(leaf)):
             if name not in evidence:

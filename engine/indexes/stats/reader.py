@@ -141,8 +141,9 @@ class ColumnStats:
                 layers.append(_within(self._read(blocks, used, span), first, stop))
         return self._newest(layers)
 
-    def entries_of(self, ids: np.ndarray) -> tuple[StatRows, np.ndarray, np.ndarray]:
-        """For each id (uint64, ascending): (statistics, int64 physical schema or -1, bool: there is an entry)."""
+    def entries_of(self, ids: np.ndarray, *, with_bounds: bool = True) -> tuple[StatRows, np.ndarray, np.ndarray]:
+        """For each id (uint64, ascending): (statistics, int64 physical schema or -1, bool: there is an entry). Without
+        bounds those are not known."""
         layers = []
         for blocks in self.blocks:
             low, high = np.searchsorted(ids, blocks.first), np.searchsorted(ids, blocks.stop)
@@ -150,23 +151,23 @@ class ColumnStats:
             if not len(used):
                 continue
             if blocks.entries(used) <= DENSE * int((high - low).sum()):
-                layers.append(self._read(blocks, used))
+                layers.append(self._read(blocks, used, with_bounds=with_bounds))
             else:
-                names, constant = self._columns(blocks, used)
+                names, constant = self._columns(blocks, used, with_bounds)
                 with reading_run(blocks.run):
                     entries = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
                 layers.append((entries, constant))
-        found_ids, rows, schemas = self._newest(layers)
-        if len(found_ids) == len(ids) and np.array_equal(found_ids, ids):
+        entry_ids, rows, schemas = self._newest(layers)
+        if len(entry_ids) == len(ids) and np.array_equal(entry_ids, ids):
             return rows, schemas, np.ones(len(ids), dtype=bool)
-        row_of = positions(found_ids, ids)
+        row_of = positions(entry_ids, ids)
         picked = np.append(schemas, -1)[row_of]
         return rows.take(row_of), picked, row_of >= 0
 
     def _read(
-        self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None
+        self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None, *, with_bounds: bool = True
     ) -> tuple[Numbered, dict[str, int | None]]:
-        names, constant = self._columns(blocks, used)
+        names, constant = self._columns(blocks, used, with_bounds)
         indices = tuple((blocks.indices.start + used).tolist())
 
         def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> Numbered:
@@ -180,9 +181,9 @@ class ColumnStats:
             name = ("numbered", self.prefix, indices, tuple(names))
             return self._readers.decoded(blocks.run, name, decode), constant
 
-    def _columns(self, blocks: Blocks, used: np.ndarray) -> tuple[list[str], dict[str, int | None]]:
+    def _columns(self, blocks: Blocks, used: np.ndarray, with_bounds: bool) -> tuple[list[str], dict[str, int | None]]:
         """(columns to decode, columns that are one value (or null, None) in all used blocks)."""
-        names: list[str] = list(self._bounds)
+        names: list[str] = list(self._bounds) if with_bounds else []
         constant: dict[str, int | None] = {}
         for name in _COUNTS:
             summary = blocks.summaries.get(name)
@@ -281,9 +282,9 @@ class StatsColumn:
         instant = self.snapshot.instant
         return ColumnStats(self.snapshot.readers, self.whole, instant.columns[self.name], self.in_files.kinds())
 
-    def of_files(self, files: ProbedFiles) -> tuple[ColumnEvidence, np.ndarray]:
+    def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
         """(evidence about the column in each file, bool: the file has an entry that counts). Raises DamagedRun."""
-        rows, schemas, covered = self.stats.entries_of(files.ids)
+        rows, schemas, covered = self.stats.entries_of(files.ids, with_bounds=with_bounds)
         if not self.is_complete:
             covered = covered & files.covered_by(self.index)
         if files.is_base is not None:  # a log that lacks a column leaves it as it was, or inserts NULL

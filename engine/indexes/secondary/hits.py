@@ -1,0 +1,211 @@
+"""The entries of one run of a secondary index that a look-up meets: in which blocks they lie, at which places of a
+block, and what they say."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....arrays import binary_array, from_numpy, to_numpy, valid_mask
+from ....errors import CorruptionError, InvalidArgumentError
+from ....hfile_like import SortedFileReader
+from ....hfile_like.block import Block
+from ....hfile_like.keys import lower_bound, tails_at
+from ...state import Run
+from ...state.runs import RunReaders
+from .format import PLACE_BYTES, positions_of, tails_places
+
+_LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
+_MATCHED_KEYS_MIN = 6  # the same for keys that are joined
+_ENDS_KEPT_MIN = 64  # for so many ranges in a run, its index is taken apart first
+_AHEAD_BYTES = 8 << 20
+
+
+class Positions(NamedTuple):
+    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
+    where they come key by key."""
+
+    file_ids: np.ndarray
+    row_groups: np.ndarray
+    rows: np.ndarray
+
+
+class Counts(NamedTuple):
+    """How many rows of a row group: uint64 [n] file ids, int32 [n] row groups, int64 [n] counts. Ascending, each row
+    group once."""
+
+    file_ids: np.ndarray
+    row_groups: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass
+class Hits:
+    """Entries that were found: uint64 file ids, int32 row groups, int64 first rows, int32 counts, the other rows (or
+    none, where only counts are needed)."""
+
+    file_ids: np.ndarray
+    row_groups: np.ndarray
+    rows: np.ndarray
+    counts: np.ndarray
+    more: pa.Array | None
+
+    @classmethod
+    def concat(cls, parts: Sequence[Hits]) -> Hits:
+        """All of them."""
+        if not parts:
+            ids, groups, rows = _nothing()
+            return cls(ids, groups, rows, groups, pa.nulls(0, pa.binary()))
+        if len(parts) == 1:
+            return parts[0]
+        names = ("file_ids", "row_groups", "rows", "counts")
+        ids, groups, rows, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        more = [part.more for part in parts if part.more is not None]
+        return cls(ids, groups, rows, counts, pa.concat_arrays(more) if more else None)
+
+    def take(self, places: np.ndarray) -> Hits:
+        more = None if self.more is None else self.more.take(from_numpy(places))
+        return Hits(self.file_ids[places], self.row_groups[places], self.rows[places], self.counts[places], more)
+
+    def first_of_each(self) -> np.ndarray:
+        """int64, ascending: of the entries of one file and row, the first."""
+        order = row_order(self.file_ids, self.rows)
+        if order is None:
+            order = np.arange(len(self.rows))
+        ids, rows = self.file_ids[order], self.rows[order]
+        is_again = np.zeros(len(order), dtype=bool)
+        is_again[1:] = (ids[1:] == ids[:-1]) & (rows[1:] == rows[:-1])
+        return np.sort(order[~is_again])
+
+    def once(self) -> Hits:
+        """The entries, each once."""
+        first = self.first_of_each()
+        return self if len(first) == len(self.rows) else self.take(first)
+
+    def positions(self) -> Positions:
+        """Every row, entry by entry."""
+        assert self.more is not None
+        rows = positions_of(self.rows, self.counts, self.more)
+        return Positions(np.repeat(self.file_ids, self.counts), np.repeat(self.row_groups, self.counts), rows)
+
+
+class RunBlocks:
+    """The block index of a run: for many questions taken apart once, and kept with the run."""
+
+    def __init__(self, readers: RunReaders, run: Run, ranges: int | None):
+        """For so many questions; None for very many."""
+        self._readers, self._run = readers, run
+        self.reader = readers.reader(run)
+        self._ends: tuple[list[bytes], list[bytes]] | None = None
+        if ranges is None or ranges >= _ENDS_KEPT_MIN or readers.holds(run, "block ends"):
+            self._ends = readers.decoded(run, "block ends", _block_ends, lambda _: True)
+
+    def between(self, start: bytes, stop: bytes) -> range:
+        """The blocks that may hold keys from `start` on, before `stop`."""
+        if self._ends is None:
+            return self.reader.block_range(start=start, stop=stop)
+        firsts, lasts = self._ends
+        low = bisect_left(lasts, start)
+        return range(low, max(low, bisect_left(firsts, stop)))
+
+    def entries(self, i: int) -> int:
+        return self.reader.blocks(range(i, i + 1))[0].entries
+
+    def read(self, indices: list[int]) -> Iterator[Block]:
+        """Some blocks, ascending. Those of a small run are kept for the next question."""
+        readers, run = self._readers, self._run
+        if not readers.keeps(run):
+            return self.reader.read_blocks(indices, _AHEAD_BYTES)
+        missing = [i for i in indices if not readers.holds(run, ("block", i))]
+        read = dict(zip(missing, self.reader.read_blocks(missing, _AHEAD_BYTES), strict=True))
+        return (readers.decoded(run, ("block", i), partial(_block, i, read.get(i))) for i in indices)
+
+    def keys_in(self, i: int, keys: list[bytes]) -> tuple[int, int]:
+        """The slice of ascending keys that may be the beginnings of a block's."""
+        assert self._ends is not None
+        first, last = self._ends[0][i], self._ends[1][i]
+        low = bisect_right(keys, first)
+        if low and first.startswith(keys[low - 1]):
+            low -= 1
+        return low, bisect_right(keys, last)
+
+
+def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
+    return (next(reader.read_blocks([i])) if read is None else read).owned()  # not of all that was read with it
+
+
+def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
+    blocks = reader.blocks()
+    return [block.first_key for block in blocks], [block.last_key for block in blocks]
+
+
+def places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
+    """int64, ascending: the places of a block's keys that lie in some ranges, which ascend."""
+    slices = []
+    if len(ranges) >= _LISTED_RANGES_MIN:
+        listed = block.keys.to_arrow().to_pylist()
+        slices = [(bisect_left(listed, start), bisect_left(listed, stop)) for start, stop in ranges]
+    else:
+        for start, stop in ranges:
+            low = lower_bound(block.keys, start)
+            high = low
+            if low < block.entries and block.keys.key_at(low) < stop:
+                is_one = low + 1 == block.entries or block.keys.key_at(low + 1) >= stop
+                high = low + 1 if is_one else lower_bound(block.keys, stop)
+            slices.append((low, high))
+    pieces = [np.arange(low, high) for low, high in slices if low < high]
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+
+
+def matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
+    if len(keys) < _MATCHED_KEYS_MIN:
+        return _matches_of_few(block, keys)
+    block_keys = block.keys.to_arrow()
+    wanted = binary_array(keys)
+    key_of = np.full(block.entries, -1, dtype=np.int64)
+    for cut in cuts:
+        matched = pc.index_in(pc.binary_slice(block_keys, 0, cut), value_set=wanted)
+        valid = valid_mask(matched)
+        numbers = to_numpy(matched).astype(np.int64)
+        key_of = np.maximum(key_of, numbers if valid is None else np.where(valid, numbers, -1))
+    places = np.flatnonzero(key_of >= 0)
+    return key_of[places], places
+
+
+def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    pairs: list[tuple[int, int]] = []
+    for i, key in enumerate(keys):
+        place = lower_bound(block.keys, key)
+        while place < block.entries and block.keys.key_at(place).startswith(key):
+            pairs.append((i, place))
+            place += 1
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def hits_at(block: Block, places: np.ndarray, *, with_rows: bool) -> Hits:
+    try:
+        ids, groups = tails_places(tails_at(block.keys, places, PLACE_BYTES))
+    except InvalidArgumentError as error:
+        raise CorruptionError(f"{error}; rebuild the index", check="key") from None
+    rows, counts = (to_numpy(block.column(i).take(places)) for i in (0, 1))
+    return Hits(ids, groups, rows, counts, block.column(2).take(places) if with_rows else None)
+
+
+def row_order(ids: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+    """The order in which rows ascend by file and row, equal ones as they come; None where they do so as they are."""
+    if ((ids[1:] > ids[:-1]) | ((ids[1:] == ids[:-1]) & (rows[1:] >= rows[:-1]))).all():
+        return None
+    return np.lexsort((rows, ids))
+
+
+def _nothing() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)

@@ -1,0 +1,61 @@
+"""The names of versions: where each instant stands, and which ones are there. A name is given once and never freed."""
+
+from __future__ import annotations
+
+import re
+
+from ..storage import Entry, Storage
+
+FOLDER = "timeline"
+VERSIONS_A_FOLDER = 1000
+_FOLDER_FORM = re.compile("[0-9]{5,12}")
+_VERSION_FORM = re.compile("[0-9]{10,15}")
+
+
+def instant_path(version: int) -> str:
+    return f"{folder_of(version)}/{version:010d}.json"
+
+
+def folder_of(version: int) -> str:
+    return f"{FOLDER}/{folder_number(version):05d}"
+
+
+def folder_number(version: int) -> int:
+    """Which folder a version's name is in."""
+    return version // VERSIONS_A_FOLDER
+
+
+def versions_in(number: int) -> range:
+    """The versions whose names are in a folder."""
+    return range(max(1, number * VERSIONS_A_FOLDER), (number + 1) * VERSIONS_A_FOLDER)
+
+
+def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
+    """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
+    reach `last` (None: nobody knows), of those after it. Mostly one listing."""
+    number = folder_number(first)
+    entries = in_folder(storage, number)
+    final = versions_in(number)[-1]
+    if final in entries or last is None or last > final:
+        for later in folders(storage):
+            if later > number and (last is None or later <= folder_number(last)):
+                entries |= in_folder(storage, later)
+    return {version: entry for version, entry in entries.items() if version >= first}
+
+
+def in_folder(storage: Storage, number: int) -> dict[int, Entry]:
+    """The files under the names of the versions of one folder."""
+    files, _ = storage.list_folder(f"{FOLDER}/{number:05d}")
+    return {version: f for f in files if (version := _version_of(f.path)) is not None}
+
+
+def folders(storage: Storage) -> list[int]:
+    """The numbers of the folders, ascending."""
+    _, inside = storage.list_folder(FOLDER)
+    return sorted(int(f) for f in inside if _FOLDER_FORM.fullmatch(f))
+
+
+def _version_of(path: str) -> int | None:
+    """The version whose file it is; None for any other file."""
+    name = path.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None
