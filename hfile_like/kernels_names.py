@@ -96,20 +96,20 @@ def _read_hex(data, offset, ends, size, out, to):
 @_called
 def _read_uuids(data, offset, ends, out, to):
     for i in range(len(offset)):
-        place = offset[i]
-        if ends[i] - place < 36:
+        begin = offset[i]
+        if ends[i] - begin < 36:
             return False
         bad = np.uint8(0)
         for k in range(16):
-            place = place + _UUID_AT[k]
+            place = begin + _UUID_AT[k]
             high, low = _NIBBLES[data[place]], _NIBBLES[data[place + 1]]
             bad |= high | low
             out[to + i * 16 + k] = np.uint8(high << 4 | (low & 15))
         for k in range(4):
-            bad |= np.uint8(0) if data[place + _DASHES[k]] == 45 else _NO
+            bad |= np.uint8(0) if data[begin + _DASHES[k]] == 45 else _NO
         if bad > 15:
             return False
-        offset[i] = place + 36
+        offset[i] = begin + 36
     return True
 
 
