@@ -15,7 +15,6 @@ from ..storage import Counted
 from .file_reader import check_identity
 from .file_tasks import ReadContext
 from .fine import row_groups_of
-from .merged_rows import as_in_table, matching
 from .planning import THREADS, Pair, Planning
 from .request import SliceRows
 from .rows import count_matches, how_read, read_matches, rows_looked_at
@@ -51,7 +50,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
                 step.note = how_read(context)
         for table in merging.rows(plan):
             step.came_in += table.num_rows
-            survivors = matching(table, plan.context)
+            survivors = _matching(table, plan.context)
             row_count += survivors.num_rows
             step.went_out, step.note = row_count, "slices by the reader of their own format"
             yield survivors
@@ -104,7 +103,7 @@ def count(plan: Planning, *, check: bool) -> int:
         step.note = "counted"
         step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
         counted = sum(plan.side_by_side(lambda pair: count_matches(*pair, plan.context, plan.storage), pairs))
-        counted += sum(matching(rows, plan.context).num_rows for rows in merging.rows(plan))
+        counted += sum(_matching(rows, plan.context).num_rows for rows in merging.rows(plan))
         step.went_out = counted
     return total + counted
 
@@ -118,6 +117,12 @@ def _merging(plan: Planning, chosen: np.ndarray) -> _Merging:
     if plan.request.merged is None:
         return _Merging(plan, np.zeros(units.count, dtype=bool), None)
     return _Merging(plan, chosen & ~units.readable & ~plan.readable(chosen), plan.request.merged)
+
+
+def _matching(table: pa.Table, context: ReadContext) -> pa.Table:
+    from .merged_rows import matching  # few tables have slices that are merged
+
+    return matching(table, context)
 
 
 class _Merging:
@@ -139,6 +144,8 @@ class _Merging:
         """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
         if not self.paths:
             return
+        from .merged_rows import as_in_table
+
         assert self._slice_rows is not None
         read = self._slice_rows()
         tasks = {task.path: task for task in plan.tasks_of_whole_files()}
