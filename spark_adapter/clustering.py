@@ -35,7 +35,7 @@ from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare
 from .from_columns import without_unknowns
 from .jobs import run_job, run_parts, slots
 from .rewriting import check_alone, with_codec_of
-from .scanning import read_where
+from .sessions import read_where
 from .shares import pack
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from .jobs import run_parts, slots
 from .parts import split_evenly
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import DeleteRows, Written
-from .scanning import read_where
+from .sessions import read_where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow.compute as pc
+
 from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
-from .shares import pack
+from .shares import cut_of
 from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
@@ -35,12 +38,12 @@ def explain(frame: DataFrame) -> str:
 
     Raises InvalidArgumentError where no scan of ours is in the plan.
     """
-    requests = [load.request() for load in loads_of(frame) if load.is_scan]
-    if not requests:
+    scans = [(request, load.is_scan) for load in loads_of(frame) if (request := load.request()) is not None]
+    if not scans:
         raise InvalidArgumentError(
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
-    texts = [_explained(request) for request in requests]
+    texts = [_explained(request, is_ours) for request, is_ours in scans]
     if has_unused_filter(frame):
         texts[-1] += "\n\nSpark's own filter above a scan prunes nothing; sks.optimized(df) gives it to the scan"
     if len(texts) == 1:
@@ -48,11 +51,11 @@ def explain(frame: DataFrame) -> str:
     return "\n\n".join(f"scan {number} of {len(texts)}\n{text}" for number, text in enumerate(texts, 1))
 
 
-def _explained(request: Request) -> str:
+def _explained(request: Request, is_ours: bool) -> str:
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
         plan = table.scan(where_node(where_of(request), table.schema))
-        lines = [plan.explain(), "", _tasks_line(plan, request)]
+        lines = [plan.explain(), "", _tasks_line(plan, request) if is_ours else _files_line(plan)]
         if request.first_rows is not None:
             first = request.first_rows
             by = "" if first.order_by is None else f" by {', '.join(' '.join(key) for key in first.order_by)}"
@@ -64,15 +67,27 @@ def _explained(request: Request) -> str:
     return "\n".join(lines)
 
 
+def _files_line(plan: Plan) -> str:
+    """What a scan that was handed over reads."""
+    files = plan.planning.pruned.units.files
+    size_bytes = pc.sum(files.column("size_bytes")).as_py() or 0
+    return (
+        f"handed over: Spark's own Parquet reader reads these {files.num_rows:,} files, {size_bytes:,} bytes with all "
+        "columns, and prunes row groups by their footers"
+    )
+
+
 def _tasks_line(plan: Plan, request: Request) -> str:
     """How many of Spark's tasks read how much."""
     try:
-        tasks = plan.planning.readable_tasks()
+        plan.planning.check_evaluable()
+        plan.planning.check_readable()
     except NotReadableError as error:
         return f"Spark cannot read it through this data source: {error}"
-    packs = pack(tasks, request.parallelism or os.cpu_count() or 1)
+    cut = cut_of(plan.planning, request.parallelism or os.cpu_count() or 1)
+    files = len(np.unique(cut.files))
     groups = [groups.kept for _, groups in plan.planning.pairs]
     row_groups = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
-    return f"Spark reads {row_groups:,} row groups{rest} of {len(tasks):,} files in {max(1, len(packs)):,} tasks"
+    return f"Spark reads {row_groups:,} row groups{rest} of {files:,} files in {max(1, len(cut.slices)):,} tasks"

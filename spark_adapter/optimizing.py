@@ -32,8 +32,9 @@ from .catalyst_tree import children_of, parts_of, tree_of_expression
 from .from_columns import from_tree, without_unknowns
 from .loads import Load, load_of, pinned_request
 from .options import encode_predicate, local_path
-from .parquet_reader import read_files
-from .scanning import register, session_of
+from .parquet_reader import read_files, reads_much
+from .scanning import register
+from .sessions import session_of
 from .source import SkipstoneSource
 from .where_text import where_node, where_of
 from .wire_types import spark_schema, wire_schema
@@ -202,7 +203,10 @@ class _Rewriting:
             load = load_of(leaf.node.relation())
             return None if load is None or not load.is_scan else self._scanned(leaf, load)
         if kind == "LogicalRelation" and leaf.node.relation().getClass().getSimpleName() == "HadoopFsRelation":
-            return self._parquet(leaf)
+            load = load_of(leaf.node)
+            if load is None:
+                return self._parquet(leaf)
+            return None if load.request() is None else self._scanned(leaf, load)
         return None
 
     def _scanned(self, leaf: _Leaf, load: Load) -> DataFrame | None:
@@ -213,12 +217,14 @@ class _Rewriting:
         with open_pair(*place) as table:
             node = self._predicate(leaf, table.schema)
             everything = [each.name() for each in _items(leaf.node.output())]
-            if node is None and leaf.used == everything:
+            if node is None and (leaf.used == everything or not load.is_scan):
                 return None
             before = where_node(where_of(request), table.schema)
             wanted = [each for each in (before, node) if isinstance(each, Node)]
             both = None if not wanted else wanted[0] if len(wanted) == 1 else And(tuple(wanted))
             plan = table.scan(both, leaf.used)
+            if not load.is_scan and reads_much(plan.planning):  # what was handed over stays so
+                return None
             wire = wire_schema(table.schema, plan.columns)
         return self._load(replace(request, where=None, predicate=_encoded(both), columns=None), wire)
 

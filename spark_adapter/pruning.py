@@ -99,7 +99,7 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
 
 
 def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
-    from .scanning import active, session_of
+    from .sessions import active, session_of
 
     if not isinstance(where, str):
         return SparkPredicate(tree_of(where), session_of(spark), str(where))

@@ -16,7 +16,8 @@ from ..errors import InvalidArgumentError, NotATableError
 from .jobs import error_in
 from .loads import loads_of, unseen_in
 from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX
-from .scanning import active, register
+from .scanning import register
+from .sessions import active
 from .source import SkipstoneSource
 
 if TYPE_CHECKING:

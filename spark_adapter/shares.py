@@ -11,23 +11,34 @@ the data; no footer of the index, and no instant.
 
 from __future__ import annotations
 
-import heapq
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from ..arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
 from ..engine.scan.file_reader import as_planned
-from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups
+from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
 from ..engine.scan.fine import row_groups_of
 from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, Storage, open_storage
+from .parts import split_evenly
 
+if TYPE_CHECKING:
+    from ..engine.scan.planning import Planning
+
+PARTITIONS_MAX = 20_000
 _PARTITIONS_A_CORE = 3
 _PARTITION_BYTES_MIN = 8 << 20  # about what is read in the time that a task costs by itself
-_PARTITION_BYTES_MAX = 1 << 30
+_PARTITION_BYTES_MAX = 1 << 30  # as long as they are not too many
 _OPEN_BYTES = 1 << 20  # opening a file and asking its fine index, as bytes of reading
+_FILES_AT_ONCE = 1 << 17  # whose tasks lie in the driver's memory
+_CODEC = "zstd"
 
 
 @dataclass(frozen=True)
@@ -38,38 +49,91 @@ class Share:
     number: int = 0
     count: int = 1
 
-    @property
-    def size_bytes(self) -> int:
-        """What it may cost to read, at most."""
-        return self.task.size_bytes // self.count + _OPEN_BYTES
+
+@dataclass(frozen=True)
+class Cut:
+    """Every row group of some files, dealt out as shares.
+
+    files, numbers, counts    int64 [shares], in the order of the files
+    slices                    of the shares, one a partition of Spark
+    """
+
+    files: np.ndarray
+    numbers: np.ndarray
+    counts: np.ndarray
+    slices: list[slice]
+
+    @classmethod
+    def of(cls, sizes: np.ndarray, parallelism: int) -> Cut:
+        """Partitions of about the same bytes, in order, none empty: a few a core, and `PARTITIONS_MAX` at most.
+
+        Args:
+            sizes: int64 [files], bytes.
+            parallelism: how many tasks run at a time.
+        """
+        total = int(sizes.sum()) + _OPEN_BYTES * len(sizes)
+        most = min(max(_PARTITIONS_A_CORE * parallelism, total // _PARTITION_BYTES_MAX), PARTITIONS_MAX)
+        count = max(1, min(total // _PARTITION_BYTES_MIN, most))
+        share_counts = np.clip(-(-sizes // max(1, total // count)), 1, count)
+        files = np.repeat(np.arange(len(sizes)), share_counts)
+        numbers = np.arange(len(files)) - np.repeat(np.cumsum(share_counts) - share_counts, share_counts)
+        counts = share_counts[files]
+        return cls(files, numbers, counts, split_evenly(sizes[files] // counts + _OPEN_BYTES, count))
+
+
+def cut_of(planning: Planning, parallelism: int) -> Cut:
+    """How the files with rows that a plan leaves are dealt out."""
+    units = planning.pruned.units
+    readable = np.flatnonzero(units.has_rows)
+    cut = Cut.of(to_numpy(units.files.column("size_bytes"))[readable], parallelism)
+    return replace(cut, files=readable[cut.files])
+
+
+def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) -> Iterator[bytes]:
+    """The shares of each partition of Spark, for `unpacked`, made of about so many files at a time."""
+    schema = share_schema(planning)
+    codec, deletes = pa.Codec(_CODEC, compression_level=1), planning.context.deletes
+    for _, members in groupby(cut.slices, key=lambda part: int(cut.files[part.start]) // files_at_once):
+        parts = list(members)
+        shares = slice(parts[0].start, parts[-1].stop)
+        files = cut.files[shares] - cut.files[shares.start]
+        rows = planning.task_rows(slice(int(cut.files[shares.start]), int(cut.files[shares.stop - 1]) + 1))
+        of_shares = [column.take(from_numpy(files)) for column in rows.columns.combine_chunks().columns]
+        dealt = [from_numpy(values[shares]) for values in (cut.numbers, cut.counts)]
+        (batch,) = pa.table([*of_shares, *dealt], schema=schema).combine_chunks().to_batches()
+        for part in parts:
+            offset, count = part.start - shares.start, part.stop - part.start
+            data = batch.slice(offset, count).serialize()
+            filters = {name: [of[i] for i in files[offset : offset + count]] for name, of in rows.filters.items()}
+            paths = batch.column("path").slice(offset, count).to_pylist() if deletes else []
+            deleted = {path: deletes[path] for path in paths if path in deletes}
+            yield pickle.dumps((data.size, codec.compress(data, asbytes=True), filters, deleted))
+
+
+def share_schema(planning: Planning) -> pa.Schema:
+    """Of the Arrow data of a plan's shares."""
+    fields = planning.task_rows(slice(0, 0)).columns.schema
+    return pa.schema([*fields, pa.field("number", pa.int64()), pa.field("count", pa.int64())])
 
 
 def pack(tasks: Sequence[FileTask], parallelism: int) -> list[list[Share]]:
-    """Every row group of every task, in lists of about the same bytes; a few lists a core, none empty.
-
-    Args:
-        parallelism: how many tasks run at a time.
-    """
-    total = sum(Share(task).size_bytes for task in tasks)
-    most = max(_PARTITIONS_A_CORE * parallelism, total // _PARTITION_BYTES_MAX)
-    packs_max = max(1, min(total // _PARTITION_BYTES_MIN, most))
-    shares = [share for task in tasks for share in _cut(task, total // packs_max, packs_max)]
-    count = min(packs_max, len(shares))
-    packs: list[list[Share]] = [[] for _ in range(count)]
-    sizes = [(0, number) for number in range(count)]  # (bytes, pack): a heap, the smallest first
-    for share in sorted(shares, key=lambda s: s.size_bytes, reverse=True):
-        size_bytes, number = sizes[0]
-        packs[number].append(share)
-        heapq.heapreplace(sizes, (size_bytes + share.size_bytes, number))
-    return packs
-
-
-def _cut(task: FileTask, pack_bytes: int, packs_max: int) -> list[Share]:
-    count = min(max(1, -(-task.size_bytes // pack_bytes)), packs_max)
-    return [Share(task, number, count) for number in range(count)]
+    """The same of some tasks, as objects: a list a partition."""
+    cut = Cut.of(np.array([task.size_bytes for task in tasks], dtype=np.int64), parallelism)
+    places = zip(cut.files.tolist(), cut.numbers.tolist(), cut.counts.tolist(), strict=True)
+    shares = [Share(tasks[file], number, count) for file, number, count in places]
+    return [shares[part] for part in cut.slices]
 
 
 # -- in an executor ---------------------------------------------------------------------------------------------------
+
+
+def unpacked(data: bytes, schema: pa.Schema) -> tuple[list[Share], dict[str, np.ndarray]]:
+    """The shares of one partition, and the rows of their files that are no more: see `ReadContext.deletes`."""
+    size_bytes, compressed, filters, deleted = pickle.loads(data)
+    message = pa.Codec(_CODEC).decompress(compressed, decompressed_size=size_bytes)
+    columns = pa.Table.from_batches([pa.ipc.read_record_batch(message, schema)])
+    places = (columns.column(name).to_pylist() for name in ("number", "count"))
+    return [Share(*each) for each in zip(TaskRows(columns, filters).tasks(), *places, strict=True)], deleted
 
 
 def rows_of_shares(context: ReadContext, shares: Sequence[Share]) -> Iterator[tuple[str, pa.Table]]:

@@ -1,8 +1,8 @@
 """The data source "skipstone": loads are planned on the driver, saves are committed there.
 
 PySpark makes the source in one process, plans in another and reads in more, passing pickles on. So the version is
-pinned when the source is made, and the plan travels in the partitions: the reader is pickled before `partitions()`
-runs, and what that would store in it never arrives. Each process imports no more than it needs. `pushFilters` is not
+pinned when the source is made, and the plan is made when the reader is pickled, which is before `partitions()` runs:
+what is common to all partitions travels in the reader. Each process imports no more than it needs. `pushFilters` is not
 implemented on purpose: see the package.
 
 A save: each task writes files and their task index, and the driver commits them at once. Spark makes the writer in one
@@ -13,6 +13,7 @@ partition, whatever was tried again or ran twice. Messages travel over Spark's o
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ..engine.scan.file_tasks import ReadContext
     from ..engine.table import Table
     from ..engine.tasks.spec import TaskSpec
-    from .shares import Share
 
 _SESSION_MODE = f"spark.sql.sources.{OVERWRITE_MODE}"
 
@@ -116,11 +116,11 @@ class _NoStream(DataSourceStreamReader):
 
 
 class FilePartition(InputPartition):
-    """What one task of Spark reads: shares of files, what they are read with, and the types to yield."""
+    """What one task of Spark reads: shares of files, packed; None for none."""
 
-    def __init__(self, context: ReadContext, wire: pa.Schema, shares: list[Share]):
+    def __init__(self, shares: bytes | None):
         super().__init__(None)
-        self.context, self.wire, self.shares = context, wire, shares
+        self.shares = shares
 
 
 class FirstRowsPartition(InputPartition):
@@ -131,15 +131,38 @@ class FirstRowsPartition(InputPartition):
         self.names = names
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What is the same for every task of a load: what files are read with, the types to yield, and how shares of files
+    are packed."""
+
+    context: ReadContext
+    wire: pa.Schema
+    shares: pa.Schema
+
+
 class SkipstoneReader(DataSourceReader):
-    """Reads the columns that a Spark schema names. Small: it is pickled into every task."""
+    """Reads the columns that a Spark schema names. Spark pickles it once a load, for every task, and asks for the
+    partitions then: so the plan is made when it is pickled, and what is common to all partitions travels once."""
 
     def __init__(self, request: Request, schema: StructType):
         self._request, self._schema = request, schema
+        self._reading: _Reading | None = None
+        self._partitions: list[InputPartition] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        with contextlib.suppress(Exception):  # `partitions` raises it, where Spark shows it
+            self.partitions()
+        return {**self.__dict__, "_partitions": None}
 
     def partitions(self) -> list[InputPartition]:
         """Runs on the driver: the files that may hold a match, packed. One empty partition where there are none."""
-        from .shares import pack
+        if self._partitions is None:
+            self._partitions = self._planned()
+        return self._partitions
+
+    def _planned(self) -> list[InputPartition]:
+        from .shares import cut_of, packed, share_schema
         from .where_text import where_node, where_of
         from .wire_types import check_spark_schema, wire_schema
 
@@ -150,20 +173,28 @@ class SkipstoneReader(DataSourceReader):
             if self._request.first_rows is not None:
                 plan.planning.check_readable()
                 return [FirstRowsPartition(list(plan.columns))]
-            packs = pack(plan.planning.readable_tasks(), self._request.parallelism or os.cpu_count() or 1)
-            return [FilePartition(plan.planning.context, wire, shares) for shares in packs or [[]]]
+            plan.planning.check_evaluable()
+            plan.planning.check_readable()
+            cut = cut_of(plan.planning, self._request.parallelism or os.cpu_count() or 1)
+            partitions: list[InputPartition] = [FilePartition(data) for data in packed(plan.planning, cut)]
+            context = replace(plan.planning.context, deletes={})  # travel with the shares
+            self._reading = _Reading(context, wire, share_schema(plan.planning))
+            return partitions or [FilePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        from .shares import rows_of_shares
+        from .shares import rows_of_shares, unpacked
         from .wire_types import wire_batches
 
         if isinstance(partition, FirstRowsPartition):
             yield from self._first_rows(partition.names)
             return
-        assert isinstance(partition, FilePartition)
-        for path, rows in rows_of_shares(partition.context, partition.shares):
-            yield from wire_batches(rows, partition.wire, path)
+        assert isinstance(partition, FilePartition) and self._reading is not None
+        if partition.shares is None:
+            return
+        shares, deleted = unpacked(partition.shares, self._reading.shares)
+        for path, rows in rows_of_shares(replace(self._reading.context, deletes=deleted), shares):
+            yield from wire_batches(rows, self._reading.wire, path)
 
     def _first_rows(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

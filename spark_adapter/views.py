@@ -17,7 +17,8 @@ from ..errors import InvalidArgumentError
 from .column_tree import quoted
 from .jobs import declared_slots
 from .options import Request, encode_predicate
-from .scanning import active, read_where, register
+from .scanning import register
+from .sessions import active, read_where
 from .source import SkipstoneSource
 from .wire_types import wire_schema
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from ...arrays import from_numpy
 from ..predicates import (
     ANY,
     And,
@@ -180,13 +182,15 @@ class RowSets:
     is_all_but: np.ndarray
     is_exact: np.ndarray
 
-    def of_file(self, file: int) -> np.ndarray | None:
-        """int64, ascending: the rows of one file outside of which none matches; None where that is not known, or where
-        it is all but some."""
-        if self.is_all_but[file]:
-            return None
-        first, stop = np.searchsorted(self.keys, [file << _ROW_BITS, (file + 1) << _ROW_BITS])
-        return self.keys[first:stop] & ((1 << _ROW_BITS) - 1)
+    def lists(self, files: slice, is_given: np.ndarray) -> pa.Array:
+        """The rows of each of some files outside of which none matches, as lists of int64, ascending; null where that
+        is not known, where it is all but some, and where not `is_given` (bool [those files])."""
+        first, stop, _ = files.indices(len(self.is_all_but))
+        offsets = np.searchsorted(self.keys, np.arange(first, stop + 1) << _ROW_BITS)
+        values = from_numpy(self.keys[offsets[0] : offsets[-1]] & ((1 << _ROW_BITS) - 1))
+        valid = from_numpy(is_given & ~self.is_all_but[files]).buffers()[1]
+        buffers = [valid, pa.py_buffer((offsets - offsets[0]).astype(np.int64))]
+        return pa.Array.from_buffers(pa.large_list(pa.int64()), stop - first, buffers, children=[values])
 
     def counts(self, row_counts: np.ndarray) -> np.ndarray:
         """int64 [files]: how many rows each set has, in files of so many rows."""

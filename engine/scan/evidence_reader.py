@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import text, to_numpy
+from ...arrays import from_numpy, text, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
 from ..indexes.probe_results import ColumnEvidence
 from ..indexes.protocol import ProbedFiles
@@ -71,24 +71,28 @@ class EvidenceReader:
 
         return self.without_damaged(read)
 
-    def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[tuple[tuple[str, int, int], ...]]:
-        """(path, offset, length) of each file's fine statistics in each index that has some of the columns; those of
-        the first, which `create` made, in any case. `ids`: uint64, ascending."""
+    def fine_locations(self, ids: np.ndarray, columns: Sequence[str]) -> list[pa.Table]:
+        """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
+        `create` made, in any case: a table an index of path, offset and length, a row a file, null where it has none.
+        `ids`: uint64, ascending."""
         instant = self.snapshot.instant
         indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
-        places: list[list[tuple[str, int, int]]] = [[] for _ in range(len(ids))]
-        for index in {index.id: index for index in indexes}.values() if len(ids) else ():
-            for position, place in self.without_damaged(lambda index=index: self._fine_of(index, ids)):  # type: ignore[misc]
-                places[position].append(place)
-        return [tuple(of_file) for of_file in places]
+        return [
+            self.without_damaged(lambda index=index: self._fine_of(index, ids))  # type: ignore[misc]
+            for index in {index.id: index for index in indexes}.values()
+        ]
 
-    def _fine_of(self, index: IndexState, ids: np.ndarray) -> list[tuple[int, tuple[str, int, int]]]:
+    def _fine_of(self, index: IndexState, ids: np.ndarray) -> pa.Table:
         names = [f.name for f in stats.FINE_FIELDS]
         readable = [run for run in index.runs if run.path not in self.damaged]
         listed, rows = entries_of(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
-        places = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-        return list(zip(np.searchsorted(ids, listed).tolist(), places, strict=True))
+        if len(listed) == len(ids):
+            return rows
+        places = np.searchsorted(listed, ids)
+        is_listed = np.zeros(len(ids), dtype=bool)
+        is_listed[np.searchsorted(ids, listed)] = True
+        return rows.take(from_numpy(np.where(is_listed, places, 0), is_listed))
 
     # -- damage -------------------------------------------------------------------------------------------------------
 

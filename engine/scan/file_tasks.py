@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, offsets_of, to_numpy
+from ...arrays import from_numpy, joined, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
 from ..parquet.nested_names import NestedNames
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .survivors import Survivors
 
 _TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
+_FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
+_PARTITION, _FINE = "partition:", "fine:"
 
 
 @dataclass(frozen=True)
@@ -119,58 +121,109 @@ class RowGroups:
 # -- made on the driver ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class TaskRows:
+    """The tasks of some files, column by column: a million of them are some arrays, not some millions of objects.
+
+    columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.
+               `fine:`, a number and a name: path, offset and length in one statistics index, null where it has none.
+               `positions`: `FileTask.rows`, lists of int64; missing, with `rows_exact`, where no index knows any
+    filters    as of `FileTask`, a list a column
+    """
+
+    columns: pa.Table
+    filters: dict[str, list[tuple[str, FileFilter] | None]]
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        evidence: EvidenceReader,
+        survivors: Survivors,
+        names: Sequence[str],
+        files: slice = slice(None),
+        with_fine: bool = True,
+    ) -> TaskRows:
+        """One row a file of the units that are kept, or of those of their `files`: see `tasks_of`."""
+        units, ids, unit_of = survivors.units, survivors.ids[files], survivors.units.unit_of[files]
+        rows = snapshot.rows(ids, _TASK_FIELDS)
+        columns = {name: rows.column(name) for name in _TASK_FIELDS}
+        columns |= _partition_values(snapshot, rows.column("partition_id"))
+        matching = survivors.rows_matching
+        flags = {
+            "is_exact": units.exact[unit_of],
+            "all_match": survivors.only_true[unit_of],
+            "may_prune": units.readable[unit_of],
+            "has_rows": units.has_rows[files],
+        }
+        if matching is not None:
+            flags["rows_exact"] = matching.is_exact[files]
+            columns["positions"] = matching.lists(files, units.is_alone[files])
+        columns |= {name: from_numpy(values) for name, values in flags.items()}
+        filters = {}
+        if with_fine:
+            for number, located in enumerate(evidence.fine_locations(ids, names)):
+                columns |= {f"{_FINE}{number}:{name}": located.column(name) for name in located.column_names}
+            for column, places in survivors.fine.items():
+                of_files = places.selected(np.arange(len(places.ids))[files])
+                filters[column] = evidence.without_damaged(lambda of_files=of_files: of_files.located(evidence.damaged))  # type: ignore[misc]
+        return cls(pa.table(columns), filters)
+
+    def tasks(self) -> list[FileTask]:
+        """One task a row."""
+        count = self.columns.num_rows
+        values = {name: self.columns.column(name).to_pylist() for name in (*_TASK_FIELDS, *_FLAGS)}
+        names = [name for name in self.columns.column_names if name.startswith(_PARTITION)]
+        partitions = [list(self.columns.column(name)) for name in names]
+        fine = _places(self.columns)
+        positions: list[np.ndarray | None] = [None] * count
+        exact = [False] * count
+        if "positions" in self.columns.column_names:
+            positions, exact = _lists(self.columns.column("positions")), self.columns.column("rows_exact").to_pylist()
+        return [
+            FileTask(
+                **{name: column[i] for name, column in values.items()},
+                partition={name[len(_PARTITION) :]: of[i] for name, of in zip(names, partitions, strict=True)},
+                fine=tuple(place[i] for place in fine if place[i][0] is not None),
+                filters={column: one for column, of in self.filters.items() if (one := of[i]) is not None},
+                rows=positions[i],
+                rows_exact=exact[i],
+            )
+            for i in range(count)
+        ]
+
+
 def tasks_of(
     snapshot: Snapshot, evidence: EvidenceReader, survivors: Survivors, columns: Sequence[str], with_fine: bool = True
 ) -> list[FileTask]:
     """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
     asks for them (`with_fine=False`)."""
-    units, files, ids = survivors.units, survivors.units.files, survivors.ids
-    if files.num_rows == 0:
+    if survivors.units.files.num_rows == 0:
         return []
-    partitions = _partition_values(snapshot, files)
-    located = evidence.fine_locations(ids, columns) if with_fine else [()] * len(ids)
-    rows = survivors.rows_matching
-    filters = {
-        column: evidence.without_damaged(lambda places=places: places.located(evidence.damaged))  # type: ignore[misc]
-        for column, places in (survivors.fine.items() if with_fine else ())
-    }
-    tasks = []
-    for i, row in enumerate(snapshot.rows(ids, _TASK_FIELDS).to_pylist()):
-        unit = units.unit_of[i]
-        tasks.append(
-            FileTask(
-                path=row["path"],
-                size_bytes=row["size_bytes"],
-                modified_ns=row["modified_ns"],
-                etag=row["etag"],
-                partition=partitions[i],
-                row_count=row["row_count"],
-                is_exact=bool(units.exact[unit]),
-                schema_id=row["schema_id"],
-                all_match=bool(survivors.only_true[unit]),
-                may_prune=bool(units.readable[unit]),
-                has_rows=bool(units.has_rows[i]),
-                fine=located[i],
-                rows=None if rows is None or not units.is_alone[i] else rows.of_file(i),
-                rows_exact=rows is not None and bool(rows.is_exact[i]),
-                filters={column: fine for column, of_tasks in filters.items() if (fine := of_tasks[i]) is not None},
-            )
-        )
-    return tasks
+    return TaskRows.of(snapshot, evidence, survivors, columns, with_fine=with_fine).tasks()
 
 
-def _partition_values(snapshot: Snapshot, files: pa.Table) -> list[dict[str, pa.Scalar]]:
-    """The partition columns' values of each file."""
-    names = snapshot.instant.partitioning
-    if not names:
-        return [{}] * files.num_rows
+def _partition_values(snapshot: Snapshot, ids: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """The partition columns' values of each file, by the ids of their partitions."""
+    if not snapshot.instant.partitioning:
+        return {}
     partition_ids = to_numpy(snapshot.partitions().column("partition_id"))
-    used, of_file = np.unique(to_numpy(files.column("partition_id")), return_inverse=True)
-    rows_of = from_numpy(np.searchsorted(partition_ids, used))
-    values = snapshot.partition_values()
-    rows = zip(*(list(values[name].take(rows_of)) for name in names), strict=True)
-    by_partition = [dict(zip(names, row, strict=True)) for row in rows]
-    return [by_partition[i] for i in of_file.tolist()]
+    places = from_numpy(np.searchsorted(partition_ids, to_numpy(ids)))
+    return {f"{_PARTITION}{name}": values.take(places) for name, values in snapshot.partition_values().items()}
+
+
+def _places(columns: pa.Table) -> list[list[tuple[str, int, int]]]:
+    """The place of each file's fine statistics, index by index; (None, None, None) where it has none."""
+    values = [columns.column(name).to_pylist() for name in columns.column_names if name.startswith(_FINE)]
+    return [list(zip(*values[i : i + 3], strict=True)) for i in range(0, len(values), 3)]
+
+
+def _lists(column: pa.ChunkedArray) -> list[np.ndarray | None]:
+    """Each list of a column as an array, None for null."""
+    lists = joined(column)
+    offsets, values = to_numpy(lists.offsets).tolist(), to_numpy(lists.values)
+    is_list = to_numpy(lists.is_valid()).tolist()
+    return [values[a:b] if valid else None for a, b, valid in zip(offsets, offsets[1:], is_list, strict=False)]
 
 
 # -- rows that an index names by their positions in a file -------------------------------------------------------------

@@ -34,7 +34,7 @@ from ..storage.prefetch import ahead
 from .deleted_rows import Deletes
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
-from .file_tasks import FileTask, ReadContext, RowGroups, tasks_of
+from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
 from .fine import row_groups_of
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
@@ -226,6 +226,10 @@ class Planning:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
         return tasks_of(self.snapshot, self.evidence, pruned, [*columns_of(self.bound), *more])
+
+    def task_rows(self, files: slice) -> TaskRows:
+        """The same of some of the kept files, column by column."""
+        return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
 
     def tasks_of_whole_files(self) -> list[FileTask]:
         """One task a file that may match, without the places of fine statistics."""

@@ -92,8 +92,9 @@ SPARK_MODULES = (
     "source",
     "loads",
     "formats",
-    "scanning",
+    "sessions",
     "parquet_reader",
+    "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")

@@ -24,36 +24,30 @@ from predicate_strategies import predicates, schemas
 from skipstone import col
 from skipstone.engine.predicates import Node, parse
 from skipstone.engine.predicates.ast import as_predicate
-from skipstone.engine.scan.file_tasks import FileTask
 from skipstone.spark_adapter.options import Request, decode_predicate, encode_predicate
-from skipstone.spark_adapter.shares import Share, pack, rows_of_shares
+from skipstone.spark_adapter.shares import Cut, Share, packed, rows_of_shares, share_schema, unpacked
 from skipstone.spark_adapter.source import SkipstoneReader, SkipstoneSource
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 MEGABYTE = 1 << 20
 
 
-def _task(number: int, size_bytes: int) -> FileTask:
-    return FileTask(f"{number}.parquet", size_bytes, None, {}, 10, True, 0, False, True)
-
-
 # -- packing ----------------------------------------------------------------------------------------------------------
 
 
 @given(sizes=st.lists(st.integers(0, 2000 * MEGABYTE), max_size=60), parallelism=st.integers(1, 16))
-def test_packs_hold_every_row_group_once_in_few_even_lists(sizes: list[int], parallelism: int) -> None:
-    tasks = [_task(number, size) for number, size in enumerate(sizes)]
-    packs = pack(tasks, parallelism)
-    assert all(packs)
-    assert len(packs) <= max(3 * parallelism, sum(sizes) // (900 * MEGABYTE))
-    assert bool(packs) == bool(tasks)
-    for task in tasks:
-        shares = [share for one in packs for share in one if share.task is task]
-        groups = [group for share in shares for group in range(100) if group % share.count == share.number]
+def test_cuts_hold_every_row_group_once_in_few_even_parts(sizes: list[int], parallelism: int) -> None:
+    cut = Cut.of(np.array(sizes, dtype=np.int64), parallelism)
+    assert [i for part in cut.slices for i in range(part.start, part.stop)] == list(range(len(cut.files)))
+    assert all(part.stop > part.start for part in cut.slices)
+    assert len(cut.slices) <= max(3 * parallelism, sum(sizes) // (900 * MEGABYTE))
+    for file in range(len(sizes)):
+        shares = [(n, count) for f, n, count in zip(cut.files, cut.numbers, cut.counts, strict=True) if f == file]
+        groups = [group for number, count in shares for group in range(100) if group % count == number]
         assert sorted(groups) == list(range(100))
-    weights = [sum(share.size_bytes for share in one) for one in packs]
-    largest = max((share.size_bytes for one in packs for share in one), default=0)
-    assert all(weight <= sum(weights) / len(packs) + largest for weight in weights)
+    weights = np.array([sizes[f] // c + MEGABYTE for f, c in zip(cut.files, cut.counts, strict=True)])
+    parts = [int(weights[part].sum()) for part in cut.slices]
+    assert all(weight <= sum(parts) / len(parts) + weights.max() for weight in parts)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +58,49 @@ def test_packs_hold_every_row_group_once_in_few_even_lists(sizes: list[int], par
         ([1000] * 10_000, 4, 12),  # opening costs too
         ([900 * MEGABYTE], 4, 12),  # one file is cut
         ([900 * MEGABYTE] * 50, 2, 43),  # or a task would run for minutes
+        ([900 * MEGABYTE] * 50_000, 2, 20_000),  # but there are not too many
         ([], 4, 0),
     ],
 )
-def test_number_of_packs(sizes: list[int], parallelism: int, count: int) -> None:
-    assert len(pack([_task(number, size) for number, size in enumerate(sizes)], parallelism)) == count
+def test_number_of_cuts(sizes: list[int], parallelism: int, count: int) -> None:
+    assert len(Cut.of(np.array(sizes, dtype=np.int64), parallelism).slices) == count
+
+
+@given(data=st.data())
+def test_what_travels_are_the_tasks(lake_of_many: Path, data: st.DataObject) -> None:
+    """As Arrow data and back: whatever the predicate, the parts, and how many files are packed at a time."""
+    where = data.draw(st.sampled_from(["k >= 0", "k % 2 = 1 AND p < 3", "u IN (3, 50, 51)", "s = 's3'", "p = 1"]))
+    with ss.open(lake_of_many) as table:
+        planning = table.scan(where).planning
+        tasks = planning.readable_tasks()
+        sizes = data.draw(st.lists(st.integers(0, 100 * MEGABYTE), min_size=len(tasks), max_size=len(tasks)))
+        cut = Cut.of(np.array(sizes, dtype=np.int64), 2)
+        parts = packed(planning, cut, data.draw(st.sampled_from([1, 5, 1 << 20])))
+        by_path: dict[str, list[Share]] = {}
+        for share in (share for each in parts for share in unpacked(each, share_schema(planning))[0]):
+            by_path.setdefault(share.task.path, []).append(share)
+    assert list(by_path) == [task.path for task in tasks] != []
+    for task in tasks:
+        of_file = by_path[task.path]
+        assert [(one.number, one.count) for one in of_file] == [(i, len(of_file)) for i in range(len(of_file))]
+        for one in of_file:
+            assert one.task == task
+            assert (one.task.rows is None) == (task.rows is None)
+            assert task.rows is None or np.array_equal(one.task.rows, task.rows)
+
+
+@pytest.fixture(scope="module")
+def lake_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("many")
+    for number in range(12):
+        rows = {"k": np.arange(8) + 8 * number, "s": [f"s{v % 5}" for v in range(8)], "u": np.arange(8) + 8 * number}
+        folder = root / f"p={number % 4 if number % 5 else '__HIVE_DEFAULT_PARTITION__'}"
+        folder.mkdir(exist_ok=True)
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet", row_group_size=4)
+    with ss.create(root) as table:
+        table.create_index("s", kind="bloom")
+        table.create_index("u", kind="secondary")
+    return root
 
 
 # -- an executor ------------------------------------------------------------------------------------------------------
@@ -131,7 +163,7 @@ def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lak
         schema = spark_schema(wire_schema(table.schema))
     reader = SkipstoneReader(Request(str(lake), where="s = 's3' AND k > 100"), schema)
     partitions = reader.partitions()
-    tasks = [share.task for one in partitions for share in one.shares]
+    _, tasks = _planned(lake, "s = 's3' AND k > 100")
     named = {path for task in tasks for path, _, _ in task.fine} | {
         file for task in tasks for file, _ in task.filters.values()
     }
@@ -164,8 +196,8 @@ def test_what_travels_is_small(lake: Path) -> None:
     with ss.open(lake) as table:
         schema = spark_schema(wire_schema(table.schema))
     reader = SkipstoneReader(Request(str(lake), where="k > 5"), schema)
-    assert len(pickle.dumps(reader)) < 2_000
-    assert len(pickle.dumps(reader.partitions())) < 5_000
+    assert len(pickle.dumps(reader)) < 6_000
+    assert len(pickle.dumps(reader.partitions())) < 1_000
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -241,8 +273,9 @@ def test_the_version_is_pinned_when_the_source_is_made(lake: Path) -> None:
     source = pickle.loads(pickle.dumps(SkipstoneSource({"path": str(lake)})))
     with ss.open(lake) as table, table.transaction() as tx:
         tx.remove(["0.parquet"])
-    shares = [share for one in source.reader(source.schema()).partitions() for share in one.shares]
-    assert sorted(share.task.path for share in shares) == ["0.parquet", "1.parquet", "2.parquet"]
+    reader = source.reader(source.schema())
+    keys = [k for part in reader.partitions() for batch in reader.read(part) for k in batch.column(0).to_pylist()]
+    assert sorted(keys) == list(range(210))
 
 
 def test_rows_that_only_their_own_reader_can_read_are_refused(lake: Path) -> None:
