@@ -72,8 +72,8 @@ def coarse(
         if result.size_bytes > bytes_max:
             raise InvalidArgumentError(
                 f"{result.explain()}\nare more than bytes_max={bytes_max:,}: name fewer columns, give where= (of "
-                "filters only the rows of its values are sent) or a smaller filter_bytes=, allow more by bytes_max=, or let "
-                "scan() prune, which sends each task its own files alone"
+                "filters only the rows of its values are sent) or a smaller filter_bytes=, allow more by bytes_max=, "
+                "or let scan() prune, which sends each task its own files alone"
             )
         for name in _by_secondary_alone(table.handle.instant, columns):
             warnings.warn(
