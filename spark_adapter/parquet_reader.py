@@ -54,6 +54,7 @@ _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
 _STATS_AT_ONCE = 8
+_TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
 _MUCH_BYTES = 128 << 20  # where a second reader's start costs less than it saves
 _MUCH_FILES_MAX = 10_000
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
@@ -139,7 +140,7 @@ def handed_over(
             condition = to_column(plan.bound)
         if not files.is_one_load:
             return None
-        frame = files.frame(spark, **{REQUEST_OPTION: json.dumps(request.to_options())})
+        frame = files.frame(spark, **{REQUEST_OPTION: json.dumps(request.to_options())}, **_TIMES_AS_STORED)
     except (NotReadableError, SchemaError, PredicateError):
         return None
     # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
