@@ -31,6 +31,7 @@ from ..errors import InvalidArgumentError, SkipstoneError
 from .catalyst_tree import children_of, parts_of, tree_of_expression
 from .from_columns import from_tree, without_unknowns
 from .loads import Load, load_of, pinned_request
+from .metadata_answers import answers, asked_of
 from .options import encode_predicate, local_path
 from .parquet_reader import read_files, reads_much
 from .scanning import register
@@ -165,11 +166,32 @@ class _Rewriting:
         if leaf is not None:
             loaded = self._loaded(leaf)
             return node if loaded is None else self._replaced(node, leaf, loaded)
+        answered = self._answered(node) if node.getClass().getSimpleName() == "Aggregate" else None
+        if answered is not None:
+            return answered
         children = children_of(node)
         rewritten = [self.rewrite(child) for child in children]
         if all(new is old for new, old in zip(rewritten, children, strict=True)):
             return node
         return node.withNewChildren(self._sequence(rewritten))
+
+    def _answered(self, node: Any) -> Any:
+        """The one row of an aggregate of a whole relation of ours; None where its metadata do not decide it."""
+        leaf = _leaf_below(children_of(node)[0])
+        load = None if leaf is None or leaf.conditions else _load_of(leaf.node)
+        asked = None if leaf is None or load is None else asked_of(node, leaf.node)
+        values = None if load is None or not asked else answers(pinned_request(load), asked)
+        if values is None:
+            return None
+        self.is_changed = True
+        frame: Any = type(self._spark).sql(self._spark, "SELECT 1").select(*values)
+        plan = frame._jdf.queryExecution().analyzed()
+        none, empty = self._jvm.scala.Option.empty(), self._sequence([])
+        alias = getattr(self._jvm, f"{_EXPRESSIONS}.Alias")
+        pairs = zip(_items(plan.output()), _items(node.output()), strict=True)
+        aliases = [alias(value, each.name(), each.exprId(), empty, none, empty) for value, each in pairs]
+        project = getattr(self._jvm, "org.apache.spark.sql.catalyst.plans.logical.Project")
+        return project(self._sequence(aliases), plan)
 
     def _replaced(self, node: Any, leaf: _Leaf, loaded: DataFrame) -> Any:
         self.is_changed = True
@@ -198,16 +220,11 @@ class _Rewriting:
 
     def _loaded(self, leaf: _Leaf) -> DataFrame | None:
         """The relation under its conditions, as a load of its own; None where it is not ours, or gains nothing."""
-        kind = leaf.node.getClass().getSimpleName()
-        if kind == "DataSourceV2ScanRelation":
-            load = load_of(leaf.node.relation())
-            return None if load is None or not load.is_scan else self._scanned(leaf, load)
-        if kind == "LogicalRelation" and leaf.node.relation().getClass().getSimpleName() == "HadoopFsRelation":
-            load = load_of(leaf.node)
-            if load is None:
-                return self._parquet(leaf)
-            return None if load.request() is None else self._scanned(leaf, load)
-        return None
+        load = _load_of(leaf.node)
+        if load is not None:
+            return self._scanned(leaf, load)
+        is_file = leaf.node.getClass().getSimpleName() == "LogicalRelation"
+        return self._parquet(leaf) if is_file and load_of(leaf.node) is None else None
 
     def _scanned(self, leaf: _Leaf, load: Load) -> DataFrame | None:
         request = pinned_request(load)
@@ -243,6 +260,8 @@ class _Rewriting:
 
     def _parquet(self, leaf: _Leaf) -> DataFrame | None:
         relation = leaf.node.relation()
+        if relation.getClass().getSimpleName() != "HadoopFsRelation":
+            return None
         if relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat" or not leaf.conditions:
             return None
         location = relation.location()
@@ -290,6 +309,13 @@ class _Rewriting:
 
 def _encoded(node: Node | None) -> str | None:
     return None if node is None else encode_predicate(node)
+
+
+def _load_of(relation: Any) -> Load | None:
+    """The scan that a relation of an optimized plan is, handed over or not; None for others."""
+    is_source = relation.getClass().getSimpleName() == "DataSourceV2ScanRelation"
+    load = load_of(relation.relation() if is_source else relation)
+    return None if load is None or load.request() is None else load
 
 
 def _leaf_below(node: Any) -> _Leaf | None:

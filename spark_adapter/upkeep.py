@@ -213,8 +213,9 @@ def clean(
         if delete_data:
             table.handle.check_owns_files()
         report = progress_function(progress)
-        how = {"remove": partial(_remove, spark), "list_data": partial(_list_data, spark, table.handle, report)}
-        return clean_here(table.handle, retain_versions, min_age, delete_data, dry_run, report, **how)
+        list_data = partial(_list_data, spark, table.handle, report)
+        how = (retain_versions, min_age, delete_data, dry_run, report)
+        return clean_here(table.handle, *how, remove=partial(_remove, spark), list_data=list_data)
 
 
 @dataclass(frozen=True)
