@@ -2,6 +2,7 @@
 # and bash are needed; Java for Spark is found, or installed into .venv (scripts/java_home.py).
 #   make test PYTHON=python3.13      another interpreter (after `make distclean`)
 #   make test TESTS=tests/scan       a part of the tests
+#   make torture MINUTES=120         random and violent trials for two hours
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,6 +14,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TESTS ?= tests
 NAME ?=
+MINUTES ?= 10
 
 DEMO := $(VENV)/.installed-demo
 DEV := $(VENV)/.installed-dev
@@ -26,7 +28,7 @@ KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help demo test test-all check format bench docs wheel clean distclean
+.PHONY: help demo test test-all torture check format bench docs wheel clean distclean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -42,6 +44,10 @@ test-all: $(DEV)  ## The tests with many more examples, then the kernels without
 	$(FIND_JAVA) && SKIPSTONE_TEST=all $(PYTEST) -q $(SIDE_BY_SIDE) tests
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS)
+	$(PY) tests/support/torture.py --minutes 5
+
+torture: $(DEV)  ## Random and violent trials with new seeds, for MINUTES=10 (where atheris is installed, it guides some)
+	$(PY) tests/support/torture.py --minutes $(MINUTES)
 
 # mypy and ruff name a package by its folder, and the checkout's may be anything (in one named `site` ruff takes our
 # modules for the standard library's): they are shown the tree under a link.

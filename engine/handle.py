@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .lakes.log import known_state
+from .lakes.log import recorded_state
 from .state import Instant, Timeline
 from .state.cache import process_cache
 from .state.runs import RunReaders
@@ -214,7 +214,7 @@ class Handle:
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
-        state = self.log.state_at(position, known_state(instant))
+        state = self.log.state_at(position, recorded_state(instant))
         if state is None:
             return Snapshot(instant, self.readers)
         assert self._with_log_tail is not None

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import InvalidArgumentError, StorageError
 from .logger import log
 from .predicates import And, Leaf, Node, Not, Or, brief, columns_read, leaves_of
-from .predicates.ast import Column
+from .predicates.operands import Column
 
 VARIABLE, VALUES_VARIABLE = "SKIPSTONE_SCAN_LOG", "SKIPSTONE_SCAN_LOG_VALUES"
 _BYTES_MAX = 64 << 20

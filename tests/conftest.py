@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 import seaweed_server
 import spark_sessions
-from example_counts import is_thorough
+from example_counts import EXAMPLES_ALL, is_thorough
 from hypothesis import HealthCheck, settings
 from spark_cluster import Cluster
 from spark_cluster import running as running_cluster
@@ -36,7 +36,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "default", max_examples=12, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
-settings.register_profile("all", max_examples=1000, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("all", max_examples=EXAMPLES_ALL, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("all" if is_thorough() else "default")
 
 

@@ -46,8 +46,8 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
     result = restored_files(snapshot, ids)
     files = with_identity(result.files, listed)
     for name, value in (("rows_exact", pa.scalar(False)), ("row_groups", pa.scalar(None, pa.int32()))):
-        at = files.schema.get_field_index(name)
-        files = files.set_column(at, files.schema.field(at), pa.repeat(value, files.num_rows))
+        column_index = files.schema.get_field_index(name)
+        files = files.set_column(column_index, files.schema.field(column_index), pa.repeat(value, files.num_rows))
     result = replace(result, files=files)
     paths = files.column("path").to_pylist()
     return with_files(instant, readers, instant.version, [result], dict(zip(ids.tolist(), paths, strict=True)))
@@ -66,6 +66,6 @@ def _differs(snapshot: Snapshot, storage: Storage) -> bool:
 
     entries = ahead(entry, rows.column("path").to_pylist(), STAT_THREADS, "skipstone-stat")
     return any(
-        found is not None and not found.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
-        for row, found in zip(rows.to_pylist(), entries, strict=True)
+        entry is not None and not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
+        for row, entry in zip(rows.to_pylist(), entries, strict=True)
     )

@@ -21,7 +21,7 @@ from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..indexes.task_result import TaskResult
-from ..lakes.log import DELTA, Columns, LogState, Naming, described, known_state
+from ..lakes.log import DELTA, Columns, LogState, Naming, described, recorded_state
 from ..parquet.leaves import leaf_types
 from ..parquet.nested_names import has_field, in_table_names
 from ..predicates.widening import merged_type
@@ -143,7 +143,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     source = {**base.source, **described(state)}
     if columns is None:
         return replace(base, source=source)
-    last = known_state(base)
+    last = recorded_state(base)
     # Files are read by the names within their columns as these were when they were bound.
     inner = base.source.get("inner", {})
     keys = [columns.keys[name] for name in columns.partitioning]

@@ -113,13 +113,13 @@ def _disagreeing(
             continue
         ids = np.array(sorted(ordinals), np.uint64)
         try:
-            known_ids, known = entries_of(
+            ids_indexed, indexed = entries_of(
                 snapshot.readers, index.runs, stats.file_prefix(column), ids, names, stats.RUN_SCHEMA
             )
         except DamagedRun:  # nothing vouches for these files' filters either
             odd |= {candidates[number] for number in ordinals}
             continue
-        for number, row in zip(known_ids.tolist(), known.to_pylist(), strict=True):
+        for number, row in zip(ids_indexed.tolist(), indexed.to_pylist(), strict=True):
             entry = entries.get((candidates[number], ordinals[number]))
             if entry is not None and _contradict(row, entry):
                 odd.add(candidates[number])
@@ -139,10 +139,10 @@ def _contradict(one: dict, other: dict) -> bool:
 def with_identity(rows: pa.Table, listed: pa.Table) -> pa.Table:
     """Rows of files with the sizes, times and etags of a listing, in which each of their paths stands."""
     paths = joined(rows.column("path").cast(pa.binary()))
-    at = pc.index_in(paths, value_set=joined(listed.column("path")))
+    positions = pc.index_in(paths, value_set=joined(listed.column("path")))
     for name in STAT_FIELDS:
         field_index = rows.schema.get_field_index(name)
-        rows = rows.set_column(field_index, rows.schema.field(field_index), listed.column(name).take(at))
+        rows = rows.set_column(field_index, rows.schema.field(field_index), listed.column(name).take(positions))
     return rows
 
 
@@ -155,14 +155,16 @@ def moved_rows(snapshot: Snapshot, paths: set[str], listed: pa.Table) -> pa.Tabl
 
 def removed_in_copy(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
     """Files that were taken out and that the copy has, too, as the manifest is to remember them."""
-    gone = snapshot.removed_files()
-    paths = joined(gone.column("path").cast(pa.binary()))
-    there = gone.filter(pc.is_in(paths, value_set=joined(listed.column("path"))))
-    at = pc.index_in(joined(there.column("path").cast(pa.binary())), value_set=joined(listed.column("path")))
-    sizes = listed.column("size_bytes").take(at)
-    same = to_numpy(pc.fill_null(pc.equal(there.column("size_bytes"), sizes), False))
-    same &= ~to_numpy(pc.fill_null(pc.equal(there.column("kind"), text(CLEANED)), False))
-    return with_identity(there.filter(from_numpy(same)), listed)
+    removed = snapshot.removed_files()
+    paths = joined(removed.column("path").cast(pa.binary()))
+    listed_again = removed.filter(pc.is_in(paths, value_set=joined(listed.column("path"))))
+    positions = pc.index_in(
+        joined(listed_again.column("path").cast(pa.binary())), value_set=joined(listed.column("path"))
+    )
+    sizes = listed.column("size_bytes").take(positions)
+    same = to_numpy(pc.fill_null(pc.equal(listed_again.column("size_bytes"), sizes), False))
+    same &= ~to_numpy(pc.fill_null(pc.equal(listed_again.column("kind"), text(CLEANED)), False))
+    return with_identity(listed_again.filter(from_numpy(same)), listed)
 
 
 def stands_elsewhere(instant: Instant, uri: str) -> bool:

@@ -119,7 +119,7 @@ def bound_names(after: Instant, schema: FileSchema) -> dict[str, str]:
 def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
     """Of some files (`_REBIND_COLUMNS`), those that hold columns of `after` unread, and are on storage unchanged.
     Files of slices stay as their owner bound them."""
-    ids = [number for number, known in enumerate(after.file_schemas) if sure_columns(after, known)]
+    ids = [number for number, file_schema in enumerate(after.file_schemas) if sure_columns(after, file_schema)]
     wanted = np.isin(to_numpy(files.column("schema_id")), ids)
     wanted &= to_numpy(pc.equal(files.column("kind"), text(BASE)))
     for name in _OF_SLICES:

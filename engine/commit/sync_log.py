@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...arrays import string_array
 from ...errors import CommitConflictError, CorruptionError, SchemaError
-from ..lakes.log import LOG_FILES, LogSource, LogState, described, known_state
+from ..lakes.log import LOG_FILES, LogSource, LogState, described, recorded_state
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
@@ -37,7 +37,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     assert handle.log is not None
     for attempt in range(ATTEMPTS_MAX):
         base = handle.timeline.latest(known=handle.instant) or handle.instant
-        state = handle.log.state_at(None, known_state(base))
+        state = handle.log.state_at(None, recorded_state(base))
         if state is not None:
             changes = followed(base, handle.readers, state)
         elif base.pending:

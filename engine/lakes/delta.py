@@ -27,7 +27,7 @@ from ..partitions import hive
 from ..partitions.hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
-from .log import DELTA, Changes, Columns, KnownState, Naming
+from .log import DELTA, Changes, Columns, Naming, RecordedState
 from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
 
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
@@ -57,8 +57,8 @@ class DeltaState:
     version: int
     table_id: str
     mark: str
-    known_columns: Columns | None
-    known_changes: Changes
+    table_columns: Columns | None
+    changes_since: Changes
     kind: str = DELTA
 
     @property
@@ -66,11 +66,11 @@ class DeltaState:
         return str(self.version)
 
     def columns(self) -> Columns | None:
-        return self.known_columns
+        return self.table_columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        assert not is_anew or self.known_changes.removed is None  # commits that are followed change no column
-        return self.known_changes
+        assert not is_anew or self.changes_since.removed is None  # commits that are followed change no column
+        return self.changes_since
 
 
 class DeltaSource:
@@ -83,7 +83,7 @@ class DeltaSource:
     def location(self) -> str:
         return self._storage.uri
 
-    def state_at(self, position: str | None, since: KnownState | None) -> DeltaState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> DeltaState | None:
         wanted = None if position is None else int(position)
         if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
             if wanted == since.version:
@@ -143,7 +143,7 @@ class DeltaSource:
             return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
         return -1
 
-    def _followed(self, tail: _Tail, since: KnownState) -> DeltaState:
+    def _followed(self, tail: _Tail, since: RecordedState) -> DeltaState:
         assert since.version is not None
         version = since.version + tail.count
         adds = [add for add in tail.files.values() if add is not None]
@@ -337,12 +337,12 @@ def _columns(table: Any) -> Columns:
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
     names = {physical: name for name, physical in keys.items()}
     nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
-    naming = Naming(names, nested={each.own: each.name for each in nested})
+    naming = Naming(names, nested={each.path: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
         naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
         nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
-    inner = {".".join(each.own): f"{each.own[0]}{each.place[len(names[each.own[0]]) :]}" for each in nested}
+    inner = {".".join(each.path): f"{each.path[0]}{each.place[len(names[each.path[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)
 
 
@@ -350,24 +350,24 @@ def _columns(table: Any) -> Columns:
 class _NestedField:
     """A field within a column.
 
-    own       its path in files
+    path      its path in files
     name      its name in the table, and `place`, its dotted path there
     number    its id; None for an element of a list or a map
     """
 
-    own: tuple[str, ...]
+    path: tuple[str, ...]
     name: str
     place: str
     number: int | None
 
 
-def _nested_fields(kind: Any, own: tuple[str, ...], place: str) -> Iterator[_NestedField]:
-    """The fields within a type of a Delta schema, whose path is `own` in files and `place` in the table."""
+def _nested_fields(kind: Any, path: tuple[str, ...], place: str) -> Iterator[_NestedField]:
+    """The fields within a type of a Delta schema, whose path is `path` in files and `place` in the table."""
     if not isinstance(kind, dict):
         return
     steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in kind.get("fields", ())]
     steps += [(s, s, kind[name], {}) for name, s in _ELEMENTS.items() if name in kind]
     for physical, name, inner, field in steps:
-        below = _NestedField((*own, physical), name, f"{place}.{name}", field.get("metadata", {}).get(_ID))
+        below = _NestedField((*path, physical), name, f"{place}.{name}", field.get("metadata", {}).get(_ID))
         yield below
-        yield from _nested_fields(inner, below.own, below.place)
+        yield from _nested_fields(inner, below.path, below.place)

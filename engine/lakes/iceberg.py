@@ -32,7 +32,7 @@ from ..storage import FileMissingError, Storage
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, open_checked, static_table
 from .locations import pyiceberg_options
-from .log import ICEBERG, METADATA_ENDING, Changes, Columns, KnownState
+from .log import ICEBERG, METADATA_ENDING, Changes, Columns, RecordedState
 from .log_files import head_mark, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class IcebergSource:
         is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
         return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
 
-    def state_at(self, position: str | None, since: KnownState | None) -> IcebergState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
         mark = head_mark(self._storage, path)
@@ -127,7 +127,7 @@ class IcebergState:
     position: str
     mark: str
     table: StaticTable
-    since: KnownState | None
+    since: RecordedState | None
     kind: str = ICEBERG
 
     @property

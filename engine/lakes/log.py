@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FileNames:
     """What a file's columns are called in the table.
 
-    columns    {own name: name in the table}; columns that are not the table's are left out
+    columns    {name in the file: name in the table}; columns that are not the table's are left out
     nested     of fields within these columns, those that have another name in the table, or (None) are not in it; of a
                column itself, why it cannot be read
     """
@@ -81,9 +81,9 @@ class Naming:
         ids = self._ids_in(schema, path)
         if ids is None:
             assert self.physical is not None
-            columns = {own: self.physical[own] for own in schema.names if own in self.physical}
+            columns = {physical: self.physical[physical] for physical in schema.names if physical in self.physical}
         else:
-            columns = {own: self.ids[n] for (own, *below), n in ids.items() if not below and n in self.ids}
+            columns = {physical: self.ids[n] for (physical, *below), n in ids.items() if not below and n in self.ids}
         lacking = sorted(set(log_only or ()).difference(columns.values()))
         if lacking:
             raise SchemaError(
@@ -92,24 +92,24 @@ class Naming:
             )
         nested: dict[tuple[str, ...], str | None] = {}
         if ids is not None:
-            for own, name in columns.items():
+            for physical, name in columns.items():
                 below: dict[tuple[str, ...], str | None] = {}
                 try:
-                    self._add_by_ids(schema.field(own).type, (own,), name, ids, below)
-                    self._check_defaults(own, name, ids)
+                    self._add_by_ids(schema.field(physical).type, (physical,), name, ids, below)
+                    self._check_defaults(physical, name, ids)
                     nested.update(below)
                 except SchemaError as error:
-                    nested[(own,)] = str(error)
+                    nested[(physical,)] = str(error)
         elif self.nested:
-            for own in columns:
-                self._add_by_names(schema.field(own).type, (own,), nested)
+            for physical in columns:
+                self._add_by_names(schema.field(physical).type, (physical,), nested)
         return FileNames(columns, nested)
 
     def _ids_in(self, schema: pa.Schema, path: str) -> dict[tuple[str, ...], int] | None:
         """The field ids of a file, by paths of its own names; None where files of the log are read by name."""
         if not self.ids:
             return None
-        if any(field_id(own) is not None for own in schema):
+        if any(field_id(column) is not None for column in schema):
             numbers = {path: field_id(each) for path, each in _fields_of(schema)}
             return {path: number for path, number in numbers.items() if number is not None}
         if self.physical is not None:
@@ -121,44 +121,46 @@ class Naming:
     def _add_by_ids(
         self,
         kind: pa.DataType,
-        own: tuple[str, ...],
+        path: tuple[str, ...],
         place: str,
         ids: Mapping[tuple[str, ...], int],
         nested: dict[tuple[str, ...], str | None],
     ) -> None:
-        """Adds what is named otherwise within a type, which a file has at `own` and the table at `place`."""
+        """Adds what is named otherwise within a type, which a file has at `path` and the table at `place`."""
         names: dict[str, str | None] = {}
         children = children_of(kind)
         is_struct = pa.types.is_struct(kind)
         for step, _ in children:
-            number = ids.get((*own, step))
+            number = ids.get((*path, step))
             now = None if number is None else self.ids.get(number)
             if now is None:
                 names[step] = step if number is None else None
             elif now.startswith(f"{place}."):
                 names[step] = now[len(place) + 1 :]
             if step not in names or (names[step] != step and not is_struct):
-                raise SchemaError(f"its field {'.'.join((*own, step))!r} does not lie in it in the table")
-        by_id = {names[step] for step, _ in children if ids.get((*own, step)) in self.ids}
+                raise SchemaError(f"its field {'.'.join((*path, step))!r} does not lie in it in the table")
+        by_id = {names[step] for step, _ in children if ids.get((*path, step)) in self.ids}
         for step, child in children:
-            if names[step] in by_id and ids.get((*own, step)) not in self.ids:
+            if names[step] in by_id and ids.get((*path, step)) not in self.ids:
                 names[step] = None
             name = names[step]
             if name != step:
-                nested[(*own, step)] = name
+                nested[(*path, step)] = name
             if name is not None:
-                self._add_by_ids(child.type, (*own, step), f"{place}.{name}", ids, nested)
+                self._add_by_ids(child.type, (*path, step), f"{place}.{name}", ids, nested)
 
-    def _check_defaults(self, own: str, name: str, ids: Mapping[tuple[str, ...], int]) -> None:
+    def _check_defaults(self, physical: str, name: str, ids: Mapping[tuple[str, ...], int]) -> None:
         """Raises SchemaError where a column of a file lacks a field that begins with a default."""
-        present = {number for path, number in ids.items() if path[0] == own}
+        present = {number for path, number in ids.items() if path[0] == physical}
         for number in sorted(self.nested_defaults - present):
             if self.ids[number].startswith(f"{name}."):
                 raise SchemaError(f"it lacks {self.ids[number]!r}, which begins with a default")
 
-    def _add_by_names(self, kind: pa.DataType, own: tuple[str, ...], nested: dict[tuple[str, ...], str | None]) -> None:
+    def _add_by_names(
+        self, kind: pa.DataType, path: tuple[str, ...], nested: dict[tuple[str, ...], str | None]
+    ) -> None:
         for step, child in children_of(kind):
-            below = (*own, step)
+            below = (*path, step)
             name = self.nested.get(below)
             if name != step:
                 nested[below] = name
@@ -174,11 +176,11 @@ def field_id(field: pa.Field) -> int | None:
 
 def _fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
     """(path, field) of each column, and of each field within columns."""
-    waiting: list[tuple[tuple[str, ...], pa.Field]] = [((own.name,), own) for own in schema]
+    waiting: list[tuple[tuple[str, ...], pa.Field]] = [((field.name,), field) for field in schema]
     while waiting:
-        path, own = waiting.pop()
-        yield path, own
-        waiting += [((*path, step), child) for step, child in children_of(own.type)]
+        path, field = waiting.pop()
+        yield path, field
+        waiting += [((*path, step), child) for step, child in children_of(field.type)]
 
 
 DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"
@@ -240,7 +242,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class KnownState:
+class RecordedState:
     """A state that was looked up before, as an instant remembers it.
 
     partitioning    (key, type) of each partition column, in order: what the log knows it by
@@ -297,7 +299,7 @@ class LogSource(Protocol):
     @property
     def location(self) -> str: ...
 
-    def state_at(self, position: str | None, since: KnownState | None) -> LogState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         """The latest state, or the one at a position; None where it is `since`, the state that is known.
 
         Raises NotATableError where there is no such log, NotReadableError for one in which rows could be missed or
@@ -336,11 +338,11 @@ def described(state: LogState) -> dict[str, Any]:
     }
 
 
-def known_state(instant: Instant) -> KnownState:
+def recorded_state(instant: Instant) -> RecordedState:
     """The state that a version was made of."""
     source = instant.source
     keys = {number: key for key, number in source["keys"].items()}
-    return KnownState(
+    return RecordedState(
         source["version"],
         source["position"],
         source["table"],

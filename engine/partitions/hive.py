@@ -185,29 +185,30 @@ def value_text(value: object) -> str | None:
 def infer_types(partitions: Sequence[str]) -> list[pa.Field]:
     """One field a partition key. Raises SchemaError where the paths do not agree on the keys, name one twice, or leave
     a value empty."""
-    told = [partition for partition in partitions if partition]
-    if not told:
+    named = [partition for partition in partitions if partition]
+    if not named:
         return []
-    keys = [key for key, _ in split(told[0])]
+    keys = [key for key, _ in split(named[0])]
     if len({key.lower() for key in keys}) < len(keys):
-        raise SchemaError(f"partition {told[0]!r} names a key twice; rename a folder, or attach with partitioning=None")
+        message = f"partition {named[0]!r} names a key twice; rename a folder, or attach with partitioning=None"
+        raise SchemaError(message)
     values: list[set[str]] = [set() for _ in keys]
-    for partition in told:
+    for partition in named:
         pairs = split(partition)
         if not _are_keys(pairs, keys):
             raise SchemaError(
-                f"partition folders do not agree: {told[0]!r} and {partition!r} have "
+                f"partition folders do not agree: {named[0]!r} and {partition!r} have "
                 "other keys; attach each level on its own, or name the files with files="
             )
-        for found, (key, value) in zip(values, pairs, strict=True):
+        for texts, (key, value) in zip(values, pairs, strict=True):
             if value == "":
                 raise SchemaError(
                     f"partition {partition!r} has no value for {key!r}: no writer makes such a folder, an empty text "
                     f"is {NULL_VALUE} as null is; rename it, or declare types with partitioning=pa.schema(...)"
                 )
             if value is not None:
-                found.add(value)
-    return [pa.field(key, inferred(found)) for key, found in zip(keys, values, strict=True)]
+                texts.add(value)
+    return [pa.field(key, inferred(texts)) for key, texts in zip(keys, values, strict=True)]
 
 
 def _are_keys(pairs: Sequence[tuple[str, str | None]], keys: Sequence[str]) -> bool:
@@ -252,14 +253,14 @@ def _plain_values(partitions: pa.StringArray, fields: Sequence[pa.Field]) -> lis
     if not fields or (levels != len(fields) - 1).any():
         return None
     bounds = np.column_stack([starts, slashes.reshape(len(partitions), -1) + 1, ends + 1])
-    found = []
+    columns = []
     for level, field in enumerate(fields):
         begins, length = bounds[:, level], bounds[:, level + 1] - bounds[:, level] - 1
         head = np.frombuffer(f"{field.name}=".encode(), dtype=np.uint8)
         if (length < len(head)).any() or (characters[begins[:, None] + np.arange(len(head))] != head).any():
             return None
-        found.append(string_pieces(characters, begins + len(head), length - len(head)))
-    return found
+        columns.append(string_pieces(characters, begins + len(head), length - len(head)))
+    return columns
 
 
 def _typed(texts: list[str | None], field: pa.Field, partitions: Sequence[str]) -> pa.Array:

@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from .ast import (
     And,
-    Cast,
-    Column,
     ColumnBuilder,
     Comparison,
     Constant,
@@ -34,7 +32,6 @@ from .ast import (
     IsNaN,
     IsNull,
     Like,
-    Literal,
     Node,
     Not,
     Or,
@@ -56,6 +53,7 @@ from .bound import (
     unknowns,
 )
 from .leaf_pruning import leaf_outcomes, member_outcomes, probe_values
+from .operands import Cast, Column, Literal
 from .outcomes import ANY, FALSE, NULL, TRUE, by_first_child, can_match, evaluate, only_true, parts_within
 from .parse import parse, prepare
 from .possible_values import Evidence

@@ -18,28 +18,11 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import PredicateError
-from .ast import (
-    FLIPPED,
-    And,
-    Cast,
-    Column,
-    Comparison,
-    Constant,
-    In,
-    IsNaN,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    Or,
-    StartsWith,
-    Unknown,
-)
+from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf
 from .coerce import NoMeaningError, Place, integer_range, place, place_uuid
 from .literals import LiteralValue, Temporal
+from .operands import Cast, Column, Literal, Operand
 from .patterns import LENGTH_MAX, is_text, parse_pattern
 from .widening import common_type, is_exact_widening
 
@@ -117,7 +100,7 @@ def near_matches(name: str, schema: pa.Schema, any_case: bool = True) -> str:
     import difflib
 
     names = list(_all_names(list(schema), ""))
-    lowered = {known.lower(): known for known in names}
+    lowered = {name.lower(): name for name in names}
     near = [lowered[low] for low in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
     if near:
         return f"; did you mean {', '.join(near)}?{'' if any_case else ' (case matters)'}"

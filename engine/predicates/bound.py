@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ... import canon
 from ...caching import cached_property
-from .ast import And, Cast, Column, In, Like, Literal, Node, Not, Or, Unknown
+from .ast import And, In, Like, Node, Not, Or, Unknown
 from .coerce import array_of
+from .operands import Cast, Column, Literal
 from .patterns import Pattern
 
 _SHOWN_MAX = 20  # values of a list, or terms of a conjunction

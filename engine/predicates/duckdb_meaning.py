@@ -19,25 +19,11 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import PredicateError
-from .ast import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    Constant,
-    In,
-    IsNaN,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    StartsWith,
-)
+from .ast import And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, StartsWith
 from .bind import bind, resolve
 from .bound import unknowns
 from .literals import Temporal, parse_temporal, parse_uuid
+from .operands import Cast, Column, Literal, Operand
 from .patterns import is_text
 from .widening import is_exact_widening, ns_per_count, plain_type
 
@@ -56,13 +42,13 @@ def as_duckdb(node: Node, schema: pa.Schema) -> Node | None:
 
     Raises PredicateError for a name that the schema lacks.
     """
-    meant = _leaf(node, schema)
-    if meant is None:
+    leaf = _leaf(node, schema)
+    if leaf is None:
         return None
     # a list that stayed as it was holds values of one type, of which one stands for all
-    sample = replace(meant, values=meant.values[:1]) if isinstance(meant, In) and meant is node else meant
+    sample = replace(leaf, values=leaf.values[:1]) if isinstance(leaf, In) and leaf is node else leaf
     try:
-        return None if unknowns(bind(sample, schema)) else meant
+        return None if unknowns(bind(sample, schema)) else leaf
     except PredicateError:
         return None
 

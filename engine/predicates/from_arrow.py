@@ -26,27 +26,10 @@ import pyarrow.compute as pc
 
 from ...arrays import empty_table, joined
 from ...errors import PredicateError
-from .ast import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    Constant,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    Or,
-    StartsWith,
-    Unknown,
-    member_of,
-    too_deep,
-)
+from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
 from .bind import bind, resolve
 from .bound import unknowns
+from .operands import Cast, Column, Literal, Operand
 
 _COMPARISONS = {
     "equal": "=",

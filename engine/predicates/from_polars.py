@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from ...arrays import empty_table
 from ...errors import PredicateError
-from .ast import And, Column, Comparison, In, IsNull, Literal, Node, Not, Or, StartsWith, Unknown
+from .ast import And, Comparison, In, IsNull, Node, Not, Or, StartsWith, Unknown
 from .bind import bind, resolve
 from .bound import unknowns
 from .literals import Temporal
+from .operands import Column, Literal
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "EqValidity": "<=>"}
 

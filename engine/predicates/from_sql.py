@@ -228,7 +228,7 @@ class _Text:
         try:
             node = self.reader.of_tokens(tokens, self.lists)
             if node is not None:
-                return self._as_meant(node, tokens)
+                return self._in_our_literals(node, tokens)
             if self.lists and any(token.start in self.lists for token in tokens):
                 return self._written_out(tokens).leaf(is_negated)
             return self._understood(tokens)
@@ -253,9 +253,9 @@ class _Text:
         if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
             message = "a predicate is expected (what follows WHERE)"
             raise PredicateError(message, text=self.text, position=tokens[0].start)
-        return self._as_meant(self.reader.predicate(trees[0]), tokens)
+        return self._in_our_literals(self.reader.predicate(trees[0]), tokens)
 
-    def _as_meant(self, node: Node, tokens: list[Any]) -> Node:
+    def _in_our_literals(self, node: Node, tokens: list[Any]) -> Node:
         """A leaf in literals that mean to us what the text means to its engine. Raises NotUnderstoodError."""
         if self.schema is None:
             return node

@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import FLIPPED, And, Column, Comparison, Literal, Node, StartsWith
+from .ast import FLIPPED, And, Comparison, Node, StartsWith
 from .bind import resolve
 from .duckdb_meaning import time_beside
 from .literals import DAY_NS, Temporal, days_from_civil
+from .operands import Column, Literal
 from .patterns import is_text
 from .sql_leaves import COMPARISONS, LeafReader, check_arguments
 from .sql_types import NotUnderstoodError

@@ -12,23 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import (
-    And,
-    Column,
-    ColumnBuilder,
-    Comparison,
-    Constant,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Unknown,
-    as_predicate,
-    member_of,
-    too_deep,
-)
+from .ast import And, ColumnBuilder, Comparison, Constant, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind, resolve
 from .bound import operands_of
+from .operands import Column, Literal
 from .residual import residual_of
 from .simplify import simplify
 

@@ -11,23 +11,9 @@ import re
 from typing import Any
 
 from ...errors import PredicateError
-from .ast import (
-    And,
-    Cast,
-    Column,
-    Comparison,
-    Constant,
-    In,
-    IsNaN,
-    IsNull,
-    Like,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    StartsWith,
-)
+from .ast import And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, StartsWith
 from .literals import DAY_NS, Temporal, parse_temporal, parse_uuid
+from .operands import Cast, Column, Literal, Operand
 from .patterns import parse_pattern
 from .sql_parameters import Lists
 from .sql_types import NotUnderstoodError, arrow_type, cast_literal
@@ -353,11 +339,9 @@ class LeafReader:
 
 
 def _number(text: str) -> Literal:
-    if "e" in text.lower():
-        return Literal(float(text))
     try:
-        return Literal(decimal.Decimal(text))
-    except decimal.InvalidOperation:
+        return Literal(float(text) if "e" in text.lower() else decimal.Decimal(text))
+    except (ValueError, decimal.InvalidOperation):
         raise NotUnderstoodError(f"{text} is not a number") from None
 
 

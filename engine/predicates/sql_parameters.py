@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import PredicateError
-from .ast import Literal
 from .literals import Temporal, literal_sql, string_sql
+from .operands import Literal
 
 _CLOCK = {
     "now": "timestamptz",

@@ -139,6 +139,9 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     whatever exports the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values
     of the one column `on`."""
     names = None if on is None else [on] if isinstance(on, str) else list(on)
+    for name in names or ():
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"on= takes names of columns, not {name!r}: lookup(keys, on='id')")
     table = _table(keys, names)
     missing = [name for name in names or [] if name not in table.column_names]
     if missing:

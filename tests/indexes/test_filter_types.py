@@ -20,7 +20,7 @@ from lake_strategies import file_tables
 from oracle import check_scan, file_groups
 from predicate_strategies import COLUMN_TYPES, leaves, tables
 from skipstone import canon, col
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 
 # A struct has no filter; Parquet has no seconds, and its files hold milliseconds.
 FILTERED = {name: kind for name, kind in COLUMN_TYPES.items() if name not in ("inner", "ts_s")}
@@ -80,8 +80,8 @@ def test_no_filter_of_any_type_loses_a_row(name: str, data: st.DataObject) -> No
         asked: list[ast.Node] = [data.draw(leaves(pa.schema([table.schema.field(name)]))) for _ in range(2)]
         there = [value for path in live for value in _values(root / path, name, FILTERED[name])]
         if there:
-            literal = ast.Literal(data.draw(st.sampled_from(there)))
-            asked += [ast.Comparison(op, ast.Column(name), literal) for op in ("=", "<=>", "!=")]
+            literal = operands.Literal(data.draw(st.sampled_from(there)))
+            asked += [ast.Comparison(op, operands.Column(name), literal) for op in ("=", "<=>", "!=")]
         for node in asked:
             check_scan(table, live, node, node)
             check_scan(table, live, ast.Not(node), ast.Not(node))

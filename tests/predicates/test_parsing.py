@@ -332,6 +332,12 @@ def test_literals_of_unlike_kinds_differ():
     assert Literal(float("nan")) == Literal(float("nan"))
 
 
+@pytest.mark.parametrize("text", ["x <> 1e ", "x = 1e+", "x = 2e-"])
+def test_a_number_without_its_exponent_is_refused(text: str) -> None:
+    with pytest.raises(PredicateError):
+        prepare(text, pa.schema([("x", pa.int64())]))
+
+
 @pytest.mark.parametrize("where", [5, 1.5, object(), {"x": 1}, b"x = 1", [], [1], [("x", "=")], [("x", "~", 1)], [[]],
                                    [("x", "in", 5)], [("x", "in", "abc")], [("x", "=", [1])], [(1, "=", 1)],
                                    [("x", "=", 1), [("x", "=", 1)]]])  # fmt: skip

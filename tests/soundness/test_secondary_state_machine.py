@@ -37,7 +37,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from oracle import check_scan, multiset
 from power_cut_disk import without_flushes
 from skipstone.engine.indexes.secondary import kind as secondary
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 from skipstone.engine.scan import lookup
 from skipstone.engine.scan import rows as reading_rows
 
@@ -72,12 +72,12 @@ def predicate_for(r: random.Random, schema: pa.Schema, depth: int = 2) -> ast.No
     if depth and r.random() < 0.2:
         return ast.Not(predicate_for(r, schema, depth - 1))
     field = r.choice(list(schema))
-    column, values = ast.Column(field.name), VALUES[class_of(field.type)]
+    column, values = operands.Column(field.name), VALUES[class_of(field.type)]
     forms = ["compare"] * 4 + ["in", "in", "not in", "null"]
     form = r.choice([*forms, "text" if class_of(field.type) == "text" else "in"])
     if form == "compare":
         value = r.choice(values) if r.random() < 0.2 else r.choice(values[:-1])
-        return ast.Comparison(r.choice([*ast.FLIPPED, "=", "=", "!=", "<=>"]), column, ast.Literal(value))
+        return ast.Comparison(r.choice([*ast.FLIPPED, "=", "=", "!=", "<=>"]), column, operands.Literal(value))
     if form == "null":
         return ast.IsNull(column)
     if form == "text":
@@ -85,7 +85,7 @@ def predicate_for(r: random.Random, schema: pa.Schema, depth: int = 2) -> ast.No
             return ast.StartsWith(column, r.choice(["a", "b", "b\0", "é"]))
         return ast.Like(column, r.choice(["a%", "%b", "a_", "b%%", "ab"]))
     listed = r.choices(values if r.random() < 0.3 else values[:-1], k=r.randint(1, 4))
-    return ast.In(column, tuple(ast.Literal(v) for v in listed), form == "not in")
+    return ast.In(column, tuple(operands.Literal(v) for v in listed), form == "not in")
 
 
 @contextlib.contextmanager

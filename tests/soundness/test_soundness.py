@@ -33,11 +33,9 @@ from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaf_prunin
 from skipstone.engine.predicates.coerce import Place
 from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
-from soundness_run import Size, UnsoundError, check_lake, shrunk
+from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
 
 ALL = os.environ.get("SKIPSTONE_TEST") == "all"
-DEEP = Size(files=6, leaves=40, predicates=80)
-WIDE = Size(files=60, leaves=40, predicates=80, every_groups=4, every_count=8, every_rows=50)
 # part -> (size of its lakes, first seed, what a pair is in the tally, pairs in a run of all tests, pairs else)
 PARTS = {
     "deep": (DEEP, 0, "scans", 60_000, 300),

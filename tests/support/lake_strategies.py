@@ -21,7 +21,7 @@ import skipstone as ss
 from hypothesis import strategies as st
 from oracle import HIVE_NULL, Lake, multiset
 from skipstone import canon, col
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 from skipstone.hfile_like.ordered import ordered_class
 
 PARTITION_TEXTS = [None, "a", "b/c", "ü=%", "x:y", "a b", "%41", "it's", "1.b", "-", "..", "{}", "日本"]
@@ -228,8 +228,8 @@ def _term(field: pa.Field) -> st.SearchStrategy[tuple[str, str, object]]:
 def _node(term: tuple[str, str, object]) -> ast.Node:
     name, op, value = term
     if op == "in":
-        return ast.In(ast.Column(name), tuple(ast.Literal(v) for v in value), False)
-    return ast.Comparison(op, ast.Column(name), ast.Literal(value))
+        return ast.In(operands.Column(name), tuple(operands.Literal(v) for v in value), False)
+    return ast.Comparison(op, operands.Column(name), operands.Literal(value))
 
 
 def _sql(term: tuple[str, str, object]) -> str:

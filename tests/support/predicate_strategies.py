@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from skipstone import canon
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 from skipstone.engine.predicates.possible_values import Evidence
 
 COLUMN_TYPES = {
@@ -170,7 +170,7 @@ def leaves(draw: st.DrawFn, schema: pa.Schema) -> ast.Node:
     name = draw(st.sampled_from(list(columns)))
     kind = columns[name]
     value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
-    operand = ast.Column(name)
+    operand = operands.Column(name)
     values = literals(kind)
     kinds = ["compare"] * 4 + ["in", "in", "is_null", "constant", "columns"]
     kinds += ["like", "like", "starts_with"] if canon.is_bytes_like(value_type) else []
@@ -178,15 +178,15 @@ def leaves(draw: st.DrawFn, schema: pa.Schema) -> ast.Node:
     chosen = draw(st.sampled_from(kinds))
     if chosen == "compare":
         op = draw(st.sampled_from(list(ast.FLIPPED)))
-        sides = (operand, ast.Literal(draw(values | st.none() if draw(st.booleans()) else values)))
+        sides = (operand, operands.Literal(draw(values | st.none() if draw(st.booleans()) else values)))
         return ast.Comparison(op, *(sides if draw(st.booleans()) else sides[::-1]))
     if chosen == "in":
         listed = draw(st.lists(values | st.none(), max_size=5) | st.lists(values, max_size=40))
-        return ast.In(operand, tuple(ast.Literal(value) for value in listed), draw(st.booleans()))
+        return ast.In(operand, tuple(operands.Literal(value) for value in listed), draw(st.booleans()))
     if chosen == "columns":
         same = [other for other, other_kind in columns.items() if other_kind == kind]
         return ast.Comparison(
-            draw(st.sampled_from(list(ast.FLIPPED))), operand, ast.Column(draw(st.sampled_from(same)))
+            draw(st.sampled_from(list(ast.FLIPPED))), operand, operands.Column(draw(st.sampled_from(same)))
         )
     if chosen == "like":
         pattern = draw(
@@ -287,10 +287,10 @@ def _as_bytes(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _value(operand: ast.Operand, row: dict[str, object]) -> object:
-    if isinstance(operand, ast.Column):
+def _value(operand: operands.Operand, row: dict[str, object]) -> object:
+    if isinstance(operand, operands.Column):
         return row[operand.name]
-    assert isinstance(operand, ast.Literal)
+    assert isinstance(operand, operands.Literal)
     value = operand.value
     return ("time", value.ns) if type(value).__name__ == "Temporal" else value
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 from predicate_strategies import _TIMES_IN_TEXT, leaf_columns
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 from soundness_lakes import RandomLake
 
 
@@ -45,8 +45,8 @@ def duck_leaf(node: ast.Node, kinds: dict[str, pa.DataType]) -> str | None:
         return {True: "TRUE", False: "FALSE", None: "CAST(NULL AS BOOLEAN)"}[node.value]
     if isinstance(node, ast.Comparison):
         sides = (node.left, node.right)
-        names = [side.name for side in map(_uncast, sides) if isinstance(side, ast.Column)]
-        literals = [side for side in sides if isinstance(side, ast.Literal)]
+        names = [side.name for side in map(_uncast, sides) if isinstance(side, operands.Column)]
+        literals = [side for side in sides if isinstance(side, operands.Literal)]
         common = (
             _common(kinds[names[0]], literals)
             if len({kinds[name] for name in names}) == 1
@@ -69,15 +69,15 @@ def duck_leaf(node: ast.Node, kinds: dict[str, pa.DataType]) -> str | None:
             return None
         listed = ", ".join(_duck_operand(value, kinds, common) for value in node.values)
         return f"({_duck_operand(operand, kinds, common)} {'NOT IN' if node.negated else 'IN'} ({listed}))"
-    if pa.types.is_binary(kind) or isinstance(node.operand, ast.Cast):
+    if pa.types.is_binary(kind) or isinstance(node.operand, operands.Cast):
         return None  # DuckDB has no patterns over bytes
     if isinstance(node, ast.StartsWith):
         return f"starts_with({quoted}, {_duck_text(node.prefix)})"
     return f"({quoted} LIKE {_duck_text(node.pattern)} ESCAPE '\\')"
 
 
-def _uncast(operand: ast.Operand) -> ast.Operand:
-    return operand.operand if isinstance(operand, ast.Cast) else operand
+def _uncast(operand: operands.Operand) -> operands.Operand:
+    return operand.operand if isinstance(operand, operands.Cast) else operand
 
 
 def _quoted(name: str) -> str:
@@ -88,7 +88,7 @@ def _integers(kinds: list[pa.DataType]) -> str | None:
     return "HUGEINT" if all(pa.types.is_integer(kind) for kind in kinds) else None
 
 
-def _common(kind: pa.DataType, literals: list[ast.Literal]) -> str | None:
+def _common(kind: pa.DataType, literals: list[operands.Literal]) -> str | None:
     """The DuckDB type in which a column and literals compare exactly; "ns" for instants and times."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     values = [literal.value for literal in literals if literal.value is not None]
@@ -123,9 +123,9 @@ def _fits(value: object, precision: int, scale: int) -> bool:
     return unscaled.denominator == 1 and abs(unscaled) < 10**precision
 
 
-def _duck_operand(operand: ast.Operand, kinds: dict[str, pa.DataType], common: str) -> str:
+def _duck_operand(operand: operands.Operand, kinds: dict[str, pa.DataType], common: str) -> str:
     operand = _uncast(operand)
-    if isinstance(operand, ast.Column):
+    if isinstance(operand, operands.Column):
         return _duck_column(operand.name, kinds[operand.name], common)
     value = operand.value
     if value is None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lake_strategies import PARTITION_TEXTS
 from predicate_strategies import _TIMES_IN_TEXT, leaf_columns, row_matches
-from skipstone.engine.predicates import ast
+from skipstone.engine.predicates import ast, operands
 from soundness_duckdb import duck_leaf
 from soundness_lakes import RandomLake
 from soundness_values import ends_of
@@ -81,9 +81,9 @@ class Pool:
         name = rng.choice(list(self.kinds))
         kind = self.kinds[name]
         value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        plain, given = ast.Column(name), ast.Column(name)
+        plain, given = operands.Column(name), operands.Column(name)
         if rng.random() < 0.15 and value_kind in _WIDER:
-            given = ast.Cast(given, rng.choice(_WIDER[value_kind]))
+            given = operands.Cast(given, rng.choice(_WIDER[value_kind]))
         kinds = ["compare"] * 6 + ["in"] * 3 + ["null", "columns", "constant"]
         if pa.types.is_string(value_kind) or pa.types.is_large_string(value_kind) or pa.types.is_binary(value_kind):
             kinds += ["like"] * 3 + ["starts"] * 2
@@ -118,7 +118,7 @@ class Pool:
         return ast.IsNaN
 
     def _flag(self, name: str, kind: pa.DataType):
-        return lambda operand: ast.Comparison("=", operand, ast.Literal(True))
+        return lambda operand: ast.Comparison("=", operand, operands.Literal(True))
 
     def _like(self, name: str, kind: pa.DataType):
         pattern = "".join(self.rng.choices(["%", "_", "a", "ab", "\\%", "\\_", "\\\\", "é", "x", "'"], k=3))
@@ -147,27 +147,27 @@ class Pool:
         if pa.types.is_integer(kind):
             twins += [other for other, other_kind in self.kinds.items() if pa.types.is_integer(other_kind)]
         other = self.rng.choice(twins or same)
-        node = ast.Comparison(self.rng.choice(_OPS), ast.Column(name), ast.Column(other))
+        node = ast.Comparison(self.rng.choice(_OPS), operands.Column(name), operands.Column(other))
         return node, node, (name, other)
 
-    def _literal(self, name: str, kind: pa.DataType, nulls: float = 0.04) -> ast.Literal:
+    def _literal(self, name: str, kind: pa.DataType, nulls: float = 0.04) -> operands.Literal:
         rng = self.rng
         if rng.random() < nulls:
-            return ast.Literal(None)
+            return operands.Literal(None)
         value = rng.choice(self.palettes[name])
         near = rng.random() < 0.4
         if pa.types.is_temporal(kind):
             if rng.random() < 0.06 and not pa.types.is_duration(kind):
-                return ast.Literal("00:00:00.000003" if pa.types.is_time(kind) else rng.choice(_MOMENTS))
-            return ast.Literal(_moment(value, kind, near, rng))
+                return operands.Literal("00:00:00.000003" if pa.types.is_time(kind) else rng.choice(_MOMENTS))
+            return operands.Literal(_moment(value, kind, near, rng))
         if pa.types.is_boolean(kind):
-            return ast.Literal(rng.choice([True, False, 0, 1]))
+            return operands.Literal(rng.choice([True, False, 0, 1]))
         if isinstance(value, str | bytes):
-            return ast.Literal(
+            return operands.Literal(
                 value + type(value)(rng.choice(["", "a", "\0"]) if isinstance(value, str) else b"\0") if near else value
             )
         if not near:
-            return ast.Literal(value)
+            return operands.Literal(value)
         far = [2**70, -(2**70), 1e40, -1e40, Decimal("1e30"), 2**63, 2**64, float("inf"), float("-inf")]
         odd = [Decimal("0.1"), 0.1, 2.5, Decimal("1.005"), 5, 0, -0.0, float("nan"), 16777217, 2**53 + 1]
         if isinstance(value, int):
@@ -176,7 +176,7 @@ class Pool:
             odd += [value + Decimal("0.001"), float(value), int(value)]
         else:
             odd += [-value, Decimal(str(round(value, 3)))] if abs(value) < 1e15 else [-value]
-        return ast.Literal(rng.choice(odd if rng.random() < 0.85 else far))
+        return operands.Literal(rng.choice(odd if rng.random() < 0.85 else far))
 
     # -- the outcome of every row --
 
@@ -312,15 +312,15 @@ _ARROW = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, 
 
 
 def _arrow_leaf(node: ast.Node) -> pc.Expression | None:
-    if isinstance(node, ast.IsNull) and isinstance(node.operand, ast.Column):
+    if isinstance(node, ast.IsNull) and isinstance(node.operand, operands.Column):
         return _field(node.operand).is_null()
     if not isinstance(node, ast.Comparison) or node.op not in _ARROW:
         return None
     sides = []
     for side in (node.left, node.right):
-        if isinstance(side, ast.Column):
+        if isinstance(side, operands.Column):
             sides.append(_field(side))
-        elif isinstance(side, ast.Literal) and _is_arrows(side.value):
+        elif isinstance(side, operands.Literal) and _is_arrows(side.value):
             sides.append(pc.scalar(side.value))
         else:
             return None
@@ -331,15 +331,19 @@ def _is_arrows(value: object) -> bool:
     return abs(value) < 2**63 if type(value) is int else isinstance(value, bool | float | str | bytes)
 
 
-def _field(column: ast.Column) -> pc.Expression:
+def _field(column: operands.Column) -> pc.Expression:
     return pc.field(tuple(column.name.split(".")))
 
 
 def _tuple_of(node: ast.Node) -> tuple | None:
-    if isinstance(node, ast.Comparison) and isinstance(node.left, ast.Column) and isinstance(node.right, ast.Literal):
+    if (
+        isinstance(node, ast.Comparison)
+        and isinstance(node.left, operands.Column)
+        and isinstance(node.right, operands.Literal)
+    ):
         if node.op != "<=>" and node.right.value is not None:
             return (node.left.name, node.op, node.right.value)
-    elif isinstance(node, ast.In) and isinstance(node.operand, ast.Column) and not node.negated and node.values:
+    elif isinstance(node, ast.In) and isinstance(node.operand, operands.Column) and not node.negated and node.values:
         values = [literal.value for literal in node.values]
         return None if None in values else (node.operand.name, "in", values)
     return None

@@ -1,7 +1,7 @@
 """The mass test itself: many predicates over a random lake, every answer checked against two oracles.
 
 check_lake(seed, ...)    one lake; the tally of what was checked. Raises UnsoundError with a reproduction
-run(seeds, ...)          many lakes
+python soundness_run.py --seconds 60 --seed 1    many lakes; the last line is JSON
 
 For each predicate: every file and row group with a matching row is among `files()` and `row_groups()`, `count()` is
 exact, and for a sample `to_table()` holds the very rows. What must match is worked out by `soundness_predicates`
@@ -11,11 +11,16 @@ the same.
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import random
 import shutil
+import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
@@ -60,11 +65,8 @@ class Size:
     every_plain: int = 40
 
 
-def run(seeds: Iterable[int], size: Size) -> Counter:
-    tally: Counter = Counter()
-    for seed in seeds:
-        tally += check_lake(seed, size)
-    return tally
+DEEP = Size(files=6, leaves=40, predicates=80)  # every predicate is counted, many are read
+WIDE = Size(files=60, leaves=40, predicates=80, every_groups=4, every_count=8, every_rows=50)
 
 
 def check_lake(seed: int, size: Size) -> Counter:
@@ -249,3 +251,26 @@ def _report(lake: RandomLake, pool: Pool, tree: Tree, asked: Asked, problem: str
             values = {name: lake.plain[row][name] for name in names}
             lines.append(f"    {values} {('false', 'null', 'MATCHES')[outcomes[row]]}")
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    ends, tally, wrong = time.monotonic() + asked.seconds, Counter[str](), []
+    for number in itertools.count():
+        if time.monotonic() > ends:
+            break
+        try:
+            # Of a lake of many files each is a pair, since one scan answers for each of them.
+            lake = check_lake(asked.seed * 1_000_000 + number, WIDE if number % 2 else DEEP)
+            tally += lake + Counter(tried=lake["pairs"] if number % 2 else lake["scans"])
+        except UnsoundError as error:
+            wrong.append(str(error))
+    print(json.dumps({**tally, "wrong": wrong}), flush=True)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

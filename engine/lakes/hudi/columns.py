@@ -57,11 +57,11 @@ class HudiColumns:
         self._properties = properties
         names = {f.name for f in fields}
         if properties.get("hoodie.populate.meta.fields", "true") != "false":
-            own = [
+            meta_fields = [
                 *META_FIELDS,
                 *([_OPERATION] if _is_set(properties, "hoodie.allow.operation.metadata.field") else []),
             ]
-            fields = [*(pa.field(name, pa.string()) for name in own if name not in names), *fields]
+            fields = [*(pa.field(name, pa.string()) for name in meta_fields if name not in names), *fields]
         is_dropped = _is_set(properties, "hoodie.datasource.write.drop.partition.columns")
         if self._fields and is_dropped:
             self._check_dropped(fields, where)
@@ -76,9 +76,9 @@ class HudiColumns:
     def _check_dropped(self, fields: Sequence[pa.Field], where: str) -> None:
         generator = self._properties.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]
         generator = self._properties.get("hoodie.table.keygenerator.type", generator)
-        known = ("SimpleKeyGenerator", "ComplexKeyGenerator", "SIMPLE", "COMPLEX")
+        understood = ("SimpleKeyGenerator", "ComplexKeyGenerator", "SIMPLE", "COMPLEX")
         missing = [name for name in self._fields if all(f.name != name for f in fields)]
-        if generator not in known or missing:
+        if generator not in understood or missing:
             raise NotReadableError(
                 f"{where}: its files lack the partition columns {', '.join(self._fields)}, and {generator or 'no'} key "
                 "generator says how the partition paths hold them; read the table with Hudi"
@@ -123,10 +123,10 @@ def _is_set(properties: Mapping[str, str], name: str) -> bool:
 def _fields(schema: str, where: str) -> list[pa.Field]:
     try:
         record = json.loads(schema)
-        found = _Avro().type_of(record)
-        if not pa.types.is_struct(found):
+        arrow_type = _Avro().type_of(record)
+        if not pa.types.is_struct(arrow_type):
             raise ValueError("it is no record")
-        return list(found)
+        return list(arrow_type)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NotReadableError(f"{where}: its schema is not understood ({error}); read the table with Hudi") from error
 
@@ -159,19 +159,19 @@ class _Avro:
             full = schema["name"] if "." in schema["name"] else f"{namespace}.{schema['name']}"
             namespace = full.rpartition(".")[0]
         if logical == "decimal":
-            found: pa.DataType = pa.decimal128(schema["precision"], schema.get("scale", 0))
+            arrow_type: pa.DataType = pa.decimal128(schema["precision"], schema.get("scale", 0))
         elif logical in _LOGICAL:
-            found = _LOGICAL[logical]
+            arrow_type = _LOGICAL[logical]
         elif kind == "record":
-            found = pa.struct([pa.field(f["name"], self.type_of(f["type"], namespace)) for f in schema["fields"]])
+            arrow_type = pa.struct([pa.field(f["name"], self.type_of(f["type"], namespace)) for f in schema["fields"]])
         elif kind == "array":
-            found = pa.list_(self.type_of(schema["items"], namespace))
+            arrow_type = pa.list_(self.type_of(schema["items"], namespace))
         elif kind == "map":
-            found = pa.map_(pa.string(), self.type_of(schema["values"], namespace))
+            arrow_type = pa.map_(pa.string(), self.type_of(schema["values"], namespace))
         elif kind == "fixed":
-            found = pa.binary(schema["size"])
+            arrow_type = pa.binary(schema["size"])
         else:
-            found = _PRIMITIVES[kind]
+            arrow_type = _PRIMITIVES[kind]
         if full:
-            self._named[full] = found
-        return found
+            self._named[full] = arrow_type
+        return arrow_type

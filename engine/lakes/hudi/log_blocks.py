@@ -99,17 +99,17 @@ class _Fields:
         return self._take(">I")[0]
 
     def header(self) -> dict[int, str]:
-        found = {}
+        header = {}
         for _ in range(self.u32()):
             key, length = self.u32(), self.u32()
             text = self._data[self._offset : self._offset + length]
             if len(text) < length:
                 raise struct.error("the header ends later")
             self._offset += length
-            found[key] = text.decode("utf-8", "replace")
-        return found
+            header[key] = text.decode("utf-8", "replace")
+        return header
 
     def _take(self, form: str) -> tuple:
-        found = struct.unpack_from(form, self._data, self._offset)
+        values = struct.unpack_from(form, self._data, self._offset)
         self._offset += struct.calcsize(form)
-        return found
+        return values

@@ -39,9 +39,9 @@ class SliceReader:
         except (NotReadableError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # what its Rust part raises in a panic is no Exception
-            said, cause = first_line_of(self._storage, error)
+            message, cause = first_line_of(self._storage, error)
             raise NotReadableError(
-                f"{base or rows[0]['path']}: the package hudi cannot read its slice ({said}); Spark with Hudi can",
+                f"{base or rows[0]['path']}: the package hudi cannot read its slice ({message}); Spark with Hudi can",
                 paths=[row["path"] for row in rows],
             ) from cause
         return pa.Table.from_batches([batch])
@@ -51,15 +51,15 @@ class SliceReader:
         for row in rows:
             if row["merge"] not in (None, "whole"):
                 self._refuse(row["path"], f"rows are merged in a way of the table's own ({row['merge']})")
-            found = log_blocks(self._storage, row["path"], self._storage.stat(row["path"]).size_bytes)
-            if found is None:
+            log = log_blocks(self._storage, row["path"], self._storage.stat(row["path"]).size_bytes)
+            if log is None:
                 self._refuse(row["path"], "a log that is not understood here")
-            blocks[row["path"]] = found or []
-        undone = {b.target for found in blocks.values() for b in found if b.kind == COMMAND}
+            blocks[row["path"]] = log or []
+        undone = {b.target for log in blocks.values() for b in log if b.kind == COMMAND}
         chosen = []
-        for path, found in blocks.items():
-            counts = [b.kind == COMMAND or self._timeline.is_committed(b.instant) for b in found]
-            is_dead = [not count and b.instant not in undone for b, count in zip(found, counts, strict=True)]
+        for path, log in blocks.items():
+            counts = [b.kind == COMMAND or self._timeline.is_committed(b.instant) for b in log]
+            is_dead = [not count and b.instant not in undone for b, count in zip(log, counts, strict=True)]
             if any(is_dead) and any(counts):
                 self._refuse(path, "a log with blocks of writers that are not done")
             if not any(is_dead):

@@ -22,7 +22,7 @@ from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
-from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, KnownState
+from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, RecordedState
 from ..log_files import log_files, loose_schema
 from .columns import HudiColumns
 from .rows import SliceReader
@@ -52,10 +52,10 @@ class HudiState:
 
     source: HudiSource
     timeline: Timeline
-    found: HudiColumns
+    hudi_columns: HudiColumns
     table_id: str
     mark: str
-    known_changes: Changes
+    changes_since: Changes
     kind: str = HUDI
 
     @property
@@ -67,12 +67,12 @@ class HudiState:
         return self.timeline.position
 
     def columns(self) -> Columns:
-        return self.found.columns
+        return self.hudi_columns.columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        if is_anew and self.known_changes.removed is not None:
+        if is_anew and self.changes_since.removed is not None:
             return self.source.look(self.position).every_file()
-        return self.known_changes
+        return self.changes_since
 
 
 class HudiSource:
@@ -85,7 +85,7 @@ class HudiSource:
     def location(self) -> str:
         return self.storage.uri
 
-    def state_at(self, position: str | None, since: KnownState | None) -> HudiState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> HudiState | None:
         for _ in range(_ATTEMPTS_MAX):
             look = self.look(position)
             timeline = look.timeline
@@ -144,12 +144,12 @@ class _Look:
             self._metadata[instant.path] = self._reader.metadata(instant)
         return self._metadata[instant.path]
 
-    def since(self, known: KnownState) -> list[HudiInstant] | None:
-        if known.table_id != self.table_id:
+    def since(self, since: RecordedState) -> list[HudiInstant] | None:
+        if since.table_id != self.table_id:
             return None
-        if known.position == EMPTY:
+        if since.position == EMPTY:
             return [] if self.timeline.latest == EMPTY else None
-        return self.timeline.since(known.position, known.mark)
+        return self.timeline.since(since.position, since.mark)
 
     def check_kept(self) -> None:
         """Raises NotATableError for a state some of whose files a clean has removed."""
@@ -219,7 +219,7 @@ class _Look:
     def _is_partition(self, folder: str) -> bool:
         return any(folder in (self.metadata(i).get("partitionToWriteStats") or {}) for i in self.timeline.writes)
 
-    def changes_by(self, instants: list[HudiInstant], known: KnownState) -> Changes | None:
+    def changes_by(self, instants: list[HudiInstant], since: RecordedState) -> Changes | None:
         """What some instants, completed since the state that is known, changed; None where they do not tell all."""
         if len(instants) > _TAIL_INSTANTS_MAX:
             return None
@@ -231,7 +231,7 @@ class _Look:
             if instant.action == RESTORE:
                 return None
             if instant.action == ROLLBACK:
-                rolled = self._of_rollback(instant, known)
+                rolled = self._of_rollback(instant, since)
                 if rolled is None:
                     return None
                 touched |= rolled
@@ -276,9 +276,9 @@ class _Look:
         file = file_of(Entry(path, size, 0))
         return file if file is not None and stat.get("fileId") in (None, "", file.group_id) else None
 
-    def _of_rollback(self, instant: HudiInstant, known: KnownState) -> set[Group] | None:
+    def _of_rollback(self, instant: HudiInstant, since: RecordedState) -> set[Group] | None:
         """The groups of the logs that a rollback wrote to; None where it undid what was completed before."""
-        metadata, (last, pending) = self.metadata(instant), parsed(known.position)
+        metadata, (last, pending) = self.metadata(instant), parsed(since.position)
         if any(time <= last and time not in pending for time in metadata.get("commitsRollback") or ()):
             return None
         groups: set[Group] = set()
@@ -290,12 +290,12 @@ class _Look:
         return groups
 
     def _replaced(self, instants: Iterable[HudiInstant]) -> frozenset[Group]:
-        found: set[Group] = set()
+        groups: set[Group] = set()
         for instant in instants:
             if instant.action == REPLACE_COMMIT:
                 for partition, ids in (self.metadata(instant).get("partitionToReplaceFileIds") or {}).items():
-                    found.update((partition, group_id) for group_id in ids)
-        return frozenset(found)
+                    groups.update((partition, group_id) for group_id in ids)
+        return frozenset(groups)
 
     def _view(self, replaced: frozenset[Group]) -> View:
         return View(

@@ -116,8 +116,8 @@ class Timeline:
         time, pending = parsed(position)
         if self.start is None or time < self.start or time > self.latest:
             return None
-        known = [i for i in self.changes if i.time <= time and i.time not in pending]
-        if not known or known[-1].time != time or not mark.endswith(_mark(known)):
+        completed = [i for i in self.changes if i.time <= time and i.time not in pending]
+        if not completed or completed[-1].time != time or not mark.endswith(_mark(completed)):
             return None
         return [i for i in self.changes if i.time > time or i.time in pending]
 
@@ -236,16 +236,16 @@ class TimelineReader:
         data = self._storage.read(instant.path)
         read = _avro_reader() if data.startswith(_AVRO) else None
         try:
-            found = json.loads(data or b"{}") if read is None else next(read(io.BytesIO(data)))
+            metadata = json.loads(data or b"{}") if read is None else next(read(io.BytesIO(data)))
         except (ValueError, LookupError, TypeError, EOFError, StopIteration, RecursionError):
-            found = None
-        if not isinstance(found, dict) or not _is_well_formed(found):
+            metadata = None
+        if not isinstance(metadata, dict) or not _is_well_formed(metadata):
             raise NotReadableError(
                 f"{self._storage.uri}/{instant.path}: not the metadata of a completed {instant.action}; which files it "
                 "wrote cannot be told: repair the timeline with Hudi's command line",
                 paths=[instant.path],
             )
-        return found
+        return metadata
 
     def archived_completions(self, properties: dict[str, str]) -> dict[str, str]:
         """Layout 2: when archived instants were completed, by their times, from the timeline's history."""
@@ -253,7 +253,7 @@ class TimelineReader:
 
         timeline = f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
         folder = f"{timeline}/{properties.get('hoodie.timeline.history.path', 'history')}"
-        found: dict[str, str] = {}
+        completions: dict[str, str] = {}
         with suppress(
             FileMissingError, ValueError, LookupError, TypeError, pa.ArrowException
         ):  # what it lacks may be live
@@ -261,8 +261,8 @@ class TimelineReader:
             for file in json.loads(self._storage.read(f"{folder}/manifest_{version}"))["files"]:
                 data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))
                 rows = pq.read_table(data, columns=["instantTime", "completionTime"])
-                found.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        return found
+                completions.update(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        return completions
 
 
 def _layout(properties: dict[str, str]) -> int:
@@ -307,7 +307,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 def parse_properties(text: str) -> dict[str, str]:
     """The entries of a Java properties file (java.util.Properties: escapes, comments, lines that go on)."""
-    found = {}
+    entries = {}
     lines = iter(text.splitlines())
     for line in lines:
         line = line.lstrip()
@@ -317,8 +317,8 @@ def parse_properties(text: str) -> dict[str, str]:
             line = line[:-1] + next(lines, "").lstrip()
         match = re.match(r"((?:[^\\=:\s]|\\.)*)\s*[=:]?\s*(.*)", line, re.DOTALL)
         assert match is not None
-        found[_unescaped(match[1])] = _unescaped(match[2])
-    return found
+        entries[_unescaped(match[1])] = _unescaped(match[2])
+    return entries
 
 
 def _unescaped(text: str) -> str:

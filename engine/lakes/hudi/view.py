@@ -98,10 +98,10 @@ def list_partition(storage: Storage, partition: str) -> list[HudiFile]:
     return _files(storage.list_folder(partition)[0])
 
 
-def list_table(storage: Storage, timeline: Timeline, is_known: Callable[[str], bool]) -> list[HudiFile]:
+def list_table(storage: Storage, timeline: Timeline, is_partition_folder: Callable[[str], bool]) -> list[HudiFile]:
     """The bases and logs of all partitions. Raises NotReadableError for a folder with files of completed commits that
     is neither marked as a partition nor known as one."""
-    found: list[HudiFile] = []
+    files: list[HudiFile] = []
     folders = [""]
     while folders:
         below: list[str] = []
@@ -109,11 +109,11 @@ def list_table(storage: Storage, timeline: Timeline, is_known: Callable[[str], b
         for folder, (entries, names) in zip(folders, listings, strict=True):
             is_partition = any(_name(entry).startswith(_PARTITION_MARK) for entry in entries)
             if is_partition:
-                found += _files(entries)
+                files += _files(entries)
                 continue  # Hudi looks no further below a partition
             odd = [file for entry in entries if (file := _named(entry)) and timeline.is_committed(file.instant)]
-            if odd and is_known(folder):
-                found += _files(entries)
+            if odd and is_partition_folder(folder):
+                files += _files(entries)
             elif odd:
                 raise NotReadableError(
                     f"{odd[0].path}: a file of a Hudi commit in a folder without {_PARTITION_MARK}: move it away where "
@@ -122,7 +122,7 @@ def list_table(storage: Storage, timeline: Timeline, is_known: Callable[[str], b
                 )
             below += [posixpath.join(folder, name) for name in names if name not in _FOLDERS_PASSED]
         folders = below
-    return found
+    return files
 
 
 def _name(entry: Entry) -> str:
@@ -161,12 +161,12 @@ class View:
         for file in files:
             if file.group not in self.replaced:
                 groups.setdefault(file.group, []).append(file)
-        found: list[SliceFile] = []
+        live: list[SliceFile] = []
         candidates: list[tuple[HudiFile, HudiFile | None]] = []
         for members in groups.values():
             base = self._base(members)
             if base is not None:
-                found.append(SliceFile(base, BASE, base.instant, base.instant))
+                live.append(SliceFile(base, BASE, base.instant, base.instant))
             candidates += [(file, base) for file in members if self._is_over(file, base)]
         blocks = ahead(
             lambda pair: log_blocks(self.storage, pair[0].path, pair[0].size_bytes),
@@ -174,7 +174,7 @@ class View:
             _THREADS,
             "skipstone-logs",
         )
-        return found + self._logs([(log, base, read) for (log, base), read in zip(candidates, blocks, strict=True)])
+        return live + self._logs([(log, base, read) for (log, base), read in zip(candidates, blocks, strict=True)])
 
     def _base(self, members: list[HudiFile]) -> HudiFile | None:
         bases = [f for f in members if f.log_version is None and self.timeline.is_committed(f.instant)]
@@ -213,15 +213,15 @@ class View:
         for log, _, blocks in logs:
             targets = {b.target for b in blocks or () if b.kind == COMMAND and b.target is not None}
             undone.setdefault(log.group, set()).update(targets)
-        found = []
+        files = []
         for log, base, blocks in logs:
             live = None if blocks is None else [b for b in blocks if self._is_live(b, undone[log.group])]
-            at = log.instant if self.timeline.layout == 1 else _slice_of(self.timeline, log, base)
-            if base is not None and (at < base.instant or len(at) != len(base.instant)):
-                at = base.instant
+            slice_time = log.instant if self.timeline.layout == 1 else _slice_of(self.timeline, log, base)
+            if base is not None and (slice_time < base.instant or len(slice_time) != len(base.instant)):
+                slice_time = base.instant
             commit = next((b.instant for b in live or blocks or ()), log.instant)
-            found.append(SliceFile(log, _kind(live), at, commit, self._merge(live)))
-        return found
+            files.append(SliceFile(log, _kind(live), slice_time, commit, self._merge(live)))
+        return files
 
     def _is_live(self, block: LogBlock, undone: set[str]) -> bool:
         if block.kind == COMMAND:

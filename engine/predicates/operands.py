@@ -1,0 +1,108 @@
+"""The sides of a comparison, before they meet a schema: a column, a literal, or a cast of one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .literals import LiteralValue, literal_sql, literal_value
+
+_SIMPLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def no_truth(what: object) -> PredicateError:
+    """The error for `if`, `and`, `or` and chained comparisons of what is not yet TRUE or FALSE."""
+    return PredicateError(
+        f"{what} has no truth value: combine predicates with & | ~ (parentheses around each), not with and, or, not; "
+        "write col('x').between(1, 5), not 1 < col('x') < 5"
+    )
+
+
+class Operand:
+    """A side of a comparison."""
+
+    def __bool__(self) -> bool:
+        raise no_truth(self)
+
+
+@dataclass(frozen=True)
+class Column(Operand):
+    """A column by name; a dotted path leads through structs. With `any_case`, as in SQL, the case of letters does not
+    matter where two columns do not differ in it alone."""
+
+    name: str
+    any_case: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        parts = self.name.split(".")
+        if all(_SIMPLE_NAME.fullmatch(part) for part in parts):
+            return ".".join(f"`{part}`" for part in parts)
+        return "`" + self.name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, eq=False)
+class Literal(Operand):
+    """A value, held in the one form of `literals.literal_value` whatever it was given as."""
+
+    value: LiteralValue
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", literal_value(self.value))
+
+    def _key(self) -> tuple[str, str]:
+        # Python holds 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        return type(self.value).__name__, repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return literal_sql(self.value)
+
+
+@dataclass(frozen=True)
+class Cast(Operand):
+    """A column read as another type. Only casts that lose nothing can be bound; others stay unknown."""
+
+    operand: Operand
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"CAST({self.operand} AS {type_sql(self.type)})"
+
+
+_TYPE_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
+    pa.uuid(): "UUID",
+}
+
+
+def type_sql(kind: pa.DataType) -> str:
+    """DuckDB's name of a type; Arrow's own where DuckDB has none."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return _TYPE_NAMES.get(kind, str(kind))
