@@ -15,6 +15,7 @@ The verbs run on the driver, in the caller's process:
     parquet_reader    read_parquet: Spark's own Parquet reader over the files that are left
     semi_join         lookup: many keys, joined against a secondary index
     optimizing        optimized, sql, session: plain queries that skip, by Catalyst's own plan
+    joining           join: scans that skip by the keys of a small side
     explaining        explain: what was skipped for a DataFrame
     saving            save: from any thread, with a check of the version that was read
     upkeep            sync, verify, clean by executors; perf
@@ -43,6 +44,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     source            the data source "skipstone": planned on the driver, read and written by executors
     formats           what format("skipstone") does besides, in a process that registered it
     loads             the loads of ours in a DataFrame's plan, and their versions
+    plan_rewriting    Catalyst's plan of a query, its relations loaded anew by its filters
 
 Executors import `shares`, `wire_types` and `source`, or a `*_tasks`, and nothing of the verbs. What they need travels
 in partitions, closures and rows: Spark's own channel, pickled. Nothing pickled goes through storage, where others may
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from .clustering import Clustering, cluster
     from .deleting import delete
     from .explaining import explain
+    from .joining import join
     from .merging import merge
     from .optimizing import optimized, session, sql
     from .parquet_reader import read_parquet
@@ -86,6 +89,7 @@ __all__ = [
     "create_index",
     "delete",
     "explain",
+    "join",
     "lookup",
     "merge",
     "optimize",
@@ -116,6 +120,7 @@ _HOMES = {
     "create_index": ".build",
     "delete": ".deleting",
     "explain": ".explaining",
+    "join": ".joining",
     "lookup": ".semi_join",
     "merge": ".merging",
     "optimize": ".build",

@@ -150,10 +150,8 @@ def _checked(source: DataFrame, on: str | Sequence[str], schema: pa.Schema) -> K
     rows = arrow_schema(source.schema)
     given = names_in(schema, rows.names)
     check_incoming(rows, given, schema)
-    kinds = leaf_types(schema)
+    kinds, names = leaf_types(schema), tuple(names_in(schema, names))
     for name in names:
-        if name not in schema.names:
-            raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
         if name not in kinds:
             raise SchemaError(f"column {name!r} is {schema.field(name).type}, which is no type of a key")
         if name not in given:

@@ -37,10 +37,10 @@ from ..engine.storage.prefetch import ahead
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
-from .pushdown_guard import hide_from_pushdown, holds_nanoseconds, is_read_as
+from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
 from .sessions import as_column, read_where
 from .to_columns import has_floats, literal, to_column
-from .wire_types import spark_schema, wire_schema
+from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +93,10 @@ def read_parquet(
         where = as_column(spark, where) if isinstance(where, str) else where
         plan = table.scan(node, columns)
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
-        files = _Files(plan, _root(path, table.location), with_all=isinstance(where, Column))
+        safe = without_old_times(plan.bound)
+        pruned = plan if safe is plan.bound else table.scan(safe, plan.columns)
+        used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
+        files = _Files(pruned, _root(path, table.location), with_all=isinstance(where, Column), used=used)
         condition = _filter(where, plan)
         frame = files.frame(spark)
         if condition is not None:
@@ -109,7 +112,7 @@ def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> Data
 
     Raises NotReadableError for files that Spark would not read as the table has them, or that changed.
     """
-    frame = _Files(plan, _root(path, table.location), with_all=False).frame(spark)
+    frame = _Files(plan, _root(path, table.location), with_all=False, used=[]).frame(spark)
     return frame.select([quoted(name) for name in plan.columns])
 
 
@@ -134,8 +137,11 @@ def handed_over(
         condition: what the rows are tested by; None: the plan's predicate.
         request: the scan, for whoever finds it in a DataFrame's plan.
     """
+    if without_old_times(plan.bound) is not plan.bound:
+        return None
+    used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
     try:
-        files = _Files(plan, _root(table.location, table.location), with_all=False)
+        files = _Files(plan, _root(table.location, table.location), with_all=False, used=used)
         if condition is None and plan.bound != Constant(True):
             condition = to_column(plan.bound)
         if not files.is_one_load:
@@ -173,15 +179,16 @@ class _Files:
     """The files that Spark is to read.
 
     with_all    load all columns: a Column may use any
+    used        columns that a filter uses besides
     """
 
-    def __init__(self, plan: Plan, root: str, with_all: bool):
+    def __init__(self, plan: Plan, root: str, with_all: bool, used: Sequence[str]):
         plan.planning.check_plain()
         self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
         self._int96: dict[tuple[str, int], bool] = {}
         schema = self._instant.schema
         self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
-        needed = dict.fromkeys([*plan.columns, *(top_level(schema, name) for name in columns_of(plan.bound))])
+        needed = dict.fromkeys([*plan.columns, *used])
         names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
         self._wire = wire_schema(schema, names)
         self._check(names)

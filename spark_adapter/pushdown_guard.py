@@ -5,6 +5,8 @@ Where that is narrower than the column's, the literal is cut to it: 3 us to 0 ms
 TIMESTAMP(ms) that is all 0; 123456789.01 as a DECIMAL(15, 2) wraps round in a file of DECIMAL(5, 2), or ends the query.
 It also leaves out rows of floats that match, by bounds that leave out NaN and by dictionaries that tell -0.0 from 0.0:
 to Spark NaN is greater than any number. Such columns are hidden from the reader; Spark compares the rows that are read.
+
+And it may shift times of long ago, where a file's footer or a setting says that they count by the old calendar.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from ..engine.predicates import And, Node, Not, Or, Unknown
+from ..engine.predicates.bound import ColumnLeaf, Leaf
 from ..engine.predicates.widening import is_list, plain_type
 from ..errors import SchemaError
 from .column_tree import quoted
+from .from_columns import without_unknowns
 from .wire_types import wire_schema
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from ..engine.state import FileSchema
 
 ColumnPath = tuple[str, ...]
+_SHIFTED_BEFORE = -2_208_902_400  # seconds: 1900-01-02 UTC; since 1900 both calendars agree in every zone of Spark's
 
 
 def hide_from_pushdown(
@@ -74,15 +81,46 @@ def _unsafe_leaves(
         yield path
 
 
+# -- times of long ago -------------------------------------------------------------------------------------------------
+
+
+def without_old_times(bound: Node) -> Node:
+    """A predicate that may prune files for Spark's reader: it holds for a row as stored wherever the given one, bound,
+    holds for the row as Spark reads it; the given one itself where that is so.
+
+    In files of the old calendar (`org.apache.spark.legacyDateTime` in the footer, or a session's rebase mode LEGACY)
+    Spark shifts dates before 1582 and timestamps before 1900, in the same order and never beyond these. So comparisons
+    with later times stay as they are, and the others prune nothing.
+    """
+    marked = _older_as_unknown(bound)
+    return bound if marked is bound else without_unknowns(marked)
+
+
+def _older_as_unknown(node: Node) -> Node:
+    if isinstance(node, Not):
+        child = _older_as_unknown(node.child)
+        return node if child is node.child else Not(child)
+    if isinstance(node, And | Or):
+        children = tuple(map(_older_as_unknown, node.children))
+        is_same = all(new is old for new, old in zip(children, node.children, strict=True))
+        return node if is_same else type(node)(children)
+    if isinstance(node, ColumnLeaf):
+        is_shifted = pa.types.is_temporal(node.type)
+    else:
+        is_shifted = isinstance(node, Leaf) and node.op != "is_null" and _is_old(node.ref.type, node.values)
+    return Unknown(str(node), "Spark may shift times of long ago") if is_shifted else node
+
+
+def _is_old(kind: pa.DataType, values: pa.Array) -> bool:
+    """Whether values of a column are times of which one is of long ago, or that are out of its type's reach."""
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return False
+    zone = kind.tz if pa.types.is_timestamp(kind) else None
+    seconds = values.cast(pa.timestamp("s", zone), safe=False).cast(pa.int64())
+    return not len(seconds) or pc.min(seconds).as_py() < _SHIFTED_BEFORE
+
+
 # -- stored types -----------------------------------------------------------------------------------------------------
-
-
-def holds_nanoseconds(kind: pa.DataType) -> bool:
-    """Whether a type, or one within it, is a timestamp in nanoseconds."""
-    kind = plain_type(kind)
-    if pa.types.is_nested(kind):
-        return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.unit == "ns"
 
 
 def is_read_as(kind: pa.DataType, wire: pa.DataType) -> bool:

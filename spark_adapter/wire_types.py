@@ -47,6 +47,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..engine.predicates import widening
 from ..errors import SchemaError
 
 _SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.null())
@@ -197,13 +198,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
+    return widening.is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
 
 
 def _to_wire(array: pa.Array, wire: pa.DataType) -> pa.Array:
@@ -212,7 +207,7 @@ def _to_wire(array: pa.Array, wire: pa.DataType) -> pa.Array:
     kind = array.type
     if kind == wire:
         return array
-    if not _holds_nanoseconds(kind):
+    if not holds_nanoseconds(kind):
         return array.cast(wire)
     if pa.types.is_timestamp(kind):
         whole = pc.floor_temporal(array.view(pa.timestamp("ns")), unit="microsecond")  # in no zone: none is looked up
@@ -233,15 +228,11 @@ def _to_wire(array: pa.Array, wire: pa.DataType) -> pa.Array:
     )
 
 
-def _holds_nanoseconds(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_nanoseconds(kind.storage_type)
-    if pa.types.is_dictionary(kind) or is_list(kind):
-        return _holds_nanoseconds(kind.value_type)
-    if pa.types.is_map(kind):
-        return _holds_nanoseconds(kind.key_type) or _holds_nanoseconds(kind.item_type)
-    if pa.types.is_struct(kind):
-        return any(_holds_nanoseconds(field.type) for field in kind)
+def holds_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether a type, or one within it, is a timestamp in nanoseconds."""
+    kind = widening.plain_type(kind)
+    if pa.types.is_nested(kind):
+        return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_timestamp(kind) and kind.unit == "ns"
 
 
@@ -301,6 +292,11 @@ def check_incoming(rows: pa.Schema, names: Sequence[str], table: pa.Schema) -> N
     """Raises SchemaError, naming the column, where rows of these types cannot go into the table, whatever they hold."""
     from ..engine.tasks.writer import fitted
 
+    for name, given in zip(names, rows.types, strict=True):
+        kept = table.field(name).type
+        if pa.types.is_timestamp(given) and pa.types.is_timestamp(kept) and (given.tz is None) != (kept.tz is None):
+            kind = "TIMESTAMP_NTZ" if kept.tz is None else "TIMESTAMP"
+            raise SchemaError(f"column {name!r} is {kind}, unlike the rows: CAST(... AS {kind}) takes a session's zone")
     fitted(to_table_types(rows.empty_table(), names, table), table)
 
 

@@ -96,6 +96,7 @@ SPARK_MODULES = (
     "sessions",
     "parquet_reader",
     "scanning",
+    "plan_rewriting",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")

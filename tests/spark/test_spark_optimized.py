@@ -83,6 +83,8 @@ QUERIES = {  # and how many files each relation of ours reads
     "SELECT u, row_number() OVER (PARTITION BY g ORDER BY k) FROM {v} WHERE k BETWEEN 3 AND 8": [1],
     "WITH few AS (SELECT * FROM {v} WHERE k > 30) SELECT g, max(u) FROM few GROUP BY g HAVING max(k) > 33": [1],
     "SELECT u FROM {v} WHERE odd(k) AND k < 9": [1],
+    "SELECT u FROM {v} WHERE k = (SELECT max(k) FROM {v} WHERE k > 15 AND k < 17) AND k < 19": [2, 1],
+    "SELECT u, (SELECT count(*) FROM {v} b WHERE b.k > 35 AND x < (SELECT 3)) FROM {v}": [4, 1],
     "SELECT 1 FROM {v} WHERE k IS NULL AND u IN ('u9', 'u39')": [2],
 }
 
@@ -274,3 +276,42 @@ def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> Non
     assert "sks.optimized" in sks.explain(frame)
     assert "sks.optimized" not in sks.explain(sks.optimized(frame))
     assert "sks.optimized" not in sks.explain(session.table("ours"))
+
+
+def test_what_depends_on_the_order_of_rows_is_what_spark_returns(session: SparkSession) -> None:
+    for name in VIEWS:
+        frame = session.table(name).where("k < 25")
+        numbered = frame.withColumn("number", F.monotonically_increasing_id())
+        for made in (frame.sample(0.5, seed=3), numbered, frame.where("rand(5) < 0.5").select("u")):
+            assert _rows(sks.optimized(made)) == _rows(made)
+        text = f"WITH c AS (SELECT k, rand() r FROM {name} WHERE k < 9) SELECT count(*) FROM c JOIN c d USING (k)"
+        assert sks.sql(session, f"{text} WHERE c.r <> d.r").first() == session.sql(f"{text} WHERE c.r <> d.r").first()
+
+
+def test_a_column_that_the_optimizer_knows_to_hold_no_null(session: SparkSession) -> None:
+    text = "SELECT c FROM ours LEFT JOIN (SELECT g, count(*) c FROM ours WHERE k < 20 GROUP BY g) a ON a.g = k"
+    frame = session.sql(f"{text} WHERE c > 1")
+    made = sks.optimized(frame)
+    assert made is not frame and _rows(made) == _rows(frame)
+
+
+def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSession, tmp_path: Path) -> None:
+    """1500-01-10 of the old calendar is stored as the day that is 1500-01-19 in the new one."""
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    try:
+        days = session.range(0, 24, 1, 3).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
+        days.selectExpr("*", "cast(d AS timestamp) AS t").write.parquet(str(tmp_path / "lake"))
+    finally:
+        session.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
+        session.conf.unset("spark.sql.parquet.outputTimestampType")
+    ss.create(tmp_path / "lake").close()
+    plain = session.read.parquet(str(tmp_path / "lake"))
+    for where in ("d < date '1500-01-13'", "NOT d IN (date '1500-01-10', date '2020-01-01') AND id < 3"):
+        expected = _rows(plain.where(where))
+        assert _rows(sks.optimized(plain.where(where))) == expected != []
+        assert _rows(sks.read_parquet(session, tmp_path / "lake", where)) == expected
+    where = "t > timestamp '1500-01-31 12:00:00' AND d < date '2020-01-01'"
+    assert _rows(sks.optimized(plain.where(where).select("id"))) == _rows(plain.where(where).select("id"))
+    made = sks.optimized(plain.where("d > date '1899-01-01' AND d < date '1950-01-01' AND id = 3"))
+    assert made.count() == 0 and len(made.inputFiles()) == 1

@@ -310,3 +310,21 @@ def test_tables_of_another_formats_log_are_left_to_it(spark, tmp_path: Path) -> 
         sks.delete(spark, tmp_path / "delta", "k = 1")
     with pytest.raises(ss.InvalidArgumentError, match="delta log"):
         sks.merge(spark, tmp_path / "delta", source, "k")
+
+
+def test_times_with_and_without_a_zone_are_not_taken_for_each_other(spark, tmp_path: Path) -> None:
+    hours = pa.array(np.arange(3) * 3_600_000_000, pa.timestamp("us"))
+    pq.write_table(
+        pa.table({"k": [1, 2, 3], "n": hours, "t": hours.cast(pa.timestamp("us", "UTC"))}), tmp_path / "a.parquet"
+    )
+    ss.create(tmp_path).close()
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    instant = session.sql("SELECT 1L k, timestamp '2020-06-01 02:00:00' AS n")
+    for refused in (instant, session.sql("SELECT 1L k, timestamp_ntz '2020-06-01 02:00:00' AS t")):
+        with pytest.raises(ss.SchemaError, match="CAST"):
+            sks.merge(session, tmp_path, refused, "k")
+        with pytest.raises(ss.SchemaError, match="CAST"):
+            sks.save(refused, tmp_path)
+    sks.merge(session, tmp_path, instant.withColumn("n", F.col("n").cast("timestamp_ntz")), "K")
+    assert session.read.parquet(str(tmp_path)).where("n = timestamp_ntz '2020-06-01 02:00:00'").count() == 1
