@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.choices import Fallback, ScanMode
+from ..engine.choices import Dialect, Fallback, ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
 from ..errors import InvalidArgumentError, SkipstoneError
@@ -49,6 +49,7 @@ FallbackTo = Annotated[
     typer.Option("--fallback", help="list: where no index can be read, list the directory and read footers."),
 ]
 Where = Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")]
+SqlDialect = Annotated[Dialect, typer.Option("--dialect", help="Whose SQL --where is.")]
 
 
 @contextmanager

@@ -19,7 +19,20 @@ import typer
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
-from .options import AsJson, FallbackTo, IndexPath, Mode, Names, Path, UsageError, Version, Where, opened, split
+from .options import (
+    AsJson,
+    FallbackTo,
+    IndexPath,
+    Mode,
+    Names,
+    Path,
+    SqlDialect,
+    UsageError,
+    Version,
+    Where,
+    opened,
+    split,
+)
 from .output import bytes_text, count_of, note, plain, print_json, records, stdout, text_table, values, working
 
 if TYPE_CHECKING:
@@ -65,6 +78,7 @@ def scan(
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
     mode: Mode = "snapshot",
+    dialect: SqlDialect = "duckdb",
     fallback: FallbackTo = None,
     version: Version = None,
     index_path: IndexPath = None,
@@ -82,7 +96,9 @@ def scan(
         is_preview = shape is Form.table and limit is None
         order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
         shown = _SHOWN_ROWS + 1 if is_preview else limit
-        plan = table.scan(where, columns=split(columns), limit=shown, order_by=order or None, mode=mode)
+        plan = table.scan(
+            where, columns=split(columns), limit=shown, order_by=order or None, mode=mode, dialect=dialect
+        )
         if by is not None:
             _print_groups(plan.count(by=split(by) or ()), shape)
         elif count:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, Reader, Refresh, ScanMode
+from .choices import Dialect, FilterSource, IndexKindName, Maintenance, NewColumns, Reader, Refresh, ScanMode
 from .handle import Handle
 from .progress import Progress, progress_function
 from .scan.plan import Plan
@@ -242,6 +242,7 @@ class Table:
         reader: Reader = "pyarrow",
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
+        dialect: Dialect = "duckdb",
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -261,6 +262,8 @@ class Table:
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
                 where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
                 and rows that cannot be among the first are not read.
+            dialect: whose SQL a text is: "duckdb", "spark" or "postgres". Of the latter two the plain comparisons are
+                understood that mean the same to DuckDB, with TimeZone UTC; rows are refused for any other part.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
@@ -271,8 +274,9 @@ class Table:
         if refresh is not None:
             self.sync()
         read, selected = read_columns(columns, self.schema)
-        request = ScanRequest.of(self.handle, read, limit=limit, order_by=order_by, mode=mode, reader=reader)
-        return Plan(Planning(request, where, params), selected)
+        how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
+        request = ScanRequest.of(self.handle, read, **how)
+        return Plan(Planning(request, where, params, dialect), selected)
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""

@@ -144,12 +144,14 @@ def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
 
 
 def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-    """(offset, length) of each column chunk that a row group holds of some columns (top-level names)."""
+    """(offset, length) of each column chunk that a row group holds of some columns (top-level names, or dotted paths of
+    what lies in structs)."""
     row_group, wanted = file.metadata.row_group(group), set(columns)
+    below = tuple(f"{name}." for name in columns)
     ranges = []
     for i in range(row_group.num_columns):
         chunk = row_group.column(i)
-        if chunk.path_in_schema.split(".", 1)[0] in wanted or chunk.path_in_schema in wanted:
+        if chunk.path_in_schema in wanted or chunk.path_in_schema.startswith(below):
             start = chunk.data_page_offset
             if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
                 start = chunk.dictionary_page_offset

@@ -1,4 +1,4 @@
-"""SQL text to a predicate: as DuckDB reads it, or, for Spark's adapter, as Spark does.
+"""SQL text to a predicate: as DuckDB reads it, or as another engine does (`dialects`).
 
     parameters and now() are put in -> the text is split at AND, OR, NOT and parentheses -> each leaf is read
 
@@ -13,7 +13,6 @@ sqlglot is imported at the first text.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from ...errors import PredicateError
 from .ast import DEPTH_MAX, And, Node, Not, Or, Unknown, too_deep
 from .bind import bind
 from .bound import unknowns
+from .dialects import DIALECTS, check_dialect, check_tokens, check_tree, check_types
 from .duckdb_meaning import as_duckdb
 from .duckdb_rows import checked, is_installed, outcomes, refusal
 from .implied import implied_by
@@ -30,12 +30,6 @@ from .sql_leaves import LeafReader
 from .sql_parameters import Lists, list_sql, with_values
 from .sql_types import NotUnderstoodError
 
-_QUOTED_OR_ESCAPE = re.compile(
-    r"""('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/)|\bESCAPE\s*'\\'(?!')""",
-    re.DOTALL | re.IGNORECASE,
-)
-"""What is quoted or a comment (the group), or the standard's ESCAPE '\\': in a string of Spark's the backslash there
-would escape the quote, and nothing that begins so is an ESCAPE of one character."""
 _OPENING = {"L_PAREN": "R_PAREN", "L_BRACKET": "R_BRACKET", "L_BRACE": "R_BRACE", "CASE": "END"}
 _CLOSING = frozenset(_OPENING.values())
 _ARROWS = frozenset({"ARROW", "DARROW"})
@@ -48,16 +42,10 @@ def _sqlglot(dialect: str) -> tuple[Any, Any, Any]:
     """sqlglot's expressions, its errors, and the dialect with the names that we take."""
     from sqlglot import TokenType, errors, exp
 
-    if dialect == "spark":
-        from sqlglot.dialects.spark import Spark
+    if dialect != "duckdb":
+        from sqlglot.dialects.dialect import Dialect
 
-        class SkipstoneSpark(Spark):
-            class Tokenizer(Spark.Tokenizer):
-                QUOTES = ["'"]  # noqa: RUF012  # sqlglot's own way to set up a dialect
-                IDENTIFIERS = ["`", '"']  # noqa: RUF012
-                STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012
-
-        return exp, errors, SkipstoneSpark()
+        return exp, errors, Dialect.get_or_raise(dialect)
 
     from sqlglot.dialects.duckdb import DuckDB
 
@@ -78,6 +66,7 @@ def from_sql(
 
     `params` are the values of `?` (a sequence) or of `$name` (a mapping); the clock is read once.
     """
+    check_dialect(dialect)
     if len(text) > LENGTH_MAX:
         raise PredicateError(
             f"the text has {len(text):,} characters, and a predicate at most {LENGTH_MAX:,}: give long lists as "
@@ -85,13 +74,11 @@ def from_sql(
         )
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
-    if dialect == "spark":
-        text = _QUOTED_OR_ESCAPE.sub(lambda match: match[0] if match[1] else f"{match[0][:-1]}\\'", text)
     _, errors, _ = _sqlglot(dialect)
     try:
         tokens = _tokens(text, dialect)
         lists: Lists = {}
-        if dialect != "spark":
+        if dialect == "duckdb":
             written, lists = with_values(text, tokens, params)
             if written is not text:
                 text, tokens = written, _tokens(written, dialect)
@@ -133,7 +120,9 @@ class _Text:
         self.kinds = [token.token_type.name for token in self.tokens]
         self.closing = self._match()
         self.has_arrows = not _ARROWS.isdisjoint(self.kinds)
-        self.reader = LeafReader(dialect)
+        # beside columns, what another engine reads is taken only where DuckDB means the same by it
+        self.is_checked = schema is not None and dialect != "duckdb"
+        self.reader = LeafReader("duckdb" if self.is_checked else dialect)
 
     def predicate(self) -> Node:
         return self._any_of(0, len(self.tokens), False)
@@ -226,7 +215,7 @@ class _Text:
         tokens = self.tokens[start:stop]
         node = None
         try:
-            node = self.reader.of_tokens(tokens, self.lists)
+            node = None if self.is_checked else self.reader.of_tokens(tokens, self.lists)
             if node is not None:
                 return self._in_our_literals(node, tokens)
             if self.lists and any(token.start in self.lists for token in tokens):
@@ -253,17 +242,20 @@ class _Text:
         if len(trees) != 1 or not isinstance(trees[0], self.exp.Condition):
             message = "a predicate is expected (what follows WHERE)"
             raise PredicateError(message, text=self.text, position=tokens[0].start)
+        if self.is_checked:
+            check_tokens(tokens, self.text, self.dialect)
+            check_tree(trees[0], self.exp)
         return self._in_our_literals(self.reader.predicate(trees[0]), tokens)
 
     def _in_our_literals(self, node: Node, tokens: list[Any]) -> Node:
         """A leaf in literals that mean to us what the text means to its engine. Raises NotUnderstoodError."""
         if self.schema is None:
             return node
-        if self.dialect == "spark":
-            for part in unknowns(bind(node, self.schema)):
-                raise NotUnderstoodError(part.reason)
-            return node
         agreed = as_duckdb(node, self.schema)
+        if self.is_checked:
+            if agreed is None:
+                raise NotUnderstoodError("engines cast here in ways of their own")
+            check_types(node, self.schema, self.dialect)
         if agreed is None:
             self._check_literals(node, self._source(tokens), self.schema)
             raise NotUnderstoodError("DuckDB casts here")
@@ -289,7 +281,7 @@ class _Text:
 
     def _implied(self, tokens: list[Any]) -> Node | None:
         """What follows from a leaf that DuckDB tests; nothing where DuckDB is not there to test it."""
-        if self.schema is None or self.dialect == "spark" or not is_installed():
+        if self.schema is None or self.dialect != "duckdb" or not is_installed():
             return None
         (tree,) = self.parser.parser().parse_into(self.exp.Condition, tokens, self.text)
         implied = implied_by(tree, self.schema, self.reader)
@@ -299,12 +291,17 @@ class _Text:
             return None
 
     def _unknown(self, tokens: list[Any], reason: str) -> Unknown:
-        return Unknown(self._source(tokens), reason, "" if self.dialect == "spark" else "duckdb")
+        if self.dialect == "duckdb":
+            return Unknown(self._source(tokens), reason, "duckdb")
+        name = DIALECTS[self.dialect]
+        return Unknown(
+            self._source(tokens), f"{reason}; nothing here tests what {name} means by it: write it for DuckDB"
+        )
 
     def _source(self, tokens: list[Any]) -> str:
         """The text of some tokens, with our extensions in DuckDB's words."""
         pieces, end = [], tokens[0].start
-        for token in tokens if self.dialect != "spark" else ():
+        for token in tokens if self.dialect == "duckdb" else ():
             kind, written = token.token_type.name, self.text[token.start]
             if kind == "NULLSAFE_EQ" or (kind == "IDENTIFIER" and written == "`"):
                 name = token.text.replace('"', '""')

@@ -31,8 +31,9 @@ def parse(
     """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, a pyarrow
     Expression or a polars one. Where a schema is given, the names in the predicate are checked against it.
 
-    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping); `dialect` is "duckdb", or "spark" for
-    texts that Spark means, whose parts that are not understood no engine here tests.
+    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping); `dialect` is the
+    engine whose SQL a text is ("duckdb", "postgres" or "spark"): parts of another's than DuckDB's that are not
+    understood no engine here tests.
 
     Raises PredicateError for what is none of these or cannot be read.
     """
@@ -59,9 +60,13 @@ def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping 
     if isinstance(where, str):
         from .from_sql import from_sql
 
+        if params is not None and dialect != "duckdb":
+            raise PredicateError("params= go with SQL of DuckDB's; write the values into a text of another dialect")
         return from_sql(where, schema, params, dialect)
     if params is not None:
         raise PredicateError("params= are the values of ? and $name in SQL text; this predicate is no text")
+    if dialect != "duckdb" and where is not None:
+        raise PredicateError("dialect= says whose SQL a text is; this predicate is no text")
     if where is None:
         return Constant(True)
     if isinstance(where, Node | ColumnBuilder | bool):

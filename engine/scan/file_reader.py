@@ -86,6 +86,7 @@ class FileReader:
             name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
         }
         self._nested = context.nested[task.schema_id] if context.nested else {}
+        self._fields = self._fields_in_file()
         self.tested = tuple(dict.fromkeys(top_level(context.schema, c) for c in columns_read(context.bound)))
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -134,6 +135,23 @@ class FileReader:
         """The file's own names of stored columns."""
         return [self._names[name] for name in names]
 
+    def fields_of(self, file_names: Sequence[str]) -> list[str]:
+        """What is read of some columns, which are called by the file's names: of structs only the fields in use."""
+        return [path for name in file_names for path in self._fields.get(name, (name,))]
+
+    def _fields_in_file(self) -> dict[str, list[str]]:
+        """By the file's name of a struct: the dotted paths of its fields in use. A struct whose fields have other names
+        here, or that lacks one of them (pyarrow would leave out the column), is read whole."""
+        paths: dict[str, list[str]] = {}
+        for column, fields in self.context.fields.items():
+            name = self._names.get(column)
+            if name is None or any(path[0] == name for path in self._nested):
+                continue
+            steps = [path[len(column) + 1 :].split(".") for path in fields]
+            if all(_has_field(self.file.schema_arrow.field(name).type, each) for each in steps):
+                paths[name] = [".".join([name, *each]) for each in steps]
+        return paths
+
     def renamed(self, rows: pa.Table | dict[str, pa.ChunkedArray], names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
         """Stored columns under the table's names."""
         # By name: asked for "s.p", pyarrow gives a struct s with that child, too.
@@ -157,24 +175,24 @@ class FileReader:
         stored = self.stored(names)
         if not stored:
             return {}
-        file_names = self.file_names(stored)
-        prefetch(self.file, group, file_names)
-        self.count(group, file_names)
-        return self.renamed(self.file.read_row_group(group, columns=file_names), stored)
+        paths = self.fields_of(self.file_names(stored))
+        prefetch(self.file, group, paths)
+        self.count(group, paths)
+        return self.renamed(self.file.read_row_group(group, columns=paths), stored)
 
     def bring(self, group: int, names: Sequence[str]) -> None:
         """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is
         read."""
         if self.file.remote is None:
             return
-        file_names = self.file_names(self.stored(names))
-        if sum(length for _, length in chunk_ranges(self.file, group, file_names)) <= BROUGHT_BYTES_MAX:
-            prefetch(self.file, group, file_names)
+        paths = self.fields_of(self.file_names(self.stored(names)))
+        if sum(length for _, length in chunk_ranges(self.file, group, paths)) <= BROUGHT_BYTES_MAX:
+            prefetch(self.file, group, paths)
 
-    def count(self, group: int, file_names: list[str]) -> None:
+    def count(self, group: int, paths: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
         if self.file.remote is None:  # else that is read by way of the storage
-            ranges = chunk_ranges(self.file, group, file_names)
+            ranges = chunk_ranges(self.file, group, paths)
             self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
@@ -193,6 +211,15 @@ class FileReader:
         if not columns:
             return rows_without_columns(count)
         return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _has_field(kind: pa.DataType, steps: list[str]) -> bool:
+    """Whether steps by name lead through structs to a field that a dotted path can name."""
+    for step in steps:
+        if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
+            return False
+        kind = kind.field(step).type
+    return True
 
 
 def cast_column(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:

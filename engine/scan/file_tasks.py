@@ -80,6 +80,7 @@ class ReadContext:
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read
+    fields          by column: the dotted paths that are used of it, where that is less than the whole struct
     unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
 
@@ -100,6 +101,7 @@ class ReadContext:
     left_to_pyarrow: set[str] = field(default_factory=set, compare=False)
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass

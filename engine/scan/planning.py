@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ...arrays import string_array, to_numpy
 from ...caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
+from ..choices import Dialect
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
@@ -68,10 +69,16 @@ class Planning:
     evidence         what the indexes say
     """
 
-    def __init__(self, request: ScanRequest, where: object = None, params: Sequence | Mapping | None = None):
+    def __init__(
+        self,
+        request: ScanRequest,
+        where: object = None,
+        params: Sequence | Mapping | None = None,
+        dialect: Dialect = "duckdb",
+    ):
         schema = request.snapshot.instant.schema
         self.request = request
-        self.where = parse(where, schema, params)
+        self.where = parse(where, schema, params, dialect)
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
@@ -156,7 +163,8 @@ class Planning:
                 raise SchemaError(f"no column {name!r}; the plan's columns are {', '.join(self.columns)}")
         limits = [n for n in (self.limit, limit) if n is not None]
         columns = self.columns if columns is None else tuple(columns)
-        return self._again(replace(self.request, columns=columns, limit=min(limits) if limits else None), where)
+        request = replace(self.request, columns=columns, fields=None, limit=min(limits) if limits else None)
+        return self._again(request, where)
 
     def _again(self, request: ScanRequest, where: Node) -> Planning:
         return Planning(request, self.bound & where)
@@ -276,7 +284,17 @@ class Planning:
     @cached_property
     def context(self) -> ReadContext:
         """What every file of this scan is read with."""
-        return self.context_for(self.columns)
+        return replace(self.context_for(self.columns), fields=self._fields_used())
+
+    def _fields_used(self) -> dict[str, tuple[str, ...]]:
+        """Of each struct of which rows are to hold fields alone: these, and those that are tested and ordered by."""
+        if self.request.fields is None:
+            return {}
+        schema = self.instant.schema
+        fields: dict[str, list[str]] = {}
+        for path in (*self.request.fields, *columns_read(self.bound), *(key.column for key in self.order_by)):
+            fields.setdefault(top_level(schema, path), []).append(path)
+        return {name: tuple(dict.fromkeys(paths)) for name, paths in fields.items() if name not in paths}
 
     def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
         """The context for other columns; it says where some more, maybe nested, are in the files, too."""

@@ -44,6 +44,7 @@ class ScanRequest:
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
     reader     what reads few rows of many: "pyarrow" or "duckdb"
+    fields     what rows are to hold in the end, fields of structs by dotted path; None for all of `columns`
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
 
@@ -61,6 +62,7 @@ class ScanRequest:
     order_by: OrderBy | None = None
     mode: str = SNAPSHOT
     reader: str = "pyarrow"
+    fields: tuple[str, ...] | None = None
     origin: Reopening | None = None
     scan_log: ScanLog | None = None
 
@@ -77,7 +79,7 @@ class ScanRequest:
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
-        """A request of what a handle pins; `how`: limit, order_by, mode, reader."""
+        """A request of what a handle pins; `how`: limit, order_by, mode, reader, fields."""
         log = handle.log
         return cls(
             handle.snapshot,
@@ -95,7 +97,7 @@ class ScanRequest:
     @property
     def how(self) -> dict[str, Any]:
         """What `of` takes besides a handle."""
-        names = ("columns", "limit", "order_by", "mode", "reader")
+        names = ("columns", "limit", "order_by", "mode", "reader", "fields")
         return {name: getattr(self, name) for name in names}
 
 

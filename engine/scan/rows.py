@@ -234,8 +234,9 @@ def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) 
     if others:
         parts: list[pa.RecordBatch] = []
         for group, wanted in places:
-            reader.count(group, others)
-            parts += sought(reader.file, group, others, wanted)
+            paths = reader.fields_of(others)
+            reader.count(group, paths)
+            parts += sought(reader.file, group, paths, wanted)
         if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
             raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
         rows = pa.Table.from_batches(parts)

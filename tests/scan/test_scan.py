@@ -75,3 +75,76 @@ def test_fields_of_structs_are_columns_by_their_paths(tmp_path: Path) -> None:
     for columns in (["payload.no"], ["payload.user", "payload.user"], ["id.x"], ["no"], [3]):
         with pytest.raises(ss.SchemaError):
             table.scan(columns=columns)
+
+
+_FIELDS = {
+    "user": (pa.string(), st.none() | st.text("ab", max_size=3)),
+    "at": (
+        pa.struct([("x", pa.int64()), ("y", pa.string())]),
+        st.none() | st.fixed_dictionaries({"x": st.none() | st.integers(0, 9), "y": st.none() | st.just("y")}),
+    ),
+    "tags": (pa.list_(pa.int64()), st.none() | st.lists(st.integers(0, 3), max_size=2)),
+}
+
+
+@st.composite
+def _payloads(draw: st.DrawFn) -> pa.Array:
+    names = draw(st.lists(st.sampled_from(list(_FIELDS)), min_size=1, unique=True))
+    kind = pa.struct([(name, _FIELDS[name][0]) for name in names])
+    rows = st.none() | st.fixed_dictionaries({name: _FIELDS[name][1] for name in names})
+    return pa.array(draw(st.lists(rows, min_size=1, max_size=6)), kind)
+
+
+def _at(value: object, path: str) -> object:
+    for step in path.split("."):
+        value = None if value is None else value[step]  # type: ignore[index]
+    return value
+
+
+_PATHS = ["payload.user", "payload.at", "payload.at.x", "payload.tags", "n"]
+_WHERES = [None, "n % 2 = 0", "payload.at.y = 'y'", "payload.user > 'a' OR n < 2", "payload.user || 'x' > 'b'"]
+
+
+@given(
+    st.lists(_payloads(), min_size=1, max_size=3),
+    st.lists(st.sampled_from(_PATHS), min_size=1, unique=True),
+    st.sampled_from(_WHERES),
+    st.sampled_from([["n"], ["payload.at.x", "n"]]),
+)
+@settings(max_examples=examples(10))
+def test_fields_alone_are_those_of_the_whole_struct(
+    parts: list[pa.Array], columns: list[str], where: str | None, order_by: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        for i, part in enumerate(parts):
+            n = pa.array(range(10 * i, 10 * i + len(part)), pa.int64())
+            pq.write_table(pa.table({"n": n, "payload": part}), f"{root}/{i}.parquet", row_group_size=4)
+        table = ss.create(root)
+        try:
+            whole = table.scan(where, order_by=order_by).to_table().to_pylist()
+            rows = table.scan(where, columns=columns, order_by=order_by)
+        except (ss.PredicateError, ss.SchemaError):  # for a field that no file has
+            return
+        assert rows.to_table().to_pylist() == [{path: _at(row, path) for path in columns} for row in whole]
+        unordered = table.scan(where, columns=["n", *(path for path in columns if path != "n")]).to_table()
+        assert sorted(unordered.to_pylist(), key=lambda row: row["n"]) == [
+            {path: _at(row, path) for path in unordered.column_names} for row in whole
+        ]
+
+
+def test_a_field_of_a_struct_is_read_without_the_others(tmp_path: Path) -> None:
+    payload = pa.array([{"user": f"u{i}", "body": f"{i:0500}", "at": {"x": i, "y": f"{i:0300}"}} for i in range(2000)])
+    pq.write_table(pa.table({"n": range(2000), "payload": payload}), tmp_path / "f.parquet", compression="none")
+    table = ss.create(tmp_path)
+    chunks = pq.read_metadata(tmp_path / "f.parquet").row_group(0)
+    sizes = {chunks.column(i).path_in_schema: chunks.column(i).total_compressed_size for i in range(chunks.num_columns)}
+
+    def bytes_read(plan: ss.Plan) -> int:
+        before = table.handle.storage.reading()[1]
+        assert plan.to_table().num_rows in (1, 1990, 2000)
+        return table.handle.storage.reading()[1] - before
+
+    assert bytes_read(table.scan(columns=["payload.user"])) == sizes["payload.user"]
+    assert bytes_read(table.scan("payload.at.x >= 10", columns=["payload.user"])) < sizes["payload.at.y"]
+    assert bytes_read(table.scan("n = 7", columns=["payload.at.x"])) < sizes["payload.at.y"]
+    assert bytes_read(table.scan(columns=["payload.user", "payload"])) > sizes["payload.body"]

@@ -1,0 +1,80 @@
+"""Predicates as texts of Spark or PostgreSQL, and the rows that they are asked of."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+_DAYS = [date(2024, 1, day) for day in range(1, 9)]
+_PRICES = [Decimal(text) for text in ("1.50", "2.25", "3.00", "0.10", "9.99", "-1.00", "2.00", "7.00")]
+_FLOATS = [1.5, None, float("nan"), -0.0, 2.0, 0.1, float("inf"), -1.0]
+ROWS = pa.table(
+    {
+        "n": pa.array(range(9), pa.int64()),
+        "i": pa.array([None, 1, 2, 3, 2**31 - 1, -1, 0, 7, 1], pa.int32()),
+        "b": pa.array([2**53 + 1, 2**53, 1, None, -(2**62), 5, 6, 7, 8], pa.int64()),
+        "x": pa.array([*_FLOATS, 9007199254740993.0], pa.float64()),
+        "f": pa.array([*_FLOATS, 3.25], pa.float32()),
+        "m": pa.array([*_PRICES, None], pa.decimal128(10, 2)),
+        "s": pa.array([None, "a", "b", "cd", "a%b", "it's", None, "B", "b"]),
+        "flag": pa.array([True, False, None, True, False, True, True, True, None]),
+        "day": pa.array([None, *_DAYS], pa.date32()),
+        "ts": pa.array([None, *(datetime(d.year, d.month, d.day, 12) for d in _DAYS)], pa.timestamp("us")),
+        "tz": pa.array([datetime(2024, 1, 1, h, tzinfo=UTC) for h in range(9)], pa.timestamp("us", "UTC")),
+        "st": pa.array([{"f": value} for value in (0, 1, 2, 3, 4, 5, None, 7, 8)], pa.struct([("f", pa.int64())])),
+    }
+)
+
+_LITERALS = {
+    "i": "1 | -1 | 2147483647 | 99999999999 | 1.5 | 2.0 | '1' | '02' | 1e0 | NULL | i | b | x",
+    "b": "9007199254740993 | 9007199254740992 | 1.5 | '5' | -4611686018427387904 | b | m | 9007199254740992e0",
+    "x": "1.5 | 0.1 | 2 | -0.0 | 0 | 1e0 | 9007199254740993 | '1.5' | x | f",
+    "f": "1.5 | 0.1 | 2 | 1e-1 | 3.25 | 0 | f | x",
+    "m": "1.5 | 2.25 | 2 | 9.990 | 0.1 | 1e0 | '1.5' | i | 1.501",
+    "s": "'a' | 'b' | '' | 'it''s' | 'a\\%b' | s | 5 | NULL | 'A'",
+    "flag": "TRUE | false | 1 | 'true' | flag",
+    "day": "'2024-01-03' | DATE '2024-01-03' | TIMESTAMP '2024-01-03 12:00:00' | '2024-1-3' | '2024-01-03 12:00:00'",
+    "ts": "'2024-01-03 12:00:00' | '2024-01-03' | TIMESTAMP '2024-01-03 12:00:00.5' | DATE '2024-01-04' | tz",
+    "tz": "'2024-01-01 03:00:00' | TIMESTAMP '2024-01-01 03:00:00' | '2024-01-01 03:00:00+02:00' | '2024-01-01' | ts",
+    "st.f": "3 | 7.0 | NULL | '3'",
+}
+_OPS = ["=", "<>", "!=", "<", "<=", ">", ">="]
+
+
+@st.composite
+def _leaf(draw: st.DrawFn, dialect: str) -> str:
+    name = draw(st.sampled_from(list(_LITERALS)))
+    literal = st.sampled_from(_LITERALS[name].split(" | "))
+    shown = draw(st.sampled_from([name, name.upper()]))
+    if dialect == "spark":
+        literal |= st.sampled_from(['"a"', "1L", "1.5D"])
+    safe = ["IS NOT DISTINCT FROM", "IS DISTINCT FROM", *(["<=>", "=="] if dialect == "spark" else [])]
+    shape = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "like", "bool"]))
+    if shape == "compare":
+        return f"{shown} {draw(st.sampled_from([*_OPS, *safe]))} {draw(literal)}"
+    if shape == "in":
+        word = draw(st.sampled_from(["IN", "NOT IN"]))
+        return f"{shown} {word} ({', '.join(draw(st.lists(literal, min_size=1, max_size=3)))})"
+    if shape == "between":
+        return f"{shown} {draw(st.sampled_from(['', 'NOT ']))}BETWEEN {draw(literal)} AND {draw(literal)}"
+    if shape == "null":
+        return f"{shown} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
+    if shape == "bool":
+        return draw(st.sampled_from(["flag", "flag IS TRUE", "flag IS NOT FALSE", "1 = 1", "NOT flag", "i + 1 = 2"]))
+    pattern = draw(st.sampled_from(["a%", "%b", "_", "a!%%' ESCAPE '!", "%", "b"]))
+    return f"s {draw(st.sampled_from(['', 'NOT ']))}LIKE '{pattern}'"
+
+
+def texts(dialect: str) -> st.SearchStrategy[str]:
+    """Predicates of a few leaves, most of which the dialect takes."""
+    return st.recursive(
+        _leaf(dialect),
+        lambda below: st.one_of(
+            st.tuples(below, st.sampled_from([" AND ", " OR "]), below).map("".join).map("({})".format),
+            below.map("NOT ({})".format),
+        ),
+        max_leaves=3,
+    )
