@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicat
     from ..engine.storage import StorageOptions
 
 _PACKAGE = __name__.partition(".")[0]
-_TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals")} | {
+_TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals", "operands")} | {
     f"{_PACKAGE}.spark_adapter.{name}" for name in ("column_tree", "spark_semantics", "where_text")
 }
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
