@@ -40,7 +40,7 @@ PART_FILES_MIN = 64  # footers that take about as long as a task by itself
 _OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
 _PART_BYTES_MIN = 16 << 20  # of data files: about what a task costs by itself, in reading a column of them
 _FIRST_BYTES_A_CORE = 256 << 20  # of the first wave, which shows how fast the next ones go
-_FOLDERS_A_CORE = 64  # that wait: fewer are listed in the time that a job takes
+FOLDERS_A_CORE = 64  # that wait: fewer are listed in the time that a job takes
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def list_files(
     spark: SparkSession, storage: Storage, index_storage: Storage, progress: Progress | None = None
 ) -> pa.Table:
     """As `list_parquet`. The driver lists until many folders wait, and executors what is below these."""
-    most = _FOLDERS_A_CORE * slots(spark)
+    most = FOLDERS_A_CORE * slots(spark)
     listed, waiting = list_below(storage, index_storage.uri, [""], progress, folders_max=most)
     if waiting:
         cuts = split_evenly([1.0] * len(waiting), PARTS_A_CORE * slots(spark))

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from ..engine.open import open_pair
 from ..errors import InvalidArgumentError, NotReadableError
@@ -38,12 +39,12 @@ def explain(frame: DataFrame) -> str:
 
     Raises InvalidArgumentError where no scan of ours is in the plan.
     """
-    requests = [load.request() for load in loads_of(frame) if load.is_scan]
-    if not requests:
+    scans = [(request, load.is_scan) for load in loads_of(frame) if (request := load.request()) is not None]
+    if not scans:
         raise InvalidArgumentError(
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
-    texts = [_explained(request) for request in requests]
+    texts = [_explained(request, is_ours) for request, is_ours in scans]
     if has_unused_filter(frame):
         texts[-1] += "\n\nSpark's own filter above a scan prunes nothing; sks.optimized(df) gives it to the scan"
     if len(texts) == 1:
@@ -51,13 +52,13 @@ def explain(frame: DataFrame) -> str:
     return "\n\n".join(f"scan {number} of {len(texts)}\n{text}" for number, text in enumerate(texts, 1))
 
 
-def _explained(request: Request) -> str:
+def _explained(request: Request, is_ours: bool) -> str:
     if request.savepoint is not None or request.as_of is not None:
         request = pinned(request)
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
         plan = table.scan(where_node(where_of(request), table.schema))
-        lines = [plan.explain(), "", _tasks_line(plan, request)]
+        lines = [plan.explain(), "", _tasks_line(plan, request) if is_ours else _files_line(plan)]
         if request.first_rows is not None:
             first = request.first_rows
             by = "" if first.order_by is None else f" by {', '.join(' '.join(key) for key in first.order_by)}"
@@ -67,6 +68,16 @@ def _explained(request: Request) -> str:
         if request.version is None:
             lines.append("no version was named: this is the latest one now")
     return "\n".join(lines)
+
+
+def _files_line(plan: Plan) -> str:
+    """What a scan that was handed over reads."""
+    files = plan.planning.pruned.units.files
+    size_bytes = pc.sum(files.column("size_bytes")).as_py() or 0
+    return (
+        f"handed over: Spark's own Parquet reader reads these {files.num_rows:,} files, {size_bytes:,} bytes with all "
+        "columns, and prunes row groups by their footers"
+    )
 
 
 def _tasks_line(plan: Plan, request: Request) -> str:

@@ -6,6 +6,7 @@ is behind a view, a table's name or SQL text.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Options that `read_parquet` gives to Spark's Parquet reader: Spark keeps them, and uses none.
 TABLE_OPTION, VERSION_OPTION = "skipstone.table", "skipstone.version"
+REQUEST_OPTION = "skipstone.request"  # of a scan that was handed over to that reader: its own options, as JSON
+_NATIVE_OPTIONS = (TABLE_OPTION, VERSION_OPTION, REQUEST_OPTION)
 _UNKNOWN_TO_CLIENTS = {
     "spark.connect.SQL": "SQL text",
     "spark.connect.Read.NamedTable": "a table's or a view's name",
@@ -39,18 +42,21 @@ class Load:
 
     @property
     def is_scan(self) -> bool:
-        """False for a load by `read_parquet`, which Spark's own reader does."""
+        """False for a load by Spark's own reader: one of `read_parquet`, or a scan that was handed over."""
         return TABLE_OPTION not in self.options
 
-    def request(self) -> Request:
-        """The request of a scan."""
-        return Request.from_options(self.options)
+    def request(self) -> Request | None:
+        """The request of a scan, handed over or not; None of `read_parquet`."""
+        if self.is_scan:
+            return Request.from_options(self.options)
+        options = self.options.get(REQUEST_OPTION)
+        return None if options is None else Request.from_options(json.loads(options))
 
     def table_id(self) -> str:
         """The id of the table that it reads."""
         if not self.is_scan:
             return self.options[TABLE_OPTION]
-        request = self.request()
+        request = Request.from_options(self.options)
         opened = open_table(request.path, index_path=request.index_path, storage_options=request.storage_options)
         with opened as table:
             return table.handle.instant.table_id
@@ -134,7 +140,7 @@ def load_of(leaf: Any) -> Load | None:
         options = dict(leaf.options().asCaseSensitiveMap())
         return Load(options, leaf) if leaf.table().name() == SkipstoneSource.name() or _is_native(options) else None
     if kind == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
-        values = {name: leaf.relation().options().get(name) for name in (TABLE_OPTION, VERSION_OPTION)}
+        values = {name: leaf.relation().options().get(name) for name in _NATIVE_OPTIONS}
         options = {name: value.get() for name, value in values.items() if value.isDefined()}
         return Load(options, leaf) if _is_native(options) else None
     return None
@@ -145,8 +151,9 @@ def _is_native(options: dict[str, str]) -> bool:
 
 
 def pinned_request(load: Load) -> Request:
-    """The request of a scan in a JVM's plan, at the version that it reads."""
+    """The request of a scan in a JVM's plan, handed over or not, at the version that it reads."""
     request = load.request()
+    assert request is not None
     return request if request.version is not None else _source_of(load.leaf).request
 
 

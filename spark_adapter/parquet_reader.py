@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import threading
@@ -17,13 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 
 from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
 from ..engine.partitions import hive
-from ..engine.predicates import columns_of, unknowns
+from ..engine.predicates import Constant, columns_of, unknowns
 from ..engine.predicates.widening import plain_type
 from ..engine.scan.file_reader import as_planned, check_identity
 from ..engine.scan.file_tasks import FileTask
@@ -34,7 +36,7 @@ from ..engine.storage.places import is_uri
 from ..engine.storage.prefetch import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
-from .loads import TABLE_OPTION, VERSION_OPTION
+from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
 from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
 from .sessions import as_column, read_where
 from .to_columns import has_floats, literal, to_column
@@ -43,13 +45,18 @@ from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..engine.scan.planning import Planning
     from ..engine.state import FileSchema
     from ..engine.table import Table
+    from .options import Request
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
 _STATS_AT_ONCE = 8
+_TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
+_MUCH_BYTES = 128 << 20  # where a second reader's start costs less than it saves
+_MUCH_FILES_MAX = 10_000
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
 _PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
@@ -107,6 +114,44 @@ def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> Data
     """
     frame = _Files(plan, _root(path, table.location), with_all=False, used=[]).frame(spark)
     return frame.select([quoted(name) for name in plan.columns])
+
+
+def reads_much(planning: Planning) -> bool:
+    """Whether so much is left that Spark's own reader is the faster one: two to three times, of what is read whole. Not
+    where an index has named the rows or row groups, which that reader would not know of, nor where looking at each file
+    first, as it must, would take long."""
+    if planning.instant.totals["bytes"] < _MUCH_BYTES or is_uri(planning.location):
+        return False
+    survivors = planning.pruned
+    if survivors.rows_matching is not None or survivors.fine or len(survivors.ids) > _MUCH_FILES_MAX:
+        return False
+    return (pc.sum(survivors.units.files.column("size_bytes")).as_py() or 0) >= _MUCH_BYTES
+
+
+def handed_over(
+    spark: SparkSession, table: Table, plan: Plan, condition: Column | None, request: Request
+) -> DataFrame | None:
+    """The rows of a scan, in the plan's columns, by Spark's own reader; None where that would read otherwise.
+
+    Args:
+        condition: what the rows are tested by; None: the plan's predicate.
+        request: the scan, for whoever finds it in a DataFrame's plan.
+    """
+    if without_old_times(plan.bound) is not plan.bound:
+        return None
+    used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
+    try:
+        files = _Files(plan, _root(table.location, table.location), with_all=False, used=used)
+        if condition is None and plan.bound != Constant(True):
+            condition = to_column(plan.bound)
+        if not files.is_one_load:
+            return None
+        frame = files.frame(spark, **{REQUEST_OPTION: json.dumps(request.to_options())}, **_TIMES_AS_STORED)
+    except (NotReadableError, SchemaError, PredicateError):
+        return None
+    # Whatever filter is put on the frame is to choose among all of its rows, as it does of a scan.
+    frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=True)
+    return (frame if condition is None else frame.where(condition)).select([quoted(name) for name in plan.columns])
 
 
 def _root(path: str | os.PathLike, location: str) -> str:
@@ -200,17 +245,23 @@ class _Files:
 
     # -- how they are read --------------------------------------------------------------------------------------------
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """A frame of all rows of the files, in at least the columns that are needed."""
+    @property
+    def is_one_load(self) -> bool:
+        """Whether Spark reads all of them as one relation."""
+        by_path, apart = self._by_partition()
+        return len(apart) + bool(by_path) < 2
+
+    def frame(self, spark: SparkSession, **options: str) -> DataFrame:
+        """A frame of all rows of the files, in at least the columns that are needed. `options`: more of the load's."""
         schema = spark_schema(self._wire)
         if not self._tasks:
-            return self._load(spark, [], schema)
+            return self._load(spark, [], schema, **options)
         for task in self._tasks:
             _check_name(task.path)
         list(prefetched(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
         by_path, apart = self._by_partition()
-        frames = [self._by_path(spark, by_path)] if by_path else []
-        frames += [self._apart(spark, tasks) for tasks in apart]
+        frames = [self._by_path(spark, by_path, **options)] if by_path else []
+        frames += [self._apart(spark, tasks, **options) for tasks in apart]
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
     def _by_partition(self) -> tuple[list[FileTask], list[list[FileTask]]]:
@@ -233,16 +284,16 @@ class _Files:
             )
         return by_path, list(apart.values())
 
-    def _by_path(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+    def _by_path(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
         names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
         schema = spark_schema(wire_schema(self._instant.schema, names))
-        return self._load(spark, tasks, schema, basePath=self._root)
+        return self._load(spark, tasks, schema, basePath=self._root, **options)
 
-    def _apart(self, spark: SparkSession, tasks: list[FileTask]) -> DataFrame:
+    def _apart(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
         """Files of one partition, whose values are added to their rows."""
         values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
         stored = pa.schema([field for field in self._wire if field.name not in values])
-        frame = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true")
+        frame = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true", **options)
         for name, value in values.items():
             frame = frame.withColumn(name, literal(value, self._wire.field(name).type))
         return frame

@@ -23,6 +23,8 @@ from .where_text import SparkPredicate, where_node
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BYTES_MAX = 256 << 20  # of a coarse part, which each executor holds
+
 
 def coarse(
     path: str | os.PathLike,
@@ -31,7 +33,9 @@ def coarse(
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    where: object = None,
     filter_bytes: int = FILTER_BYTES,
+    bytes_max: int = BYTES_MAX,
 ) -> Coarse:
     """The coarse part of a table's index for some columns: small, and quick to pickle, so that it can be broadcast, or
     travel in a closure.
@@ -49,16 +53,28 @@ def coarse(
         columns: the columns to prune by, besides the partition columns; by others nothing is pruned. Statistics and
             Bloom filters are included, secondary indexes are not: a column with only one of these gives a warning.
         index_path, version, storage_options: as in `scan`.
+        where: what is going to be asked, as `prune_partition` takes it: of Bloom filters only the rows of its values
+            are included then. Another predicate may be asked all the same; it reads what it lacks from the index.
         filter_bytes: how much of filters' coarse levels is included. The rest is read from the index, by a small read
             for each value; where a file's own filter lies is included in any case.
+        bytes_max: more than so much is refused: it goes to every executor. `coarse(...).explain()` shows what is in it.
 
     Raises:
         NotATableError: no index there, or no such version. SchemaError: a column that no index could be over.
+        PredicateError: a `where` that cannot be read. InvalidArgumentError: more than `bytes_max`.
     """
-    if not is_integer(filter_bytes, 0):
-        raise InvalidArgumentError(f"filter_bytes= is a number of bytes, 0 or more, not {filter_bytes!r}")
+    for name, value in {"filter_bytes": filter_bytes, "bytes_max": bytes_max}.items():
+        if not is_integer(value, 0):
+            raise InvalidArgumentError(f"{name}= is a number of bytes, 0 or more, not {value!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        result = coarse_of(table.handle, columns, filter_bytes)
+        node = None if where is None else where_node(where, table.schema)
+        result = coarse_of(table.handle, columns, filter_bytes, node)
+        if result.size_bytes > bytes_max:
+            raise InvalidArgumentError(
+                f"{result.explain()}\nare more than bytes_max={bytes_max:,}: name fewer columns, give where= (of "
+                "filters only the rows of its values are sent) or a smaller filter_bytes=, allow more by bytes_max=, "
+                "or let scan() prune, which sends each task its own files alone"
+            )
         for name in _by_secondary_alone(table.handle.instant, columns):
             warnings.warn(
                 f"column {name!r} has a secondary index and no Bloom filter: prune_partition() does not use the index, "

@@ -21,6 +21,7 @@ from .from_columns import without_unknowns
 from .jobs import declared_slots
 from .loads import bare_load
 from .options import FirstRows, Request, encode_predicate
+from .parquet_reader import handed_over, reads_much
 from .sessions import active, as_column, is_classic, spark_node
 from .source import SkipstoneSource
 from .where_text import where_node, where_of
@@ -45,7 +46,8 @@ class _Scan:
     where: object
     order_by: OrderBy | None
     limit: int | None
-    loaded: DataFrame | None = None
+    hand_over: bool | None = None
+    request: Request | None = None
 
 
 def register(spark: SparkSession) -> None:
@@ -86,11 +88,14 @@ def scan(
     *,
     order_by: OrderBy | None = None,
     limit: int | None = None,
+    hand_over: bool | None = None,
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The rows of a table that match, as a DataFrame: pruned on the driver, and again in each executor.
+
+    Where much is left, Spark's own Parquet reader reads it, as `read_parquet` does, and `explain` says so.
 
     Each call is a load of its own, on the version that is the latest now; the DataFrame stays with that version
     (`refresh` loads it anew).
@@ -109,6 +114,9 @@ def scan(
         limit: at most so many rows: the first ones of `order_by`, else any. Up to 100,000 are taken by one task, which
             passes over files and row groups that cannot hold one of them. More, all of them, and the first of a `where`
             that Spark tests, Spark sorts.
+        hand_over: whether Spark's own reader reads the files that are left, wherever it reads the same rows. By default
+            where they are local, 128 MB or more in at most 10,000 files, and no index has named rows or row groups. It
+            compares the files with the index now; else executors do, when they read.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
@@ -118,7 +126,7 @@ def scan(
         or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
         one is of a type that Spark does not have. InvalidArgumentError: an order or a limit that is none.
     """
-    given = _Scan(where, order_by, limit)
+    given = _Scan(where, order_by, limit, hand_over)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, is_tested = None, False
         if isinstance(where, str | Column):
@@ -154,17 +162,21 @@ def scan(
             parallelism=declared_slots(spark),
             storage_options=table.handle.storage_options,
         )
-    register(spark)
-    frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options()).load()
-    result = frame if residual is None else frame.where(residual)
+        result = None
+        if first is None and hand_over is not False and (hand_over or reads_much(plan.planning)):
+            condition = as_column(spark, given.where) if isinstance(given.where, str | Column) else None
+            result = handed_over(spark, table, table.scan(where, wire.names), condition, request)
+    if result is None:
+        register(spark)
+        frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options())
+        result = frame.load() if residual is None else frame.load().where(residual)
     if sorts:
         result = result.orderBy(*sorts)
     if limit is not None and first is None:
         result = result.limit(limit)
     if wire.names != names:
         result = result.select(*map(quoted, names))
-    if result is not frame:
-        _scans[result] = replace(given, loaded=frame)
+    _scans[result] = replace(given, request=request)
     return result
 
 
@@ -192,13 +204,13 @@ def refresh(frame: DataFrame) -> DataFrame:
     joins of Spark's to what this returns. Else as `scan`.
     """
     given = _scans.get(frame)
-    load = bare_load(frame if given is None or given.loaded is None else given.loaded)
-    if load is None:
+    load = bare_load(frame) if given is None else None
+    request = given.request if given is not None else None if load is None else load.request()
+    if request is None:
         raise InvalidArgumentError(
             'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
             "filters and joins to the result"
         )
-    request = load.request()
     if given is None:
         first = request.first_rows
         order_by = None if first is None or first.order_by is None else list(first.order_by)
@@ -210,6 +222,7 @@ def refresh(frame: DataFrame) -> DataFrame:
         frame.columns,
         order_by=given.order_by,
         limit=given.limit,
+        hand_over=given.hand_over,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )

@@ -173,12 +173,13 @@ class SkipstoneReader(DataSourceReader):
             if self._request.first_rows is not None:
                 plan.planning.check_readable()
                 return [FirstRowsPartition(list(plan.columns))]
-            plan.planning.check_evaluable()
-            plan.planning.check_readable()
-            cut = cut_of(plan.planning, self._request.parallelism or os.cpu_count() or 1)
-            partitions: list[InputPartition] = [FilePartition(data) for data in packed(plan.planning, cut)]
-            context = replace(plan.planning.context, deletes={})  # travel with the shares
-            self._reading = _Reading(context, wire, share_schema(plan.planning))
+            planning = plan.planning.for_task_rows()
+            planning.check_evaluable()
+            planning.check_readable()
+            cut = cut_of(planning, self._request.parallelism or os.cpu_count() or 1)
+            partitions: list[InputPartition] = [FilePartition(data) for data in packed(planning, cut)]
+            context = replace(planning.context, deletes={})  # travel with the shares
+            self._reading = _Reading(context, wire, share_schema(planning))
             return partitions or [FilePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
     sync      folders are listed, and footers of new files read
     verify    files are looked at one by one; with `deep` their footers, and all bytes of the index
-    clean     files are removed; which ones the driver decides
+    clean     folders are listed, and files removed; which ones the driver decides
     perf      measured on the driver: what a call costs there
 
 Where there is little to do the driver does it alone. Results and errors are those of the methods.
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..engine.choices import NewColumns
 from ..engine.commit.clean import clean as clean_here
-from ..engine.commit.clean import remove_file, remove_here
+from ..engine.commit.clean import remove_file, remove_here, walk
 from ..engine.commit.indexing import refresh_all
 from ..engine.commit.sync import SyncResult
 from ..engine.commit.sync import sync as sync_here
@@ -35,7 +35,7 @@ from ..engine.tasks.attach import Attacher, FooterReading, attach_all
 from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
-from .builders import PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
+from .builders import FOLDERS_A_CORE, PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
 from .jobs import run_parts, slots
 from .parts import split_evenly
 
@@ -198,7 +198,8 @@ def clean(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | bool | None = None,
 ) -> pa.Table:
-    """As `Table.clean`: the driver decides what goes, and publishes it; many files are removed by executors.
+    """As `Table.clean`: the driver decides what goes, and publishes it; executors list many folders, and remove many
+    files.
 
     Args:
         path: the table's directory; executors must see it under the same name.
@@ -213,8 +214,33 @@ def clean(
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         if delete_data:
             table.handle.check_owns_files()
-        report, remove = progress_function(progress), partial(_remove, spark)
-        return clean_here(table.handle, retain_versions, min_age, delete_data, dry_run, report, remove)
+        report = progress_function(progress)
+        list_data = partial(_list_data, spark, table.handle, report)
+        how = (retain_versions, min_age, delete_data, dry_run, report)
+        return clean_here(table.handle, *how, remove=partial(_remove, spark), list_data=list_data)
+
+
+@dataclass(frozen=True)
+class WalkPart:
+    """In an executor: what lies below some folders."""
+
+    location: str
+    storage_options: StorageOptions
+
+    def __call__(self, folders: list[str]) -> list[Entry]:
+        return walk(open_storage(self.location, self.storage_options), folders)[0]
+
+
+def _list_data(spark: SparkSession, handle: Handle, progress: Progress | None, storage: Storage) -> list[Entry]:
+    """What lies below the table's directory. The driver lists until many folders wait, and executors below these."""
+    entries, waiting = walk(storage, [""], FOLDERS_A_CORE * slots(spark))
+    if waiting:
+        cuts = split_evenly([1.0] * len(waiting), PARTS_A_CORE * slots(spark))
+        work = WalkPart(handle.location, handle.storage_options)
+        parts = [waiting[cut] for cut in cuts]
+        for listed in run_parts(spark, work, parts, step="folders, parts", progress=progress):
+            entries += listed
+    return entries
 
 
 @dataclass(frozen=True)

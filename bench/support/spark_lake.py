@@ -172,6 +172,14 @@ class Lake:
             raise AnswersDifferError(f"checksums of all rows: {sums}")
         return {name: _drained(frame) for name, frame in frames.items()}
 
+    def questions(self, question: Callable[[DataFrame], DataFrame]) -> dict[str, Callable[[object], pa.Table]]:
+        """A query of the whole table, over a fresh scan of ours and over Spark's own frame."""
+        index = next(iter(self.indexes.values()))
+        return {
+            "skipstone": lambda _: question(sks.scan(self.spark, self.files, index_path=index)).toArrow(),
+            "Spark": lambda _: question(self._by_filters).toArrow(),
+        }
+
     def _from_memory(self, columns: Sequence[str], folder: Path) -> DataFrame:
         batch = self._batch_of(folder, columns, BATCH_ROWS)
         options = {"batch": str(batch), "partitions": "6", "rows": str(self.row_count)}

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -91,13 +92,16 @@ def clean(
     dry_run: bool,
     progress: Progress | None,
     remove: Remover | None = None,
+    list_data: Callable[[Storage], list[Entry]] | None = None,
 ) -> pa.Table:
-    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file."""
+    """See `Table.clean`. `remove`: who removes what was chosen; by default this process, file by file. `list_data`: who
+    lists the table's directory, as `walk` does; by default this process."""
     if not is_integer(retain_versions, 1):
         raise InvalidArgumentError(f"retain_versions is a number of versions, 1 or more, not {retain_versions!r}")
     if not isinstance(min_age, dt.timedelta) or min_age < dt.timedelta(0):
         raise InvalidArgumentError(f"min_age is a timedelta, not {min_age!r}")
-    listing = _listing(handle, round(min_age / dt.timedelta(microseconds=1)), delete_data)
+    data_files = (list_data or _walked)(handle.storage) if delete_data else []
+    listing = _listing(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
     base = newest_after(handle.timeline, handle.instant)
     plan = _plan(handle, base, listing, retain_versions)
     if not dry_run and (plan.versions or plan.fenced or plan.removed is not None):
@@ -140,25 +144,30 @@ def _published(
     return instant, plan
 
 
-def _listing(handle: Handle, age_us: int, delete_data: bool) -> Listing:
-    index_files = [entry for folder in OWN_FOLDERS for entry in _walk(handle.index_storage, folder)]
-    data_files = list(_walk(handle.storage, "")) if delete_data else []
+def _walked(storage: Storage) -> list[Entry]:
+    return walk(storage, [""])[0]
+
+
+def _listing(handle: Handle, age_us: int, data_files: list[Entry]) -> Listing:
+    index_files = walk(handle.index_storage, OWN_FOLDERS)[0]
     markers = handle.timeline.markers.in_flight()
     old_us = handle.timeline.markers.clock.now_us() - age_us
     dead = [m for m in markers if m.time_us <= old_us]
     return Listing(index_files, data_files, dead, [m for m in markers if m not in dead], old_us)
 
 
-def _walk(storage: Storage, folder: str) -> Iterator[Entry]:
-    """What lies below a folder; links to folders are not followed, and no index in it is looked into."""
-    waiting = [folder]
-    while waiting:
-        path = waiting.pop()
+def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = None) -> tuple[list[Entry], list[str]]:
+    """What lies below some folders, and the folders that were not looked into: those that wait once there are
+    `folders_max` of them. Links to folders are not followed, and no index is looked into."""
+    entries, waiting = [], deque(folders)
+    while waiting and (folders_max is None or len(waiting) < folders_max):
+        path = waiting.popleft()
         if path and storage.has_link(path):
             continue
-        files, folders = storage.list_folder(path)
-        yield from files
-        waiting += [f"{path}/{name}" if path else name for name in folders if name != INDEX_FOLDER]
+        files, inner = storage.list_folder(path)
+        entries += files
+        waiting.extend(f"{path}/{name}" if path else name for name in inner if name != INDEX_FOLDER)
+    return entries, list(waiting)
 
 
 def _plan(handle: Handle, latest: Instant, listing: Listing, retain_versions: int) -> Plan:

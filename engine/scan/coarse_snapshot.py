@@ -100,6 +100,18 @@ class Coarse:
         """Of what is carried."""
         return sum(len(data) for parts in self._parts.values() for _, data in parts)
 
+    def explain(self) -> str:
+        """What is carried, for people: bytes of the manifest and of each index."""
+        names = {column: name for name, column in self._instant.columns.items()}
+        runs = {"the manifest": self._instant.manifest}
+        for index in self._instant.indexes:
+            columns = ", ".join(names[column] for column in index.columns if column in names)
+            runs[f"{index.kind}({columns})"] = index.runs
+        carried = {
+            what: sum(len(data) for run in of for _, data in self._parts.get(run.path, ())) for what, of in runs.items()
+        }
+        return "\n".join([repr(self), *(f"  {size:>14,} bytes  {what}" for what, size in carried.items())])
+
     def prune(self, paths: Iterable[str | os.PathLike], where: object) -> Iterator[Pruning]:
         """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
@@ -120,11 +132,12 @@ class Coarse:
 # -- made on the driver -----------------------------------------------------------------------------------------------
 
 
-def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER_BYTES) -> Coarse:
+def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER_BYTES, where: object = None) -> Coarse:
     """What pruning by some columns takes of the version that a handle reads. `filter_bytes`: of the coarse levels of
-    filters so much is carried at most; those beyond are asked where they lie.
+    filters so much is carried at most; those beyond are asked where they lie. `where`: of the filters only what
+    pruning by this predicate asks is carried.
 
-    Raises SchemaError for a column that is not there.
+    Raises PredicateError for a predicate that cannot be read;  SchemaError for a column that is not there.
     """
     snapshot = handle.snapshot
     instant = _about(snapshot.instant, columns)
@@ -132,7 +145,9 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
     noted = ReadOnce(handle.index_storage, before)
     copy = Snapshot(instant, RunReaders(noted, shared=False))
     evidence = EvidenceReader(copy, handle.strict)
-    _read_all(copy, evidence, columns, filter_bytes)
+    _read_all(copy, evidence, columns, 0 if where is not None else filter_bytes)
+    if where is not None:
+        prune(PruneRequest(prepare(where, instant.schema, tests_rows=False)), evidence, Steps())
     sizes = {run.path: run.size_bytes for run in _runs_of(instant)}
     return Coarse(
         handle.location,

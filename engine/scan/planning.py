@@ -89,6 +89,7 @@ class Planning:
         self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)
         self.evidence = EvidenceReader(request.snapshot, request.strict)
+        self._with_paths = True
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
@@ -169,6 +170,12 @@ class Planning:
     def _again(self, request: ScanRequest, where: Node) -> Planning:
         return Planning(request, self.bound & where)
 
+    def for_task_rows(self) -> Planning:
+        """The same scan for who asks for `task_rows` alone, which read the files' paths, some at a time."""
+        planning = Planning(self.request, self.where)
+        planning._with_paths = False
+        return planning
+
     # -- files --------------------------------------------------------------------------------------------------------
 
     @property
@@ -221,7 +228,7 @@ class Planning:
         }
 
     def _prune(self, steps: Steps) -> Survivors:
-        return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)
+        return prune(PruneRequest(self.bound, self.mode, with_paths=self._with_paths), self.evidence, steps)
 
     def about(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""

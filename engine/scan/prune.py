@@ -50,12 +50,14 @@ class PruneRequest:
     mode          which files of a slice are read: see `units_of`
     ids           only these files (uint64, ascending), with all of their slices; None: all
     only_stats    no index but statistics is probed
+    with_paths    the files' paths are read, too; without them, and without slices, ten million files are 0.8 GB less
     """
 
     bound: Node
     mode: str = SNAPSHOT
     ids: np.ndarray | None = None
     only_stats: bool = False
+    with_paths: bool = True
 
 
 def prune(request: PruneRequest, reader: EvidenceReader, steps: Steps) -> Survivors:
@@ -265,7 +267,8 @@ class _Pruning:
             step.came_in = len(survivors.ids)
             survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
             survivors = survivors.filtered()
-            rows = self._snapshot.rows(survivors.ids, NAME_FIELDS)
+            fields = NAME_FIELDS if self._request.with_paths else NAME_FIELDS[1:]
+            rows = self._snapshot.rows(survivors.ids, fields)
             plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
             for name, column in plain.items():
                 rows = rows.append_column(name, column)

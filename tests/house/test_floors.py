@@ -89,6 +89,7 @@ SPARK_MODULES = (
     "where_text",
     "to_columns",
     "pushdown_guard",
+    "metadata_answers",
     "source",
     "loads",
     "formats",

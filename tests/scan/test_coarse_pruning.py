@@ -298,6 +298,31 @@ def test_a_run_that_is_damaged_when_it_is_made_prunes_nothing(lake: Path) -> Non
         assert list(sks.prune_partition(paths, coarse, "s = 's15x' AND k = 150")) == [(paths[1], [2])]
 
 
+# -- what is carried --------------------------------------------------------------------------------------------------
+
+
+def test_for_one_key_its_rows_of_the_filters_are_enough(lake: Path) -> None:
+    """And another key is answered as rightly."""
+    whole = sks.coarse(lake, ["s"])
+    keys = np.random.default_rng(3).integers(0, 8 * 100, (examples(4, 40), 2)).tolist()
+    for wheres in [[f"s = '{_scattered(key)}'" for key in pair] for pair in keys]:
+        narrow = _carried(lake, ["s"], where=wheres[0])
+        assert narrow.size_bytes <= whole.size_bytes
+        for where in wheres:
+            expected = list(sks.prune_partition(_paths(lake), whole, where))
+            assert list(sks.prune_partition(_paths(lake), narrow, where)) == expected != []
+
+
+def test_more_than_the_budget_is_refused_with_what_is_in_it(lake: Path) -> None:
+    coarse = sks.coarse(lake, ["s", "k"])
+    assert sks.coarse(lake, ["s", "k"], bytes_max=coarse.size_bytes).size_bytes == coarse.size_bytes
+    with pytest.raises(ss.InvalidArgumentError, match=r"bytes  bloom\(s\)[^$]*give where=") as refused:
+        sks.coarse(lake, ["s", "k"], bytes_max=coarse.size_bytes - 1)
+    sizes = [int(line.split()[0].replace(",", "")) for line in coarse.explain().splitlines()[1:]]
+    assert sum(sizes) == coarse.size_bytes and min(sizes[:2]) > 0
+    assert coarse.explain() in str(refused.value)
+
+
 # -- forms, and errors ------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-VIEWS = ("ours", "pinned", "plain")
+VIEWS = ("ours", "pinned", "plain", "handed")
 
 
 def _rows_of(number: int) -> pa.Table:
@@ -59,6 +59,7 @@ def session(spark: SparkSession, lake: Path) -> Iterator[SparkSession]:
     sks.view(session, "ours", lake)
     session.read.format("skipstone").load(str(lake)).createOrReplaceTempView("pinned")
     session.read.parquet(str(lake)).createOrReplaceTempView("plain")
+    sks.scan(session, lake, hand_over=True).createOrReplaceTempView("handed")
     session.range(0, 40, 3).selectExpr("id AS k", "id % 5 AS h").createOrReplaceTempView("other")
     session.udf.register("odd", lambda k: None if k is None else k % 2 == 1, "boolean")
     yield session
@@ -101,6 +102,33 @@ def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -
             assert len(made.inputFiles()) == len(set(made.inputFiles())) <= sum(QUERIES[query])
         else:
             assert _files_read(made) == QUERIES[query]
+
+
+AGGREGATES = {  # and whether metadata answer
+    "SELECT count(*) FROM {v}": True,
+    "SELECT max(k) AS most, count(1), min(k) AS least, max(k) AS again FROM {v}": True,
+    "SELECT o.k, a.n FROM (SELECT count(*) AS n, min(k) FROM {v}) a JOIN other o ON o.k < a.n": True,
+    "SELECT 2 * count(*) FROM {v} HAVING count(*) > 3": False,
+    "SELECT count(*) FROM {v} WHERE k > 3": False,
+    "SELECT count(k), count(DISTINCT k), max(k) FILTER (WHERE k < 9) FROM {v}": False,
+    "SELECT max(x), min(u) FROM {v}": False,
+    "SELECT max(k), count(*) FROM {v} GROUP BY g": False,
+    "SELECT max(k + 1), min(2) FROM {v}": False,
+}
+
+
+@pytest.mark.parametrize("query", AGGREGATES)
+def test_counts_and_extremes_of_a_whole_table_read_none_of_it(session: SparkSession, query: str) -> None:
+    for name in VIEWS:
+        text = query.format(v=name)
+        expected = session.sql(text)
+        answered = sks.sql(session, text)
+        assert answered.schema.simpleString() == expected.schema.simpleString()
+        assert _rows(answered) == _rows(expected)
+        leaves = answered._jdf.queryExecution().optimizedPlan().collectLeaves()
+        kinds = {leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())}
+        is_read = not kinds.isdisjoint({"DataSourceV2ScanRelation", "LogicalRelation"})
+        assert is_read == (name == "plain" or not AGGREGATES[query])
 
 
 def test_of_views_under_filters_few_columns_are_read(session: SparkSession) -> None:
@@ -158,7 +186,7 @@ def test_random_queries_return_what_spark_returns(session: SparkSession) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # that a query is left as it is
         for number in range(count):
-            query = _query(rng, VIEWS[number % 3])
+            query = _query(rng, VIEWS[number % len(VIEWS)])
             expected = session.sql(query)
             made = sks.optimized(expected)
             assert _rows(made) == _rows(expected), query

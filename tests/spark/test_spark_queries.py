@@ -172,6 +172,19 @@ def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
     return [sorted(rows) for rows in found]
 
 
+def test_what_is_handed_over_to_sparks_reader_is_the_same(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
+    """And a filter of Spark's on top loses no row, though Spark's reader would skip by it."""
+    asked = [where for number, where in enumerate([None, *WHERE]) if number % 4 == 0 or "x " in str(where)]
+    scans = [sks.scan(spark, lake, where, hand_over=True) for where in asked]
+    expected = [plain if where is None else plain.where(where) for where in asked]
+    for where in ("x > 3", "NOT (x <= 3) AND k > 10", "x = 0 OR price < 0"):
+        scans.append(scans[0].where(where))
+        expected.append(plain.where(where))
+    assert {frame.schema.simpleString() for frame in scans} == {plain.schema.simpleString()}
+    assert _rows_of_each(scans) == _rows_of_each(expected)
+    assert all("handed over: Spark's own Parquet reader reads" in sks.explain(frame) for frame in scans)
+
+
 @only_in_test_all
 def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     expected = plain.where("k = 5 OR k = 700")

@@ -282,6 +282,22 @@ def test_a_version_stays(spark: SparkSession, own_lake: Path) -> None:
     assert by_option.count() == 2 * ROWS
 
 
+def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lake: Path) -> None:
+    columns, where = ["k", "s"], [("k", "<", 500)]
+    frame = sks.scan(spark, own_lake, where, columns, hand_over=True)
+    before = _rows(frame)
+    assert before == _rows(sks.scan(spark, own_lake, where, columns, hand_over=False)) != []
+    assert sks.explain(frame).endswith("and prunes row groups by their footers")
+    with ss.open(own_lake) as table, table.transaction() as tx:
+        tx.remove([table.scan("k = 0").files().column("path")[0].as_py()])
+    assert _rows(frame) == before  # the file is no part of the table now, and lies there still
+    again = sks.refresh(frame)
+    assert again.columns == columns and "handed over" in sks.explain(again)
+    assert set(_rows(again)) < set(before)
+    with pytest.raises(ss.CommitConflictError):
+        sks.save(frame.where("k < 5"), own_lake, "overwrite")
+
+
 def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
     """Pruned to nothing on the driver, and read to nothing by an executor."""
     for where in ("k = -1", "year = 1999", "false", "k > 5 AND k < 6", "id = 'id-0007919' AND k > 1 AND x = 77"):

@@ -87,7 +87,13 @@ def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -
     with table.transaction() as tx:
         tx.overwrite()
         tx.write(pa.table({"k": [1], "p": [1]}))
-    would = sks.clean(spark, lake, **now, delete_data=True, dry_run=True)
+    steps = set()
+    would = sks.clean(
+        spark, lake, **now, delete_data=True, dry_run=True, progress=lambda step, done, total: steps.add(step)
+    )
+    assert "folders, parts" in steps, "executors had nothing to list"
+    here = ss.open(lake).clean(**now, delete_data=True, dry_run=True)
+    assert would.sort_by("path") == here.sort_by("path")
     removed = sks.clean(spark, lake, **now, delete_data=True)
     assert set(would["path"].to_pylist()) <= set(removed["path"].to_pylist())
     data = [row["path"] for row in removed.to_pylist() if row["kind"] == "data"]
