@@ -85,11 +85,11 @@ def opentelemetry_hook(meter: Any = None) -> Hook:
     """
     if meter is None:
         try:
-            from opentelemetry import metrics
+            from opentelemetry.metrics import get_meter
         except ImportError as error:
             message = "opentelemetry_hook() needs OpenTelemetry's API: pip install opentelemetry-api"
             raise InvalidArgumentError(message) from error
-        meter = metrics.get_meter("skipstone")
+        meter = get_meter("skipstone")
     durations: dict[str, Any] = {}
     counters: dict[str, Any] = {}
 

@@ -1,7 +1,7 @@
 """Compiled twin of `keys`: keys of many blocks as one column, bundles from a column.
 
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
-What does not fit is not explained source: the plain twin reads it again, and says what is wrong.
+What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
 
 Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So every
 position is an int64.

@@ -23,5 +23,6 @@ Answers by bounds
     unit_search.py, extremes.py, ordered.py, group_counts.py    min and max, the first rows of an order, counts by value
 For people and engines
     steps.py, explain.py, reasons.py    what each step did, and why a file was kept
+    plan_events.py        what the log, hooks and the scan log hear of a plan
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
 """

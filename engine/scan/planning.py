@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..choices import Dialect
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..lakes.log import parquet_options
-from ..observing import Event, emit, is_observed
+from ..observing import emit, is_observed
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
@@ -50,7 +51,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
-_COLUMNS_LOGGED_MAX = 100
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
@@ -181,44 +181,19 @@ class Planning:
         """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
         steps = self._no_steps()
         survivors = self._prune(steps)
-        if is_observed():
-            emit(self._event(survivors, steps.steps))
-        if self.request.scan_log is not None:
-            self.request.scan_log.note(self.bound, self.key_columns, lambda: self._facts(survivors, steps.steps))
+        if self.request.scan_log is not None or is_observed():
+            self._tell(survivors, steps.steps)
         return survivors, steps.steps
 
-    def _event(self, survivors: Survivors, steps: Sequence[Step]) -> Event:
-        figures, elapsed_ms = self._figures(survivors, steps), sum(step.elapsed_ms for step in steps)
-        version = self.instant.version
-        text = (
-            f"scan of {self.location} version {version} where {self.predicate_text}: {figures['files_in']:,} files -> "
-            f"{figures['files_kept']:,}, {elapsed_ms:,.1f} ms, {figures['requests']:,} requests, "
-            f"{figures['index_bytes']:,} bytes"
-        )
-        return Event("plan", self.location, version, elapsed_ms, figures, text, [str(step) for step in steps])
+    def _tell(self, survivors: Survivors, steps: list[Step]) -> None:
+        from .plan_events import event_of, figures_of, log_entry  # few programs listen
 
-    def _figures(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, int]:
-        totals, files = self.instant.totals, survivors.units.files
-        return {
-            "files_in": totals["files"],
-            "files_kept": files.num_rows,
-            "bytes_in": totals["bytes"],
-            "bytes_kept": pc.sum(files.column("size_bytes")).as_py() or 0,
-            "requests": sum(step.requests for step in steps),
-            "index_bytes": sum(step.bytes_read for step in steps),
-        }
-
-    def _facts(self, survivors: Survivors, steps: Sequence[Step]) -> dict[str, Any]:
-        """What a line of the scan log says beside the predicate."""
-        return {
-            "table": self.location,
-            "version": self.instant.version,
-            "columns": None if self.request.columns is None else self.columns[:_COLUMNS_LOGGED_MAX],
-            "order_by": [key.column for key in self.order_by],
-            "limit": self.limit,
-            **self._figures(survivors, steps),
-            "ms": round(sum(step.elapsed_ms for step in steps), 3),
-        }
+        request, figures = self.request, figures_of(self.instant, survivors, steps)
+        if is_observed():
+            emit(event_of(request, self.predicate_text, figures, steps))
+        if request.scan_log is not None:
+            entry = partial(log_entry, request, self.columns, self.order_by, figures, steps)
+            request.scan_log.note(self.bound, self.key_columns, entry)
 
     def _prune(self, steps: Steps) -> Survivors:
         return prune(PruneRequest(self.bound, self.mode), self.evidence, steps)
