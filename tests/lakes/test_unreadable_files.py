@@ -215,7 +215,7 @@ def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
             assert len(values) > 1
             return
         write(files[at_first:])
-        aside = table.sync().quarantined
+        aside = table.sync().set_aside
         live = table.files().column("path").to_pylist()
         assert sorted([*live, *aside]) == sorted(values)
         matching = []
