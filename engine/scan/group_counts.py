@@ -218,12 +218,13 @@ class CodeCounts:
             self._bring_together()
 
     def _bring_together(self) -> None:
+        may_repeat = bool(self._codes)  # units of one value come side by side
         if self._singles:
             codes = np.sort(np.concatenate(self._singles))
             starts = _starts(codes)
             self._codes.append(codes[starts])
             self._counts.append(np.diff(starts, append=len(codes)))
-        if len(self._codes) > 1:
+        if may_repeat:
             codes, counts = np.concatenate(self._codes), np.concatenate(self._counts)
             order = np.argsort(codes, kind="stable")
             starts = _starts(codes[order])

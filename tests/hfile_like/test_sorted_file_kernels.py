@@ -237,6 +237,12 @@ def columns(draw) -> list[pa.Array]:
     return pieces
 
 
+def _bits(array: pa.Array) -> pa.Array:
+    """Floats as integers: NaN is not equal to itself."""
+    is_float = pa.types.is_floating(array.type)
+    return array.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[array.type.bit_width]) if is_float else array
+
+
 @given(pieces=columns(), flips=FLIPS)
 def test_columns_are_encoded_and_read_the_same(pieces, flips):
     with kernels(are_used=False):
@@ -245,7 +251,7 @@ def test_columns_are_encoded_and_read_the_same(pieces, flips):
         assert [encode_column(piece) for piece in pieces] == encoded
         sections = [Encoded(one.encoding, one.flags, one.raw) for one in encoded]
         joined = joined_column(pieces[0].type, sections, [len(piece) for piece in pieces], CAP)
-    assert joined is None or joined.equals(pa.concat_arrays(pieces))
+    assert joined is None or _bits(joined).equals(_bits(pa.concat_arrays(pieces)))
     assert joined is not None or pieces[0].type == pa.large_string() or {8, 9} & {one.encoding for one in encoded}
     if joined is not None:
         joined.validate(full=True)

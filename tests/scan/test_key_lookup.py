@@ -90,7 +90,7 @@ def test_it_is_a_semi_join_whatever_the_index_covers(data: st.DataObject) -> Non
                     with table.transaction() as tx:
                         tx.remove([gone])
                     every = [
-                        rows.filter(pa.array([n not in numbers for n in rows.column("n").to_pylist()]))
+                        rows.filter(pa.array([n not in numbers for n in rows.column("n").to_pylist()], pa.bool_()))
                         for rows in every
                     ]
             elif step == "refresh" and index:

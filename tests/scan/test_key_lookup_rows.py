@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import data_schemas
 from oracle import multiset
-from skipstone.engine.indexes.secondary import reader as secondary_reader
+from skipstone.engine.indexes.secondary import hits
 from skipstone.engine.parquet.leaves import leaf_array
 from skipstone.engine.scan import lookup
 from skipstone.hfile_like.ordered import ordered_class
@@ -107,7 +107,7 @@ def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
         few, matched = data.draw(st.tuples(st.sampled_from([-1, 1024]), st.sampled_from([1, 6])))
         with (
             mock.patch.object(lookup, "FEW_KEYS", few),
-            mock.patch.object(secondary_reader, "_MATCHED_KEYS_MIN", matched),
+            mock.patch.object(hits, "_MATCHED_KEYS_MIN", matched),
         ):
             for reader in ("pyarrow", "duckdb"):
                 plan = table.lookup(keys, reader=reader)
