@@ -1,4 +1,4 @@
-"""What others are told of a plan whose files are known: an event of `observing.py`, and a line of the scan log."""
+"""What others hear of a plan whose files are known: an event of `observing.py`, and a line of the scan log."""
 
 from __future__ import annotations
 
