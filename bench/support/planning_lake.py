@@ -7,6 +7,7 @@ at the head of bench/planning.py.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -99,7 +100,7 @@ class Lake:
         return ask
 
     def delta(self, predicate: Callable[[Any], str], handle: DeltaTable | None = None) -> Ask:
-        prefix = len(f"{self._delta_folder}/")
+        prefix = len(f"{os.path.realpath(str(self._delta_folder))}/")  # deltalake follows links
 
         def ask(value: Any) -> pa.Array:
             table = DeltaTable(str(self._delta_folder)) if handle is None else handle
