@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from ..observing import Event
 
 if TYPE_CHECKING:
-    from ..state import Instant
     from .request import ScanRequest, SortKey
     from .steps import Step
     from .survivors import Survivors
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
 _COLUMNS_MAX = 100
 
 
-def figures_of(instant: Instant, survivors: Survivors, steps: Sequence[Step]) -> dict[str, int]:
-    """The counts of both: `steps` are those that led to the survivors."""
-    totals, files = instant.totals, survivors.units.files
+def _figures(request: ScanRequest, survivors: Survivors, steps: Sequence[Step]) -> dict[str, int]:
+    totals, files = request.snapshot.instant.totals, survivors.units.files
     return {
         "files_in": totals["files"],
         "files_kept": files.num_rows,
@@ -31,7 +29,9 @@ def figures_of(instant: Instant, survivors: Survivors, steps: Sequence[Step]) ->
     }
 
 
-def event_of(request: ScanRequest, predicate_text: str, figures: dict[str, int], steps: Sequence[Step]) -> Event:
+def event_of(request: ScanRequest, predicate_text: str, survivors: Survivors, steps: Sequence[Step]) -> Event:
+    """The event: `steps` are those that led to the survivors."""
+    figures = _figures(request, survivors, steps)
     location, version = request.storage.uri, request.snapshot.instant.version
     elapsed_ms = sum(step.elapsed_ms for step in steps)
     text = (
@@ -43,7 +43,11 @@ def event_of(request: ScanRequest, predicate_text: str, figures: dict[str, int],
 
 
 def log_entry(
-    request: ScanRequest, columns: Sequence[str], order_by: Sequence[SortKey], figures: dict, steps: Sequence[Step]
+    request: ScanRequest,
+    columns: Sequence[str],
+    order_by: Sequence[SortKey],
+    survivors: Survivors,
+    steps: Sequence[Step],
 ) -> dict[str, Any]:
     """What a line of the scan log says beside the predicate."""
     return {
@@ -52,6 +56,6 @@ def log_entry(
         "columns": None if request.columns is None else columns[:_COLUMNS_MAX],
         "order_by": [key.column for key in order_by],
         "limit": request.limit,
-        **figures,
+        **_figures(request, survivors, steps),
         "ms": round(sum(step.elapsed_ms for step in steps), 3),
     }

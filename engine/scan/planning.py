@@ -193,13 +193,13 @@ class Planning:
         return survivors, steps.steps
 
     def _tell(self, survivors: Survivors, steps: list[Step]) -> None:
-        from .plan_events import event_of, figures_of, log_entry  # few programs listen
+        from .plan_events import event_of, log_entry  # few programs listen
 
-        request, figures = self.request, figures_of(self.instant, survivors, steps)
+        request = self.request
         if is_observed():
-            emit(event_of(request, self.predicate_text, figures, steps))
+            emit(event_of(request, self.predicate_text, survivors, steps))
         if request.scan_log is not None:
-            entry = partial(log_entry, request, self.columns, self.order_by, figures, steps)
+            entry = partial(log_entry, request, self.columns, self.order_by, survivors, steps)
             request.scan_log.note(self.bound, self.key_columns, entry)
 
     def _prune(self, steps: Steps) -> Survivors:
