@@ -31,8 +31,9 @@ class Event:
     table        where the table, or its index, is
     version      that was scanned, or made; of an index, that it was built over
     elapsed_ms   how long it took
-    figures      counts by name: of a plan files_in, files_kept, bytes_in, bytes_kept, requests, index_bytes; of a
-                 commit files_added, files_removed, files; of an index files_built, files_lacking, bytes_written
+    figures      counts by name: of a plan files_in, files_kept, bytes_in, bytes_kept, requests, index_bytes, waits; of
+                 a commit files_added, files_removed, files, and from its publishing on requests, bytes_read, waits; of
+                 an index files_built, files_lacking, bytes_written. Waits are requests that had to follow each other
     text         the same for people, in a line
     steps        of a plan, a line each
     """

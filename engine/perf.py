@@ -27,7 +27,7 @@ from .lakes.directory import THREADS as LISTING_THREADS
 from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
-from .storage import Entry, Storage
+from .storage import Entry, Storage, Usage
 from .storage.prefetch import prefetched
 from .table import Table
 from .views import partition_id
@@ -187,7 +187,7 @@ def _largest(table: Table) -> str:
 
 def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing: Listing | None) -> Call:
     cold, warm = [], []
-    cost, count = (0, 0), 0
+    cost, count = Usage(), 0
     for _ in range(rounds):
         table.handle.forget()
         fresh = table if name == OPEN else _opened_again(table)
@@ -196,8 +196,10 @@ def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing
         after = table.handle.index_storage.reading()
         cold.append(elapsed_s)
         warm.append(_timed(partial(ask, fresh))[0])
-        cost, count = (after[0] - before[0], after[1] - before[1]), cold_count
-    return Call(name, hudi, count, statistics.median(cold), statistics.median(warm), *cost, listing)
+        cost, count = after.since(before), cold_count
+    return Call(
+        name, hudi, count, statistics.median(cold), statistics.median(warm), cost.requests, cost.bytes_read, listing
+    )
 
 
 def _opened_again(table: Table) -> Table:

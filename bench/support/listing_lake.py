@@ -70,12 +70,12 @@ class Lake:
 
     def ours_open(self, _: object) -> Answer:
         with ss.open(self.ours_folder) as table:
-            return Answer(table.version > 0, *table.handle.index_storage.reading())
+            return Answer(table.version > 0, *table.handle.index_storage.reading()[:2])
 
     def ours_all_files(self, _: object) -> Answer:
         with ss.open(self.ours_folder) as table:
             paths = table.files().column("path")
-            return Answer(paths, *table.handle.index_storage.reading())
+            return Answer(paths, *table.handle.index_storage.reading()[:2])
 
     def opened(self) -> ss.Table:
         """A handle just opened by a process that keeps nothing: for the calls on it."""

@@ -61,7 +61,7 @@ class Lake:
         def ask(value: Any) -> Answer:
             with ss.open(self.ours_folder) as table:
                 paths = table.scan(where(value)).files().column("path")
-                requests, read_bytes = table.handle.index_storage.reading()
+                requests, read_bytes, _ = table.handle.index_storage.reading()
             return Answer(paths, requests, read_bytes)
 
         return ask

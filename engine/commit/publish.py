@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +28,7 @@ from ..state.paths import first_twice
 from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
-from ..storage import FileMissingError, Storage
+from ..storage import FileMissingError, Storage, Usage, reading_of
 from ..storage.gathered import gathering, settle
 from .bind import Moved, bind
 from .lookahead import Lookahead
@@ -100,7 +101,7 @@ def publish(
     first version: where there was any), SchemaError where a file does not fit. Where an error of ours is raised,
     nothing of the change is visible; only an interrupt may come when it is (see `Leftovers`).
     """
-    named_at, start_s = base, time.perf_counter()
+    named_at, start = base, Start.of(timeline)
     read_from = base.version if change.read_from is None else change.read_from
     index_storage = change.index_storage or gathering(timeline.storage)
     with (
@@ -127,7 +128,7 @@ def publish(
             instant = _write(change, newest, snapshot, named_at, writing).following(newest)
             settle(index_storage, task_key_paths(change.results))  # the keys are in the runs, and read no more
             if change.leftovers.publish(timeline, instant):
-                emit_commit(timeline, instant, start_s)
+                emit_commit(timeline, instant, start)
                 return instant
             change.leftovers.remove(before)
             if not base.version:
@@ -144,7 +145,7 @@ def publish_definition(
 ) -> Instant:
     """Publishes what is no change of files: `following` gives the instant after the newest version, and is called again
     whenever another commit was first. `leftovers` are the runs that it names."""
-    start_s = time.perf_counter()
+    start = Start.of(timeline)
     with (
         _unless_cleaned(timeline, base, transaction, base.version),
         Turn(timeline, transaction) as turn,
@@ -153,21 +154,33 @@ def publish_definition(
         for _, newest in _bases(timeline, base, transaction, turn, lookahead):
             instant = following(newest).following(newest)
             if leftovers.publish(timeline, instant):
-                emit_commit(timeline, instant, start_s)
+                emit_commit(timeline, instant, start)
                 return instant
     raise CommitConflictError(_TOO_MANY)
 
 
-def emit_commit(timeline: Timeline, instant: Instant, start_s: float) -> None:
-    """The event of a version that was made: `start_s`, of `time.perf_counter`, is when its publishing began."""
+class Start(NamedTuple):
+    """When the publishing of a version began: by `time.perf_counter`, and by what the storage was asked until then."""
+
+    time_s: float
+    usage: Usage
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Start:
+        return cls(time.perf_counter(), reading_of(timeline.storage))
+
+
+def emit_commit(timeline: Timeline, instant: Instant, start: Start) -> None:
+    """The event of a version that was made."""
     if is_observed():
         added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
-        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start_s)
+        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start.time_s)
         text = (
             f"version {instant.version} of {uri}: {instant.action}, {added:,} files added, "
             f"{removed:,} removed, {files:,} now, published in {elapsed_ms:,.1f} ms"
         )
-        figures = {"files_added": added, "files_removed": removed, "files": files}
+        usage = reading_of(timeline.storage).since(start.usage)
+        figures = {"files_added": added, "files_removed": removed, "files": files, **usage._asdict()}
         emit(Event("commit", uri, instant.version, elapsed_ms, figures, text))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from ..state.lineage import newest_mentioned
 from ..state.timeline import is_loss
 from ..state.version_files import instant_path
 from ..storage import open_storages
-from .publish import emit_commit, successor
+from .publish import Start, emit_commit, successor
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def repair(
         return Repair(base.version, (), base.version, False)
     if dry_run:
         return Repair(base.version, lost, base.version, True)
-    start_s = time.perf_counter()
+    start = Start.of(timeline)
     transaction = new_transaction_id(base.table_id)
     for version in lost:
         if not timeline.give_up(version, transaction, is_damaged=version in damaged):
@@ -85,7 +84,7 @@ def repair(
     after = _after(base, last + 1, transaction, len(lost))
     if not timeline.publish(after):
         raise _overtaken(timeline, after.version)
-    emit_commit(timeline, after, start_s)
+    emit_commit(timeline, after, start)
     return Repair(base.version, lost, after.version, True)
 
 

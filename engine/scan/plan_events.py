@@ -26,6 +26,7 @@ def _figures(request: ScanRequest, survivors: Survivors, steps: Sequence[Step]) 
         "bytes_kept": pc.sum(files.column("size_bytes")).as_py() or 0,
         "requests": sum(step.requests for step in steps),
         "index_bytes": sum(step.bytes_read for step in steps),
+        "waits": sum(step.waits for step in steps),
     }
 
 

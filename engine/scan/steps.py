@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..storage import Counted
+from ..storage import Counted, Usage
 
-Reading = tuple[tuple[int, int], float]  # ((requests, bytes), seconds)
+Reading = tuple[Usage, float]  # what was asked until then, and the time in seconds
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Step:
     came_in, went_out    how many
     index       what answered: "partition values", "stats", "bloom(tail_num)", ...
     uncovered   of those that came in, how many the index does not cover
-    requests, bytes_read, elapsed_ms    what it cost
+    requests, bytes_read, waits, elapsed_ms    what it cost; waits: requests that had to follow each other
     note        anything else that a person should know
     """
 
@@ -34,6 +34,7 @@ class Step:
     uncovered: int = 0
     requests: int = 0
     bytes_read: int = 0
+    waits: int = 0
     elapsed_ms: float = 0.0
     note: str = ""
 
@@ -48,6 +49,7 @@ class Step:
         self.went_out, self.uncovered = other.went_out, max(self.uncovered, other.uncovered)
         self.requests += other.requests
         self.bytes_read += other.bytes_read
+        self.waits += other.waits
         self.elapsed_ms += other.elapsed_ms
 
 
@@ -70,7 +72,7 @@ class Steps:
             yield step
         finally:
             after, stop = self.reading()
-            step.requests, step.bytes_read = after[0] - before[0], after[1] - before[1]
+            step.requests, step.bytes_read, step.waits = after.since(before)
             step.elapsed_ms = (stop - start) * 1e3
             if joins and self.steps and self.steps[-1].name == name:
                 self.steps[-1].add(step)
@@ -78,9 +80,11 @@ class Steps:
                 self.steps.append(step)
 
     def reading(self) -> Reading:
-        """What was read until now, and the time."""
-        readings = [s.reading() for s in self._storages]
-        return (sum(r for r, _ in readings), sum(b for _, b in readings)), time.perf_counter()
+        """What was asked until now, and the time."""
+        usage = Usage()
+        for storage in self._storages:
+            usage = usage.plus(storage.reading())
+        return usage, time.perf_counter()
 
 
 def bytes_text(count: float) -> str:

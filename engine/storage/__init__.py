@@ -12,7 +12,7 @@ from .local import LocalStorage
 from .options import StorageOptions
 from .places import is_uri, place_of
 from .ranges import RangeFile
-from .wrappers import Counted
+from .wrappers import Counted, Usage, reading_of
 
 __all__ = [
     "INDEX_FOLDER",
@@ -25,10 +25,12 @@ __all__ = [
     "Storage",
     "StorageOptions",
     "UncertainPutError",
+    "Usage",
     "is_outside",
     "open_storage",
     "open_storages",
     "options_of",
+    "reading_of",
     "relative_path",
 ]
 

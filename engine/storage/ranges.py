@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
@@ -45,14 +46,14 @@ ReadRanges = Callable[[Sequence[Range]], list[bytes]]
 class RangeFile(io.RawIOBase):
     """Reads from what `prefetch` brought; what that does not hold is a request of its own. For one thread at a time.
 
-    `on_read`, where it is set, is called with the ranges of every request.
+    `on_read`, where it is set, is called with the ranges of every request, and when it began (`time.perf_counter`).
     """
 
     def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
         super().__init__()
         self.size_bytes, self.name = size_bytes, name
         self._read_ranges = read_ranges
-        self.on_read: Callable[[Sequence[Range]], None] | None = None
+        self.on_read: Callable[[Sequence[Range], float], None] | None = None
         self._position = 0
         self._starts: list[int] = []
         self._parts: list[bytes] = []
@@ -102,9 +103,10 @@ class RangeFile(io.RawIOBase):
         return len(data)
 
     def _fetched(self, ranges: Sequence[Range]) -> list[bytes]:
+        start_s = time.perf_counter()
         parts = self._read_ranges(ranges)
         if self.on_read is not None:
-            self.on_read(ranges)
+            self.on_read(ranges, start_s)
         return parts
 
     def _place(self, offset: int, length: int) -> int | None:

@@ -1,5 +1,5 @@
-"""Storages around a storage. `Counted` counts requests and bytes, for `explain` and the benchmarks; `ReadOnce` keeps in
-mind what one process read, and `CarriedStorage` serves it in another.
+"""Storages around a storage. `Counted` counts requests, bytes and waits, for `explain`, events and the benchmarks;
+`ReadOnce` keeps in mind what one process read, and `CarriedStorage` serves it in another.
 
 What was carried is never read from the storage again; what was not is read as anywhere. So nobody has to foresee
 exactly what will be read: what was forgotten costs a request, and no answer.
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
 
 from ...caching import cached_property
 from ...hfile_like.byte_io import COALESCE_GAP_BYTES
@@ -21,37 +23,58 @@ from .ranges import RangeFile, merged_ranges
 _lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread
 
 
+class Usage(NamedTuple):
+    """What was asked of a storage until now; the difference of two is what came in between.
+
+    requests      each a round trip where the storage is far away
+    bytes_read    that came back
+    waits         how often somebody had to wait for an answer before asking on: of requests side by side, one
+    """
+
+    requests: int = 0
+    bytes_read: int = 0
+    waits: int = 0
+
+    def since(self, before: Usage) -> Usage:
+        return Usage(*(now - then for now, then in zip(self, before, strict=True)))
+
+    def plus(self, other: Usage) -> Usage:
+        return Usage(*(one + two for one, two in zip(self, other, strict=True)))
+
+
 class Counted:
-    """Wraps a storage; `requests` and `bytes_read` grow with every read. Threads may share one."""
+    """Wraps a storage and counts what is asked of it. Threads may share one."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
-        self.requests = 0
-        self.bytes_read = 0
+        self._usage = Usage()
+        self._waited_until_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
     def stat(self, path: str) -> Entry:
-        self.count(1, 0)
-        return self._storage.stat(path)
+        return self._counted(self._storage.stat, path)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
+        start_s = time.perf_counter()
         data = self._storage.read(path, max_bytes)
-        self.count(1, len(data))
+        self.count(1, len(data), start_s)
         return data
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
+        start_s = time.perf_counter()
         data = self._storage.read_entry(path, max_bytes)
-        self.count(1, len(data[1]))
+        self.count(1, len(data[1]), start_s)
         return data
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        start_s = time.perf_counter()
         parts = self._storage.read_ranges(path, ranges)
         if self._storage.gap_bytes:
-            self._count_merged(ranges)
+            self._count_merged(ranges, start_s)
         else:
-            self.count(len(parts), sum(map(len, parts)))
+            self.count(len(parts), sum(map(len, parts)), start_s)
         return parts
 
     def open_file(self, entry: Entry) -> str | RangeFile:
@@ -60,19 +83,57 @@ class Counted:
             file.on_read = self._count_merged
         return file
 
-    def _count_merged(self, ranges: Sequence[tuple[int, int]]) -> None:
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        with self._storage.create(path) as file:
+            yield file
+            start_s = time.perf_counter()
+        self.count(1, 0, start_s)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._counted(self._storage.put_if_absent, path, data)
+
+    def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
+        self._counted(self._storage.put, path, data, is_durable=is_durable)
+
+    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+        return self._counted(self._storage.list_folder, path)
+
+    def delete(self, path: str) -> None:
+        self._counted(self._storage.delete, path)
+
+    def _counted(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        start_s = time.perf_counter()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.count(1, 0, start_s)
+
+    def _count_merged(self, ranges: Sequence[tuple[int, int]], start_s: float) -> None:
         merged = merged_ranges(ranges, self._storage.gap_bytes)
-        self.count(len(merged), sum(length for _, length in merged))
+        self.count(len(merged), sum(length for _, length in merged), start_s)
 
-    def count(self, requests: int, size_bytes: int) -> None:
-        with _lock:
-            self.requests += requests
-            self.bytes_read += size_bytes
+    def count(self, requests: int, size_bytes: int, start_s: float | None = None) -> None:
+        """Requests side by side that end now, and began at `start_s` of `time.perf_counter`; without it they are none
+        that this process waited for.
 
-    def reading(self) -> tuple[int, int]:
-        """(requests, bytes) until now: the difference of two readings is what a step cost."""
+        As they come in the order of their ends, counting those that began after the end of the last one that was
+        counted gives the most that can have followed each other."""
         with _lock:
-            return self.requests, self.bytes_read
+            is_wait = start_s is not None and start_s >= self._waited_until_s
+            if is_wait:
+                self._waited_until_s = time.perf_counter()
+            self._usage = self._usage.plus(Usage(requests, size_bytes, int(is_wait)))
+
+    def reading(self) -> Usage:
+        """What was asked until now."""
+        with _lock:
+            return self._usage
+
+
+def reading_of(storage: Storage | Counted) -> Usage:
+    """What was asked of a storage until now; nothing where nobody counts."""
+    return storage.reading() if isinstance(storage, Counted) else Usage()
 
 
 def _in_child() -> None:

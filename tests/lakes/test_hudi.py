@@ -78,7 +78,7 @@ def _instants(path):
 
 
 def _requests(table):
-    return table.handle.storage.requests
+    return table.handle.storage.reading().requests
 
 
 @pytest.mark.parametrize("name", _NAMES)

@@ -121,9 +121,9 @@ def test_what_one_handle_read_serves_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         before = ss.cache_info()
         with ss.open(tmp_path) as table:
-            read = table.handle.index_storage.bytes_read
+            read = table.handle.index_storage.reading().bytes_read
             _check(table)
-            bytes_read.append(table.handle.index_storage.bytes_read - read)
+            bytes_read.append(table.handle.index_storage.reading().bytes_read - read)
         after = _check_sums()
         misses.append(after.misses - before.misses)
         assert after.hits > before.hits

@@ -41,7 +41,7 @@ class TestCreateFromATable:
         paths = named(range(3000))
         table = create(tmp_path / "lake", paths)
         assert table.version == 1
-        assert table.handle.storage.requests == 0
+        assert table.handle.storage.reading().requests == 0
         assert not any(p.name != ".skipstone" for p in (tmp_path / "lake").iterdir())
         assert sorted(table.files()["path"].to_pylist()) == sorted(paths)
         counts = Counter(hive.partition_of(p) for p in paths)

@@ -246,8 +246,8 @@ def test_a_needle_takes_few_requests(store: ObjectStorage, root: str, s3_server:
     cold = ss.open(root, storage_options=s3_server.options)
     plan = cold.scan("id = 'key-4321'")
     assert plan.to_table().num_rows == 1
-    index_requests, index_bytes = cold.handle.index_storage.reading()
-    data_requests, data_bytes = cold.handle.storage.reading()
+    index_requests, index_bytes, _ = cold.handle.index_storage.reading()
+    data_requests, data_bytes, _ = cold.handle.storage.reading()
     print(f"\nindex {index_requests} requests {index_bytes:,} B, data {data_requests} requests {data_bytes:,} B")
     assert index_requests <= 32, "six runs of the filter among them, which nobody has merged yet"
     assert data_requests <= 4, "a look at the file, its footer, the key column, the others"

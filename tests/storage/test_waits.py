@@ -79,6 +79,20 @@ def test_a_cold_needle(bucket: Any, waits: ModuleType) -> None:
     assert ss.open(LAKE).scan(where).to_table()["n"].to_pylist() == [12_345]
 
 
+def test_events_count_the_waits(bucket: Any, waits: ModuleType) -> None:
+    """Those of a plan without the opening, and of a commit from its publishing on. Requests side by side that take no
+    time may look as if they had followed each other."""
+    events: list[ss.Event] = []
+    waits.forget()
+    table = ss.open(LAKE)
+    stop = ss.observe(events.append)
+    waited = counted(bucket, table.scan(needle(waits, 56_789)).files)
+    assert 0 < waited <= events[-1].figures["waits"] <= events[-1].figures["requests"]
+    write(table, waits.rows(3_000_000, 10))
+    assert events[-1].name == "commit" and 2 < events[-1].figures["waits"] <= events[-1].figures["requests"]
+    stop()
+
+
 def test_a_warm_needle(bucket: Any, waits: ModuleType) -> None:
     table = ss.open(LAKE)
     assert table.scan(needle(waits, 23_456)).to_table().num_rows == 1
