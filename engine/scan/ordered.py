@@ -251,7 +251,7 @@ class _FirstRows:
         return positions, rows_at(reader, [(group, positions)], self.context.columns)
 
     def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
-        chance = self._with_a_chance(rows)
+        chance = self._with_a_chance(rows) if len(positions) else None
         if chance is not None:
             rows, positions = rows.filter(chance), positions[to_numpy(chance)]
         if not len(positions):
