@@ -178,6 +178,7 @@ hash(i) = hash(3)
 ((i = 1) OR ((s = 'b')))
 i IN (1,2) = TRUE
 `i` <=> 3
+lower(`s`)<=>'c'
 "i" == 3 AND `s` <=> 'c'
 """.strip().splitlines()
 
