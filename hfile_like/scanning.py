@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -184,7 +185,7 @@ def in_order(
     rest = iter(runs)
     for i, run in enumerate(rest, 1):
         yield from results_of(run, make(run))
-        if i >= _RUNS_ALONE and any(map(is_loaded, _FAMILIES)) and (os.cpu_count() or 1) > 1:
+        if i >= _RUNS_ALONE and any(map(is_loaded, _FAMILIES)) and _has_threads():
             break
     else:
         return
@@ -207,6 +208,11 @@ def in_order(
         finally:
             for _, future in under_way:
                 future.cancel()
+
+
+def _has_threads() -> bool:
+    """Whether threads would help, and are to be had: a pool takes no work once the main one has ended."""
+    return (os.cpu_count() or 1) > 1 and threading.main_thread().is_alive()
 
 
 def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch | None:

@@ -135,7 +135,7 @@ def main() -> None:
 
 def _line(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str) -> tuple[str, int]:
     """(the row of the table, how many more files are read here than by DuckDB)"""
-    text = where.replace("`", '"').replace("<=>", "IS NOT DISTINCT FROM")
+    text = where.replace("`", '"').replace("<=>", " IS NOT DISTINCT FROM ")
     query = f"SELECT n FROM {{}} WHERE (\n{text}\n) ORDER BY n"
     expected = connection.execute(query.format("lake")).fetchall()
     in_files = connection.execute(query.format("files")).fetchall()

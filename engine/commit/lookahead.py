@@ -7,7 +7,7 @@ later than this takes the version first, and is met then.
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from ..state import Instant, Run, Timeline
@@ -15,6 +15,7 @@ from ..state.lineage import Look, look
 from ..state.runs import RunReaders
 from ..storage import Storage
 from ..storage.gathered import brought, keep
+from ..storage.prefetch import Threads
 from .queue import others_wait
 
 _READ_AS_SCANS_DO = ("stats", "secondary")
@@ -29,11 +30,11 @@ class Lookahead:
         """`readers`, if given, open the runs that a commit may look into; those that it joins whole are kept in
         `storage`, which gathers what it writes."""
         self._storage = storage
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Threads | None = None
         self._futures: dict[str, Future] = {}
         if timeline.storage.gap_bytes and base.version:
             self._began_s = time.monotonic()
-            self._pool = ThreadPoolExecutor(4, thread_name_prefix="skipstone-commit")
+            self._pool = Threads(4, thread_name_prefix="skipstone-commit")
             self._begin("look", look, timeline, base)
             self._begin("queue", others_wait, timeline)
             if readers is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 from ..storage.gathered import gathering
-from ..storage.prefetch import STAT_THREADS
+from ..storage.prefetch import STAT_THREADS, Threads
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
@@ -368,7 +367,7 @@ def drop_task_markers(markers: Markers, transaction: str, results: Iterable[Task
             markers.remove(transaction, task)
 
     if len(tasks) > 1:  # a job has hundreds, and an object store answers each in tens of milliseconds
-        with ThreadPoolExecutor(STAT_THREADS) as pool:
+        with Threads(STAT_THREADS) as pool:
             list(pool.map(drop, tasks))
     else:
         for task in tasks:

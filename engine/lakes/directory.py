@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ...arrays import binary_array, string_array
 from ..progress import Progress
 from ..storage import Entry, Storage
+from ..storage.prefetch import Threads
 
 # Paths are bytes: a disk may hold names that are not UTF-8, which nobody can ask for by a text.
 LISTED = pa.schema(
@@ -53,7 +54,7 @@ def list_below(
     folder_count = len(unlisted)
     index_folder = index_location.removeprefix(f"{storage.uri}/")
     waiting: set[Future] = set()
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="skipstone-list") as pool:
+    with Threads(THREADS, thread_name_prefix="skipstone-list") as pool:
         while unlisted or waiting:
             is_enough = folders_max is not None and len(unlisted) >= folders_max
             while unlisted and len(waiting) < 2 * THREADS and not is_enough:

@@ -187,10 +187,14 @@ def _literal(kind: pa.DataType, value: Any, has_double: bool) -> Any:
         return time_beside(kind, value)
     if isinstance(value, bool | bytes | Temporal | uuid.UUID):
         return None
-    if pa.types.is_integer(kind):
-        return _beside_integers(value)
     if pa.types.is_floating(kind):
         return _beside_floats(kind, value, has_double)
+    if has_double:  # one literal with an exponent makes doubles of the column and of all the others
+        value = _beside_floats(pa.float64(), value, has_double)
+    if value is None:
+        return None
+    if pa.types.is_integer(kind):
+        return _beside_integers(value)
     return _beside_decimals(kind, value) if pa.types.is_decimal(kind) else None
 
 

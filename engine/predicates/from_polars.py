@@ -107,7 +107,8 @@ def _is_exact(value: Any, kind: pa.DataType) -> bool:
         return pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if isinstance(value, Temporal):
         if pa.types.is_timestamp(kind):  # the coarser unit counts, and Python's literals have microseconds
-            return value.kind == "timestamp" and value.ns % _UNIT_NS.get(kind.unit, value.ns + 1) == 0
+            unit_ns = _UNIT_NS.get(kind.unit)
+            return value.kind == "timestamp" and unit_ns is not None and value.ns % unit_ns == 0
         return value.kind == "date" and pa.types.is_date32(kind)
     return False
 

@@ -313,7 +313,7 @@ class _Text:
             kind, written = token.token_type.name, self.text[token.start]
             if kind == "NULLSAFE_EQ" or (kind == "IDENTIFIER" and written == "`"):
                 name = token.text.replace('"', '""')
-                pieces += [self.text[end : token.start], f'"{name}"' if written == "`" else "IS NOT DISTINCT FROM"]
+                pieces += [self.text[end : token.start], f'"{name}"' if written == "`" else " IS NOT DISTINCT FROM "]
                 end = token.end + 1
             elif token.start in self.lists:
                 pieces += [self.text[end : token.start], list_sql(self.lists[token.start])]

@@ -251,7 +251,7 @@ class _FirstRows:
         return positions, rows_at(reader, [(group, positions)], self.context.columns)
 
     def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
-        chance = self._with_a_chance(rows)
+        chance = self._with_a_chance(rows) if len(positions) else None
         if chance is not None:
             rows, positions = rows.filter(chance), positions[to_numpy(chance)]
         if not len(positions):
@@ -274,6 +274,8 @@ class _FirstRows:
         worst, key = self._worst, self._keys[0]
         kind = self.kind
         if worst is None or worst[0] != VALUES or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            return None
+        if pa.types.is_float16(kind):  # Arrow compares none
             return None
         value = canon.values_of_codes(np.array([worst[1]], dtype=np.int64), kind)[0]
         values = leaf_array(rows, key.column)

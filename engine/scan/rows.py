@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, readin
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
+from ..storage.prefetch import Threads
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 
@@ -275,7 +275,7 @@ def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> 
 
         if not second:
             return read(first)
-        with ThreadPoolExecutor(1, thread_name_prefix="skipstone-columns") as beside:
+        with Threads(1, thread_name_prefix="skipstone-columns") as beside:
             others = beside.submit(read, second)
             return {**read(first), **others.result()}
 

@@ -10,10 +10,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import SkipstoneError
 from .interface import Storage
+from .prefetch import Threads
 
 _THREADS = 8
 _Key = tuple[str, str]  # the storage's URI and a path in it
@@ -39,7 +39,7 @@ class _Background:
         self._changed = threading.Condition()
         self._waiting: dict[_Key, Callable[[], None]] = {}
         self._busy: set[_Key] = set()  # a thread will look for what waits of these
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="skipstone-background")
+        self._pool = Threads(_THREADS, thread_name_prefix="skipstone-background")
 
     def add(self, key: _Key, work: Callable[[], None]) -> None:
         with self._changed:
@@ -47,24 +47,30 @@ class _Background:
             if key in self._busy:
                 return
             self._busy.add(key)
-        try:
-            self._pool.submit(self._run, key)
-        except RuntimeError:  # the interpreter ends
-            self._run(key)
+        self._pool.submit(self._run, key)
 
     def settle(self, uri: str) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not any(root == uri for root, _ in self._busy))
 
     def _run(self, key: _Key) -> None:
-        while True:
-            with self._changed:
-                work = self._waiting.pop(key, None)
-                if work is None:
-                    self._busy.discard(key)
-                    self._changed.notify_all()
-                    return
-            _try(work)
+        try:
+            while (work := self._next(key)) is not None:
+                _try(work)
+        except BaseException:  # else whoever settles would wait for ever
+            self._end(key)
+            raise
+
+    def _next(self, key: _Key) -> Callable[[], None] | None:
+        with self._changed:
+            if key not in self._waiting:
+                self._end(key)
+            return self._waiting.pop(key, None)
+
+    def _end(self, key: _Key) -> None:
+        with self._changed:
+            self._busy.discard(key)
+            self._changed.notify_all()
 
 
 def _try(work: Callable[[], None]) -> None:

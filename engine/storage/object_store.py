@@ -18,7 +18,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
@@ -27,6 +26,7 @@ from .interface import Entry, UncertainPutError, check_in_index, check_inside, c
 from .object_client import Failure, connect, failure_of, refusal
 from .options import StorageOptions
 from .places import Place, is_uri, place_of, tidied
+from .prefetch import Threads
 from .ranges import Range, RangeFile, merged_ranges, parts_of
 
 GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
@@ -97,7 +97,7 @@ class ObjectStorage:
         if len(merged) < 2:
             parts = [read(one) for one in merged]
         else:
-            with ThreadPoolExecutor(min(len(merged), _READERS_MAX), thread_name_prefix="skipstone-get") as pool:
+            with Threads(min(len(merged), _READERS_MAX), thread_name_prefix="skipstone-get") as pool:
                 parts = list(pool.map(read, merged))
         return parts_of(ranges, merged, parts)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from . import Storage
+    from .interface import Storage
 
 WAITING_MAX = 12
 STAT_THREADS = 16  # requests without a body, which only wait
@@ -19,6 +19,23 @@ BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded 
 _FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
 A = TypeVar("A")
 R = TypeVar("R")
+
+
+class Threads(ThreadPoolExecutor):
+    """A pool of threads; of the caller's thread alone once the main one has ended, after which no pool takes work."""
+
+    def submit(self, work: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
+        try:
+            return super().submit(work, *arguments, **options)
+        except RuntimeError as error:
+            if "cannot schedule new futures" not in str(error):
+                raise
+        future: Future[R] = Future()
+        try:
+            future.set_result(work(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
@@ -37,7 +54,7 @@ def threads_for(storage: Storage, threads: int) -> int:
 def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
     """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
     given up, and the threads, called `name`, have ended when the iterator has."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    pool = Threads(threads, thread_name_prefix=name)
     try:
         remaining = iter(items)
         waiting = deque(pool.submit(work, item) for item in islice(remaining, 2 * threads))

@@ -38,7 +38,7 @@ def duck(lake: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _by_duckdb(duck: duckdb.DuckDBPyConnection, where: str) -> list[int]:
-    where = where.replace("`", '"').replace("<=>", "IS NOT DISTINCT FROM")
+    where = where.replace("`", '"').replace("<=>", " IS NOT DISTINCT FROM ")
     return [n for (n,) in duck.execute(f"SELECT n FROM lake WHERE (\n{where}\n) ORDER BY n").fetchall()]
 
 

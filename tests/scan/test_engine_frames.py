@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,18 @@ def test_a_lazy_frame_gives_the_rows_that_polars_would_find(table: ss.Table, con
     )
     chosen = table.lazy().filter(expression, pl.col("s").str.to_uppercase() == "K4").select("f")
     assert chosen.collect().height == everything.filter(expression, pl.col("s").str.to_uppercase() == "K4").height
+
+
+def test_a_lazy_frame_of_nanoseconds(tmp_path: Path) -> None:
+    """polars makes nanoseconds of a literal beside them, the last of its own unit among others."""
+    times = pa.array([-1001, -1000, -1, 0, 1, 999, 1000], pa.timestamp("ns"))
+    pq.write_table(pa.table({"t": times}), tmp_path / "a.parquet")
+    lazy, everything = ss.create(tmp_path).lazy(), pl.DataFrame({"t": times})
+    for microseconds in (-1, 0, 1):
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=microseconds)
+        t = pl.col("t")
+        for condition in (t <= moment, t < moment, t == moment, t > moment, t.is_between(moment, moment)):
+            assert lazy.filter(condition).collect().equals(everything.filter(condition)), condition
 
 
 def test_filters_columns_and_slices_reach_the_plan(tmp_path: Path) -> None:

@@ -157,6 +157,24 @@ def test_the_newest_rows_are_read_of_the_newest_files(sorted_lake: Path) -> None
     assert table.scan(order_by="ts", limit=0).to_table().num_rows == 0
 
 
+def test_row_groups_in_which_no_row_matches_after_the_first_rows(tmp_path: Path) -> None:
+    for number in range(20):
+        values = {"ts": [number, number + 1, 1000 + number], "k": [0, 10, 10 if number else 5]}
+        make_file(tmp_path, f"{number:02d}.parquet", values)
+    table = ss.create(tmp_path)
+    assert table.scan("k = 5", order_by="ts", limit=1).to_table().to_pydict() == {"ts": [1000], "k": [5]}
+
+
+def test_half_floats_in_order(tmp_path: Path) -> None:
+    for number in range(20):
+        halves = pa.array(np.array([number, 100 - number, np.nan], np.float16), pa.float16(), from_pandas=False)
+        make_file(tmp_path, f"{number:02d}.parquet", {"h": halves, "k": [0, 5, 10]})
+    table = ss.create(tmp_path)
+    for order, wanted in (("asc", [81.0, 82.0]), ("desc", [100.0, 99.0])):
+        plan = table.scan("k = 5", order_by=("h", order), limit=2, columns=["h"])
+        assert [float(h) for h in plan.to_table().column("h").to_pylist()] == wanted
+
+
 def test_a_secondary_index_names_the_first_rows_of_scattered_values(sorted_lake: Path) -> None:
     table = ss.create(sorted_lake)
     table.create_index("code", kind="secondary")

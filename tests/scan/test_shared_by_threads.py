@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +22,7 @@ import skipstone as ss
 from power_cut_disk import without_flushes
 from skipstone.caching import cached_property
 from skipstone.engine.storage import LocalStorage
+from skipstone.engine.storage.background import in_background, settle_background
 
 THREADS = 8
 LONG_S = 60  # so long nothing takes that goes on at all
@@ -226,6 +230,57 @@ def test_threads_that_find_damage_in_one_plan_agree(lake: ss.Table) -> None:
             found = _each(lambda number, plan=plan: plan.to_table().to_pylist())
         assert found == [[{"id": 101, "s": "k101"}]] * THREADS
         assert len(plan.damaged) == len(set(plan.damaged)) > 0
+
+
+_AFTER_THE_MAIN_THREAD = """
+import atexit, sys, threading
+import pyarrow as pa
+import skipstone as ss
+from faulty_object_store import Twin, twin_stores
+
+def work():
+    for uri in (sys.argv[1], "s3://far/lake"):
+        table = ss.create(uri, schema=pa.schema([("n", pa.int64())]))
+        for n in range(3):
+            with table.transaction() as tx:
+                tx.write(pa.table({"n": [n]}))
+        table.create_index("n", kind="secondary")
+        table = ss.open(uri)
+        print(table.scan("n > 0").count(), table.scan("n % 2 = 0").to_table().num_rows, table.history().num_rows)
+
+def late():
+    threading.main_thread().join()
+    work()
+
+buckets = twin_stores(far=Twin())
+buckets.__enter__()
+if sys.argv[2] == "thread":
+    threading.Thread(target=late).start()
+else:
+    atexit.register(work)
+"""
+
+
+@pytest.mark.parametrize("when", ["thread", "exit"])
+def test_what_is_done_after_the_main_thread_ended(tmp_path: Path, when: str) -> None:
+    """No pool takes work any more then: threads that outlive it, and handlers of its exit, work without."""
+    pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
+    support = str(Path(__file__).parents[1] / "support")
+    command = [sys.executable, "-c", _AFTER_THE_MAIN_THREAD, str(tmp_path / "lake"), when]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": support}, capture_output=True, text=True, timeout=LONG_S
+    )
+    assert (ended.stdout, ended.stderr) == ("2 2 5\n" * 2, "")
+
+
+def test_work_in_the_background_that_breaks_holds_nobody_up() -> None:
+    far = SimpleNamespace(gap_bytes=1, uri="far")
+    done: list[int] = []
+    in_background(far, "file", lambda: done.append(1 // 0))  # type: ignore[arg-type]
+    settle_background(far)  # type: ignore[arg-type]
+    in_background(far, "file", lambda: done.append(1))  # type: ignore[arg-type]
+    settle_background(far)  # type: ignore[arg-type]
+    assert done == [1]
 
 
 def test_no_value_is_worked_out_under_a_lock_of_its_class() -> None:

@@ -32,6 +32,7 @@ i IN (1, 3, NULL)
 i NOT IN (1, 3)
 i NOT IN (1, NULL)
 i IN (1, 2.5, 3e0)
+b IN (9007199254740992, 2e0)
 i IN (i, 7)
 i
 i IS NOT DISTINCT FROM NULL
@@ -58,6 +59,7 @@ dec = 1.10
 dec = '1.105'
 dec > 1.105
 dec = 1.1e0
+dec IN (1.1000000000000000055, 2e0)
 dec + 1 > 2.1
 dec > d
 s = 'a'
@@ -176,6 +178,7 @@ hash(i) = hash(3)
 ((i = 1) OR ((s = 'b')))
 i IN (1,2) = TRUE
 `i` <=> 3
+lower(`s`)<=>'c'
 "i" == 3 AND `s` <=> 'c'
 """.strip().splitlines()
 
