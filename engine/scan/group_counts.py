@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 COUNT = "count"
 _PENDING_MAX = 1 << 24  # codes that wait to be brought together: 128 MB, or twice that with counts
+_FINE_ROWS_MIN = 1 << 18  # of a file that is near: of a smaller one the rows are read as quickly as its statistics
 _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
@@ -77,6 +78,8 @@ class _Groups:
         if decided.all():
             return
         tasks = plan.readable_tasks(~decided, *self._names)
+        if plan.bound == Constant(True) and not plan.index_storage.gap_bytes:
+            tasks = [task if task.row_count >= _FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
         fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
         groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
         bounds = [
@@ -100,7 +103,9 @@ class _Groups:
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:
                 pairs.append((task, of_task))
-        for parts in plan.side_by_side(self._count_file, pairs):
+        for (_, of_task), parts in zip(pairs, plan.side_by_side(self._count_file, pairs), strict=True):
+            if of_task.kept is None:
+                self.looked_at, self.read = self.looked_at + len(parts), self.read + len(parts)
             for codes, counts in parts:
                 self._add(codes, counts)
 
@@ -109,9 +114,11 @@ class _Groups:
         parts: list[tuple[list[pa.Array], np.ndarray | None]] = []
         for rows in read_matches(*pair, self._context, self._plan.storage):
             if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
-                columns = [rows.column(0)]
-            else:
-                columns = [leaf_array(rows, name) for name in self._names]
+                for chunk in rows.column(0).chunks:
+                    values, counts = _dictionary_counts(chunk)
+                    parts.append(([stored_codes(values)], counts))
+                continue
+            columns = [leaf_array(rows, name) for name in self._names]
             if self._by_code is not None:
                 parts.append(_code_runs(stored_codes(canon.flatten(columns[0]))))
                 continue
@@ -252,6 +259,17 @@ def _dictionary_coded(context: ReadContext, name: str) -> ReadContext:
     schema = context.schema.set(context.schema.get_field_index(name), coded)
     file_names = sorted({names[name] for names in context.names if name in names})
     return replace(context, schema=schema, parquet_options={**context.parquet_options, "read_dictionary": file_names})
+
+
+def _dictionary_counts(column: pa.DictionaryArray) -> tuple[pa.Array, np.ndarray]:
+    """(values, how often each comes, null among them) of a column that has a dictionary."""
+    codes = column.indices if not column.null_count else column.indices.drop_null()
+    counts = np.bincount(to_numpy(codes), minlength=len(column.dictionary))
+    used = np.flatnonzero(counts)
+    values, counts = canon.flatten(column.dictionary).take(from_numpy(used)), counts[used]
+    if not column.null_count:
+        return values, counts
+    return pa.concat_arrays([values, pa.nulls(1, values.type)]), np.append(counts, column.null_count)
 
 
 def _code_runs(codes: pa.Array) -> tuple[list[pa.Array], np.ndarray | None]:

@@ -26,9 +26,9 @@ from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey,
 T = TypeVar("T")
 _Layers = list[Numbered]
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
-# A larger run is read in parts, side by side, where much of it is wanted.
-_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12
+_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts, side by side
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
+_NODES_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the nodes of a run's block index are up to so small a part of it
 
 
 class DamagedRun(Exception):
@@ -160,8 +160,7 @@ class RunReaders:
         return reader, cached
 
     def _cached(self, run: Run) -> CachedRun:
-        """The run as the cache has it. Its file is looked at in any case: one that was damaged or removed since is
-        cached out."""
+        """The run as the cache has it. Its file is looked at in any case: it may be damaged or gone since."""
         data = self.in_memory.get(run.path)
         if data is not None:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
@@ -170,7 +169,7 @@ class RunReaders:
         tail_bytes = TAIL_BYTES
         if self._is_shared:
             if self.storage.gap_bytes and not self._cache.knows(*key):
-                source = opening = _Opening(self.storage, run.path, run.size_bytes)
+                source = opening = _Opening(self.storage, run)
                 entry = opening.read_end()
                 tail_bytes = opening.tail_bytes
             else:
@@ -188,22 +187,25 @@ class RunReaders:
 
 
 class _Opening(Ranged):
-    """A run's file far away, of which the end is read beside the look at it: a small one whole, by one request."""
+    """A run's file far away: its end, with the nodes of its index, comes beside the look at it, a small one whole."""
 
-    tail_bytes, _tail = TAIL_BYTES, b""
+    def __init__(self, storage: Storage, run: Run):
+        super().__init__(storage, run.path, run.size_bytes)
+        self._tail, size = b"", run.size_bytes
+        nodes_bytes = min(size // _NODES_SHARE, _TAIL_BYTES_MAX)
+        self.tail_bytes = max(TAIL_BYTES, size if size <= storage.gap_bytes else nodes_bytes)
 
     def read_end(self) -> Entry:
         """What the file is."""
-        if self.size <= self.storage.gap_bytes:
+        if self.size <= self.tail_bytes:
             entry, self._tail = self.storage.read_entry(self.path, self.size)
-            self.tail_bytes = max(TAIL_BYTES, self.size)
             return entry
-        end = [(self.size - TAIL_BYTES, TAIL_BYTES)]
+        end = [(self.size - self.tail_bytes, self.tail_bytes)]
         asks: list[Callable[[], Any]] = [
-            lambda: self.storage.stat(self.path),
-            lambda: self.storage.read_ranges(self.path, end)[0],
+            partial(self.storage.stat, self.path),
+            partial(self.storage.read_ranges, self.path, end),
         ]
-        entry, self._tail = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-run")
+        entry, (self._tail,) = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-run")
         return entry
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:

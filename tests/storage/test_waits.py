@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.util
+import io
 import re
 import sys
 import zlib
@@ -15,9 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from skipstone.engine.storage.background import settle_background
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
@@ -91,6 +94,50 @@ def test_events_count_the_waits(bucket: Any, waits: ModuleType) -> None:
     write(table, waits.rows(3_000_000, 10))
     assert events[-1].name == "commit" and 2 < events[-1].figures["waits"] <= events[-1].figures["requests"]
     stop()
+
+
+@only_in_test_all
+def test_a_needle_in_a_large_index(waits: ModuleType) -> None:
+    """The blocks of a run of five million ids are named by nodes of 157 kB: they come with its end."""
+    with waits.far_bucket() as bucket:
+        waits.put_files(bucket, "lake", waits.FILES, waits.ROWS_A_FILE, waits.ROW_GROUP_ROWS)
+        table = ss.create(LAKE)
+        table.create_index("id", kind="bloom")
+        table.create_index("id", kind="secondary")
+        for number in (0, 1_250_000, 4_999_999):
+            where = needle(waits, number)
+            waits.forget()
+            assert counted(bucket, lambda where=where: ss.open(LAKE).scan(where).files()) <= 3
+            waits.forget()
+            assert counted(bucket, lambda where=where: ss.open(LAKE).scan(where).to_table()) <= 4
+
+
+def test_the_end_of_a_large_run_comes_with_the_nodes_of_its_index(waits: ModuleType) -> None:
+    """Open: the end and a look at it; then the block: no node is read after it."""
+    from skipstone.engine.state import Run
+    from skipstone.engine.state.runs import RunReaders, written_as
+    from skipstone.engine.storage import open_storage
+    from skipstone.hfile_like import SortedFileWriter
+
+    count, noise = 20_000, np.random.default_rng(0).bytes(20_000 << 10)
+    keys = sorted(noise[16 * place : 16 * place + 16] for place in range(count))
+    values = pa.array([noise[place << 10 : (place + 1) << 10] for place in range(count)], pa.binary())
+    sink = io.BytesIO()
+    with SortedFileWriter(sink, schema=pa.schema([("value", pa.binary())]), block_size=6 << 10) as writer:
+        writer.write(keys, pa.record_batch({"value": values}))
+        for name, data in written_as("runs/aa/large.sbf").items():
+            writer.put_meta(name, data)
+    run = Run("runs/aa/large.sbf", len(sink.getvalue()), count, (1, 1), keys[0].hex(), keys[-1].hex())
+    with waits.far_bucket() as bucket:
+        bucket.put(f"lake/{run.path}", sink.getvalue())
+        for number in (0, count // 2, count - 1):
+            waits.forget()
+            readers = RunReaders(open_storage(LAKE))
+            assert counted(bucket, lambda readers=readers: readers.reader(run)) <= 1
+            reader = readers.reader(run)
+            assert reader.file.index.nodes_bytes() > 1 << 16
+            assert counted(bucket, lambda reader=reader, number=number: reader.get(keys[number])) <= 1
+            assert reader.get(keys[number]) == {"value": values[number].as_py()}
 
 
 def test_a_warm_needle(bucket: Any, waits: ModuleType) -> None:
