@@ -44,8 +44,8 @@ from .scanning import read_block_range
 if TYPE_CHECKING:
     from .inspection import Finding
     from .merge import MergeSummary, merge_runs
+    from .open_file import read_strided_rows
     from .ordered import OrderedCode
-    from .strided import read_strided_rows
     from .writer import SortedFileWriter, WriterOptions
 
 # What only writers, checks and some kinds of index need is loaded when it is first used.
@@ -56,7 +56,7 @@ _HOMES = {
     "SortedFileWriter": "writer",
     "WriterOptions": "writer",
     "merge_runs": "merge",
-    "read_strided_rows": "strided",
+    "read_strided_rows": "open_file",
 }
 
 __all__ = [

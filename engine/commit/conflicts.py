@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
+from .. import hive
 from ..indexes.task_result import TaskResult
-from ..partitions import hive
 from ..state import COMPLETED, Instant, Timeline
 from ..state.manifest import BASE, FILES_SCHEMA, split_file_ids
 from ..state.slices import slices_of

@@ -22,8 +22,7 @@ from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..indexes.task_result import TaskResult
 from ..lakes.log import DELTA, Columns, LogState, Naming, described, recorded_state
-from ..parquet.leaves import leaf_types
-from ..parquet.nested_names import has_field, in_table_names
+from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.widening import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice

@@ -26,7 +26,7 @@ from ..state import FileSchema, Instant
 from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import STAT_THREADS, prefetched
+from ..storage.threads import STAT_THREADS, prefetched
 from ..tasks.attach import FooterReading, attach_all
 from .publish import Change
 from .schemas import misfits, widens, without

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import string_array, to_numpy
 from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneError
-from ..partitions import hive
-from ..partitions.hive import partition_texts
+from .. import hive
+from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
 from .log import DELTA, Changes, Columns, Naming, RecordedState

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from ...arrays import to_numpy
 from ...caching import cached_property
 from ...errors import NotATableError, NotReadableError
-from ..partitions.hive import partition_texts
+from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, open_checked, static_table

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..parquet.nested_names import NestedNames, children_of
+from ..parquet.leaves import NestedNames, children_of
 from ..predicates.widening import merged_type
 
 if TYPE_CHECKING:

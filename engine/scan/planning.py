@@ -32,7 +32,7 @@ from ..state import Instant
 from ..state.slices import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
-from ..storage.prefetch import prefetched
+from ..storage.threads import prefetched
 from .deleted_rows import Deletes
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
-from ..storage.background import in_background
-from ..storage.prefetch import side_by_side
+from ..storage.threads import in_background, side_by_side
 from .archive import archive_folders, archived_history, archived_instant, is_archived, is_stub
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant

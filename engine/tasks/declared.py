@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
+from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from ..parquet.leaves import leaf_types
-from ..partitions import hive
 from ..state.manifest import BASE, FILES_SCHEMA, KINDS
 from ..state.paths import partitions_of, relative_paths
 from ..storage import Storage

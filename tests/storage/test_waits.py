@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.engine.storage.background import settle_background
+from skipstone.engine.storage.threads import settle_background
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 BENCH = Path(__file__).parents[2] / "bench"

@@ -25,7 +25,7 @@ from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.widening import is_exact_widening
 from ...state import IndexState
-from ...storage.prefetch import BUILD_THREADS, prefetched
+from ...storage.threads import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
 from .format import FilterRunWriter

@@ -24,7 +24,7 @@ from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
 from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
-from ...storage.prefetch import prefetched
+from ...storage.threads import prefetched
 from ..protocol import Built, Job
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats

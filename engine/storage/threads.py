@@ -1,7 +1,8 @@
-"""Small requests that nobody waits for: what a commit far away leaves for after its acknowledgement.
+"""Work in threads: on many things, a bounded number ahead of who takes the results; and small requests that nobody
+waits for, which a commit far away leaves for after its acknowledgement.
 
-They run in a few threads of this process, which ends when they have. A process that is killed leaves them undone, and
-an error is nobody's news: so nothing may rest on one.
+The latter run in a few threads of this process, which ends when they have. A process that is killed leaves them undone,
+and an error is nobody's news: so nothing may rest on one.
 """
 
 from __future__ import annotations
@@ -9,11 +10,55 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import SkipstoneError
 from .interface import Storage
+
+if TYPE_CHECKING:
+    from . import Storage
+
+
+WAITING_MAX = 12
+STAT_THREADS = 16  # requests without a body, which only wait
+FOOTER_THREADS = 8  # a tail of a file each, which is parsed
+BUILD_THREADS = min(4, os.cpu_count() or 1)  # whole columns, which are decoded and hashed
+_FAR_THREADS = 64  # where a request waits for tens of milliseconds, and takes the processor for one
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
+    """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
+    a request waits longer than a thread takes to begin; else one after the other."""
+    if storage.gap_bytes and len(items) > 1:
+        return prefetched(work, items, min(len(items), WAITING_MAX), name)
+    return map(work, items)
+
+
+def threads_for(storage: Storage, threads: int) -> int:
+    """How many requests of a storage are under way at once, of which so many are where it is near."""
+    return _FAR_THREADS if storage.gap_bytes else threads
+
+
+def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
+    """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
+    given up, and the threads, called `name`, have ended when the iterator has."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    try:
+        remaining = iter(items)
+        waiting = deque(pool.submit(work, item) for item in islice(remaining, 2 * threads))
+        while waiting:
+            done = waiting.popleft().result()
+            waiting.extend(pool.submit(work, item) for item in islice(remaining, 1))
+            yield done
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
 
 _THREADS = 8
 _Key = tuple[str, str]  # the storage's URI and a path in it
