@@ -28,10 +28,10 @@ from .commit.schemas import (
 )
 from .handle import Handle
 from .indexes.task_result import TaskResult
+from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
 from .lakes.locations import located
-from .lakes.log import DIRECTORY, ICEBERG, KINDS
 from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type

@@ -13,7 +13,7 @@ Begin with `reader` and `writer`, then `block`. The modules are in a line, and e
 
     bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
     encodings    integers; keys; names (strings of one make); values
-    a block      block; entries (keys, columns and tombstones in memory)
+    a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
     the index    index_rows (its tables, and bounds of blocks), index (the way down them)
     a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
     reading      scanning, lookups, numbered (keys that are a prefix and a number), reader (the public face)
@@ -32,12 +32,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 from .byte_io import BytesSource, PathSource, Source
-from .entries import prefix_changes
+from .entries import KeyLayout, prefix_changes
 from .file import GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
-from .key_layout import KeyLayout
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
+from .open_file import read_strided_rows
 from .reader import SortedFileReader
 from .scanning import read_block_range
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .ordered import OrderedCode
     from .writer import SortedFileWriter, WriterOptions
 
+
 # What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
     "Finding": "inspection",
@@ -56,7 +57,6 @@ _HOMES = {
     "SortedFileWriter": "writer",
     "WriterOptions": "writer",
     "merge_runs": "merge",
-    "read_strided_rows": "open_file",
 }
 
 __all__ = [

@@ -26,7 +26,7 @@ from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, columns_of, unknowns
-from ..engine.predicates.widening import plain_type
+from ..engine.predicates.coerce import plain_type
 from ..engine.scan.file_reader import as_planned, check_identity
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread

@@ -23,8 +23,7 @@ from ...errors import CommitConflictError, InvalidArgumentError, NotATableError,
 from .. import hive
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, Timeline
-from ..state.manifest import BASE, FILES_SCHEMA, split_file_ids
-from ..state.slices import slices_of
+from ..state.manifest import BASE, FILES_SCHEMA, slices_of, split_file_ids
 from ..state.snapshot import Snapshot
 
 _KEY = ["partition_id", "file_group", "slice_instant"]

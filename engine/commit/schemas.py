@@ -18,7 +18,7 @@ from ..indexes.protocol import kind_or_none
 from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
-from ..predicates.widening import merged_type
+from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
 from ..storage import Storage
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...errors import SchemaError
-from ..predicates.widening import is_list
+from ..predicates.coerce import is_list
 
 
 def leaf_array(table: pa.Table, path: str) -> pa.Array:

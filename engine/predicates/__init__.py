@@ -6,7 +6,7 @@
                         `sql_leaves.py` reads a leaf, `duckdb_meaning.py` decides whether DuckDB means by it what we do,
                         `implied.py` what follows from one that DuckDB tests
       from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
-    bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`, `widening.py`,
+    bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the leaves that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
                   of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`

@@ -29,10 +29,9 @@ from ...errors import PredicateError
 from .ast import And, Constant, Node, Not, Or, Unknown
 from .bind import compare_values
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual
-from .coerce import array_of
+from .coerce import array_of, is_exact_widening, ns_per_count, plain_type
 from .literals import literal_value
 from .possible_values import NAN_CODE, ByteInterval, CodeInterval, Evidence, Pair, interval_of, less_or_equal_outcomes
-from .widening import is_exact_widening, ns_per_count, plain_type
 
 TRUE, FALSE, NULL = 1, 2, 4
 ANY = TRUE | FALSE | NULL

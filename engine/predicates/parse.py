@@ -21,7 +21,6 @@ from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Un
 from .bind import bind, resolve
 from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of
 from .operands import Column, Literal
-from .residual import residual_of
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -98,7 +97,11 @@ def _with_residuals(node: Node, schema: pa.Schema) -> Node:
         return type(node)(tuple(_with_residuals(child, schema) for child in node.children))
     if isinstance(node, Not):
         return Not(_with_residuals(node.child, schema))
-    return residual_of(node, schema) if isinstance(node, Unknown) else node
+    if not isinstance(node, Unknown):
+        return node
+    from .residual import residual_of
+
+    return residual_of(node, schema)
 
 
 # -- pyarrow's filters -------------------------------------------------------------------------------------------------

@@ -26,9 +26,8 @@ from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, s
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state import Run
-from ..state.manifest import BASE, split_file_ids
+from ..state.manifest import BASE, SNAPSHOT, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
-from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader, probed_files

@@ -6,7 +6,7 @@
     etag               string
     row_counts_exact   bool; missing or null means exact
     file_group         string, unique within its partition; files of one group share it
-    slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.slices`
+    slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.manifest`
     commit             string: what wrote the file; `Transaction.set_commit_state` sets its state
     kind               "base" (also where null), "log", "delete", "rollback"
     merge              "whole", "partial", "custom": how a log's rows meet the base's

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import PARQUET_OPTIONS, Naming
+from ..lakes import PARQUET_OPTIONS
+from ..lakes.log import Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
 from ..parquet.leaves import leaf_names

@@ -65,7 +65,7 @@ MODULES = {
         *("file", "open_file"),
         *("scanning", "lookups", "numbered"),
         *("name_encoding", "block_encoding", "index_building", "inspection", "reader"),
-        *("writer", "key_order", "merge_cursor", "merge", "key_layout", "ordered"),
+        *("writer", "key_order", "merge_cursor", "merge", "ordered"),
     ),
     "bloom": ("plain", "lazy", "hashing", "probes", "sizing", "split_block", "group"),
 }

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, StorageError
-from ...lakes.log import parquet_options
+from ...lakes import parquet_options
 from ...parquet.footers import Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
