@@ -6,25 +6,49 @@ those before it:
 
     plain, lazy     XXH64 and the filter in Python and numpy; when `kernels`, their compiled twins, are loaded
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
-    probes          Probes: the hashes of a value; probe_together
+    probes          Probes: the hashes of a value; probe_rows: those of a value in a group's rows
     sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
     split_block     SplitBlockFilter: one filter, bits as in Parquet; SplitBlockBuilder: of values a few at a time
     group           FilterGroup: many filters, transposed, so that one range read answers for all
 """
 
-from .group import FilterGroup, GroupPart, bucket_of, probe_rows
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .probes import Probes, probe_together, probes_for
-from .sizing import DistinctCounter, cheapest_blocks, fpp_of, plan_groups, plan_rungs, solve_blocks, solve_exact_blocks
-from .split_block import (
-    SplitBlockBuilder,
-    SplitBlockFilter,
-    estimated_keys,
-    fold_words,
-    insert_hashes,
-    measured_fpp,
-    replicate_words,
-)
+from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
+
+if TYPE_CHECKING:
+    from .group import FilterGroup, GroupPart
+    from .sizing import (
+        DistinctCounter,
+        cheapest_blocks,
+        fpp_of,
+        plan_groups,
+        plan_rungs,
+        solve_blocks,
+        solve_exact_blocks,
+    )
+    from .split_block import (
+        SplitBlockBuilder,
+        SplitBlockFilter,
+        estimated_keys,
+        fold_words,
+        insert_hashes,
+        measured_fpp,
+        replicate_words,
+    )
+
+# What only builders need is loaded when it is first used.
+_HOMES = {
+    **dict.fromkeys(("FilterGroup", "GroupPart"), "group"),
+    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_groups", "plan_rungs"), "sizing"),
+    **dict.fromkeys(("solve_blocks", "solve_exact_blocks"), "sizing"),
+    **dict.fromkeys(("SplitBlockBuilder", "SplitBlockFilter", "estimated_keys", "fold_words"), "split_block"),
+    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), "split_block"),
+}
 
 __all__ = [
     "DistinctCounter",
@@ -53,3 +77,10 @@ __all__ = [
     "solve_blocks",
     "solve_exact_blocks",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    return value

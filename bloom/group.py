@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError
 from . import plain
-from .hashing import checked_hashes, checked_name, distinct
+from .hashing import checked_blocks, checked_count, checked_hashes, checked_name, distinct
 from .lazy import kernels_for, read_only
-from .probes import probes_for
-from .sizing import checked_blocks, checked_count, checked_fpp, plan_rungs, solve_blocks
+from .probes import as_words, probes_for
+from .sizing import checked_fpp, plan_rungs, solve_blocks
 from .split_block import (
     SplitBlockFilter,
     fold_words,
@@ -175,7 +175,7 @@ class FilterGroup:
         checked_blocks(rows.shape[0])
         if members < 1 or rows.shape[1] != members * plain.BLOCK_SIZE_BYTES:
             raise InvalidArgumentError(f"rows of {rows.shape[1]} bytes do not hold {members} members of 32 bytes each")
-        words = _as_words(rows).reshape(rows.shape[0], members, plain.WORDS_PER_BLOCK)
+        words = as_words(rows).reshape(rows.shape[0], members, plain.WORDS_PER_BLOCK)
         return cls([GroupPart(list(range(members)), read_only(words))], hash)
 
     @property
@@ -240,37 +240,6 @@ class FilterGroup:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(part.members)} of {part.blocks} blocks" for part in self.parts)
         return f"FilterGroup(hash={self.hash!r}, {sizes})"
-
-
-def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
-    """int64 [n]: which row of a part of that many blocks each hash, uint64 [n], touches."""
-    return plain.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
-
-
-def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Asks rows that were read on their own: the selective probe of drivers and executors.
-
-    Args:
-        rows: uint8 [k, members * 32]; row i is the row of `bucket_of(hashes, blocks)[i]`.
-        hashes: uint64 [k].
-
-    Returns:
-        bool [k, members]: True where the member may hold the value of hash i.
-
-    Raises:
-        InvalidArgumentError: shapes or types that do not fit.
-    """
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] % 32:
-        raise InvalidArgumentError("rows must be a numpy array of uint8 [k, members * 32]")
-    hashes = checked_hashes(hashes)
-    if len(rows) != len(hashes):
-        raise InvalidArgumentError(f"{len(rows)} rows for {len(hashes)} hashes: there must be a row for each")
-    return plain.holds(_as_words(rows).reshape(len(rows), rows.shape[1] // 32, plain.WORDS_PER_BLOCK), hashes)
-
-
-def _as_words(rows: np.ndarray) -> np.ndarray:
-    words = np.ascontiguousarray(rows).view("<u4")
-    return words if words.flags.aligned else words.copy()
 
 
 def _least_blocks(each: SplitBlockFilter, fpp: float | None) -> int:

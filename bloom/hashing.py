@@ -10,6 +10,7 @@ they are many: see `lazy.py`.
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from ..errors import InvalidArgumentError
 from . import plain
 from .lazy import kernels_for, load_kernels_for, read_only
 
+BLOCKS_MAX = 1 << 26
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 PARQUET_PREFIX = "parquet:"
 _CANONICAL_NAMES = ("int", "float", "bytes", "instant", "span")
@@ -266,3 +268,22 @@ def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
     if kernels is None:
         return plain.xxh64_var(offsets, data)
     return kernels.xxh64_var(read_only(offsets), read_only(data))
+
+
+def checked_blocks(blocks: int) -> int:
+    """A size in blocks, or InvalidArgumentError where it is not a whole number from 1 to `BLOCKS_MAX`."""
+    blocks = checked_count("blocks", blocks)
+    if not 1 <= blocks <= BLOCKS_MAX:
+        raise InvalidArgumentError(f"a filter has from 1 to {BLOCKS_MAX:,} blocks of 32 bytes: got {blocks:,}")
+    return blocks
+
+
+def checked_count(name: str, count: int) -> int:
+    """A whole number from 0 on as an int, or InvalidArgumentError."""
+    try:
+        number = -1 if isinstance(count, bool) else operator.index(count)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InvalidArgumentError(f"{name} must be a whole number from 0 on: got {count!r}")
+    return number

@@ -16,7 +16,18 @@ import pyarrow as pa
 from .. import canon
 from ..arrays import valid_mask
 from ..errors import InvalidArgumentError
-from .hashing import PARQUET_PREFIX, hash_array, hash_fixed, hash_raw, hash_wide, plain_type, raw_floats
+from . import plain
+from .hashing import (
+    PARQUET_PREFIX,
+    checked_blocks,
+    checked_hashes,
+    hash_array,
+    hash_fixed,
+    hash_raw,
+    hash_wide,
+    plain_type,
+    raw_floats,
+)
 
 _DECIMAL = "decimal:"
 
@@ -137,3 +148,35 @@ def _decimal_probes(array: pa.Array, scale: int, filter_scale: int) -> Probes:
         rescaled.append(unscaled.to_bytes(32, "little", signed=True))
     rows = np.frombuffer(b"".join(rescaled), dtype=np.uint8).reshape(-1, 32)
     return Probes(hash_wide(rows), form.valid, absent=absent)
+
+
+def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
+    """int64 [n]: which row of a part of that many blocks each hash, uint64 [n], touches."""
+    return plain.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
+
+
+def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Asks rows that were read on their own: the selective probe of drivers and executors.
+
+    Args:
+        rows: uint8 [k, members * 32]; row i is the row of `bucket_of(hashes, blocks)[i]`.
+        hashes: uint64 [k].
+
+    Returns:
+        bool [k, members]: True where the member may hold the value of hash i.
+
+    Raises:
+        InvalidArgumentError: shapes or types that do not fit.
+    """
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] % 32:
+        raise InvalidArgumentError("rows must be a numpy array of uint8 [k, members * 32]")
+    hashes = checked_hashes(hashes)
+    if len(rows) != len(hashes):
+        raise InvalidArgumentError(f"{len(rows)} rows for {len(hashes)} hashes: there must be a row for each")
+    return plain.holds(as_words(rows).reshape(len(rows), rows.shape[1] // 32, plain.WORDS_PER_BLOCK), hashes)
+
+
+def as_words(rows: np.ndarray) -> np.ndarray:
+    """The rows of filters as words of 32 bits."""
+    words = np.ascontiguousarray(rows).view("<u4")
+    return words if words.flags.aligned else words.copy()

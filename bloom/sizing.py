@@ -20,17 +20,15 @@ the counter of the whole.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from .hashing import checked_hashes, distinct
+from .hashing import BLOCKS_MAX, checked_blocks, checked_count, checked_hashes, distinct
 from .plain import WORDS_PER_BLOCK
 
-BLOCKS_MAX = 1 << 26
 """The largest rung, 2 GiB; and the largest filter of any size that is read."""
 
 _EMPTY_BIT_RATE = 31 / 32
@@ -188,25 +186,6 @@ def checked_fpp(fpp: float) -> float:
     if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
         raise InvalidArgumentError(f"fpp must be a number above 0 and below 1, as 0.01: got {fpp!r}")
     return float(fpp)
-
-
-def checked_blocks(blocks: int) -> int:
-    """A size in blocks, or InvalidArgumentError where it is not a whole number from 1 to `BLOCKS_MAX`."""
-    blocks = checked_count("blocks", blocks)
-    if not 1 <= blocks <= BLOCKS_MAX:
-        raise InvalidArgumentError(f"a filter has from 1 to {BLOCKS_MAX:,} blocks of 32 bytes: got {blocks:,}")
-    return blocks
-
-
-def checked_count(name: str, count: int) -> int:
-    """A whole number from 0 on as an int, or InvalidArgumentError."""
-    try:
-        number = -1 if isinstance(count, bool) else operator.index(count)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InvalidArgumentError(f"{name} must be a whole number from 0 on: got {count!r}")
-    return number
 
 
 LIMIT_DEFAULT = 1 << 16

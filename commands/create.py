@@ -9,7 +9,7 @@ import typer
 
 from ..engine.choices import TableSource
 from ..engine.create import create as create_table
-from ..engine.lakes.log import is_log
+from ..engine.lakes import is_log
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, split, storage_options
 from .output import bytes_text, count_of, print_json, progress, stdout
 

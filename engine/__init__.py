@@ -7,7 +7,7 @@ them, a room imports only from rooms that stand before it in this list:
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
     predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match
     scan_log.py   a file of what scans asked and skipped, where somebody wants one
-    partitions/   partition values as text in paths, and back
+    hive.py       partition values as text in paths, and back
     state/        versions: the timeline of instants, the manifest of live files, the runs both are kept in
     parquet/      Parquet's own bytes: footers, statistics, pages
     lakes/        where live files come from: a directory, a Delta log, Iceberg metadata

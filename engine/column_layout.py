@@ -22,7 +22,7 @@ from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
 from .scan.evidence_reader import EvidenceReader
 from .scan.survivors import units_of
-from .state.slices import SNAPSHOT
+from .state.manifest import SNAPSHOT
 from .state.snapshot import Snapshot
 
 _LABELS = 4  # spans between labels: at the ends, the middle and the quarters

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
+from . import hive
 from .choices import TableSource
 from .commit.publish import Change, publish
 from .commit.schemas import (
@@ -27,20 +28,19 @@ from .commit.schemas import (
 )
 from .handle import Handle
 from .indexes.task_result import TaskResult
+from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detection import source_of
 from .lakes.directory import LISTED, list_parquet, listed_of
 from .lakes.locations import located
-from .lakes.log import DIRECTORY, ICEBERG, KINDS
 from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
-from .partitions import hive
 from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
-from .storage.prefetch import STAT_THREADS, prefetched, side_by_side, threads_for
+from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .lakes.log import recorded_state
 from .state import Instant, Timeline
 from .state.cache import process_cache
 from .state.runs import RunReaders
@@ -214,6 +213,8 @@ class Handle:
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
+        from .lakes.log import recorded_state
+
         state = self.log.state_at(position, recorded_state(instant))
         if state is None:
             return Snapshot(instant, self.readers)

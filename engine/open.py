@@ -18,7 +18,6 @@ from ..errors import (
     SkipstoneError,
     SkipstoneWarning,
 )
-from .choices import CacheLevel, Fallback
 from .opening import open_handle
 from .state.cache import process_cache
 from .table import Table
@@ -26,6 +25,7 @@ from .table import Table
 if TYPE_CHECKING:
     import polars as pl
 
+    from .choices import CacheLevel, Fallback
     from .scan_log import ScanLog
 
 

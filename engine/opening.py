@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
+from .lakes import DELTA, HUDI, is_log
 from .lakes.locations import located
-from .lakes.log import DELTA, HUDI, is_log
 from .state import Instant, Run, Timeline
 from .state.runs import RUNS_AHEAD_MAX, RunReaders
 from .state.snapshot import Snapshot

@@ -28,7 +28,7 @@ from .lakes.directory import list_parquet
 from .progress import Progress
 from .state.runs import RunReaders
 from .storage import Entry, Storage, Usage
-from .storage.prefetch import prefetched
+from .storage.threads import prefetched
 from .table import Table
 from .views import partition_id
 

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .choices import Dialect, Reader, Refresh, ScanMode
 from .handle import Handle
-from .progress import Progress, progress_function
 from .scan.plan import Plan
 from .scan.planning import Planning
 from .scan.request import ScanRequest, read_columns
@@ -23,7 +21,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from .advice.advise import Advice
+    from .choices import Dialect, Reader, Refresh, ScanMode
     from .column_layout import Layout
+    from .progress import Progress
     from .scan.lake_dataset import LakeDataset
     from .scan.request import OrderBy
     from .verify import Finding
@@ -209,6 +209,7 @@ class ReadableTable:
             StorageError: the log of scans cannot be read. What of the queries cannot be read is named in the result.
         """
         from .advice.advise import advise
+        from .progress import progress_function
 
         return advise(self.handle, queries, log, sample_files, progress_function(progress))
 

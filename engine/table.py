@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from .choices import FilterSource, IndexKindName, Maintenance, NewColumns
-from .progress import Progress, progress_function
 from .readable import ReadableTable
 
 if TYPE_CHECKING:
+    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.moved_files import RebindResult
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
+    from .progress import Progress
 
 
 class Table(ReadableTable):
@@ -134,7 +134,7 @@ class Table(ReadableTable):
         all_options = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
         options = {name: value for name, value in all_options.items() if value is not None}
         return create_index(
-            self.handle, columns, kind, maintain=maintain, options=options, progress=progress_function(progress)
+            self.handle, columns, kind, maintain=maintain, options=options, progress=_reported(progress)
         )
 
     def refresh_index(
@@ -144,7 +144,7 @@ class Table(ReadableTable):
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
-        return refresh_index(self.handle, columns, kind, progress=progress_function(progress))
+        return refresh_index(self.handle, columns, kind, progress=_reported(progress))
 
     def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
         """Takes an index away. Returns the version made."""
@@ -183,12 +183,12 @@ class Table(ReadableTable):
         self.handle.check_latest()
         from .commit.sync_log import follow
 
-        result = follow(self.handle, progress_function(progress), adopts=new_columns == "adopt")
+        result = follow(self.handle, _reported(progress), adopts=new_columns == "adopt")
         if not refresh:
             return result
         from .commit.indexing import refresh_all
 
-        return result.moved_to(refresh_all(self.handle, progress=progress_function(progress)))
+        return result.moved_to(refresh_all(self.handle, progress=_reported(progress)))
 
     def rebind(self, *, trusted: bool = False, progress: Progress | bool | None = None) -> RebindResult:
         """Takes the indexes of a lake along that was copied, moved or restored, and follows it as `sync` does.
@@ -214,7 +214,7 @@ class Table(ReadableTable):
             return RebindResult(self.version)
         from .commit.sync import rebind_table
 
-        instant, result = rebind_table(self.handle, trusted, progress_function(progress))
+        instant, result = rebind_table(self.handle, trusted, _reported(progress))
         self.handle.move_to(instant)
         return result
 
@@ -225,7 +225,7 @@ class Table(ReadableTable):
         from .commit.indexing import optimize
 
         self.handle.check_latest()
-        optimize(self.handle, progress_function(progress))
+        optimize(self.handle, _reported(progress))
         return self.version
 
     def clean(
@@ -262,7 +262,7 @@ class Table(ReadableTable):
         self.handle.check_latest()
         if delete_data:
             self.handle.check_owns_files()
-        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, progress_function(progress))
+        return clean(self.handle, retain_versions, min_age, delete_data, dry_run, _reported(progress))
 
     def rollback(self, version: int) -> int:
         """Undoes one commit, by one more: the files that it added go, those that it took out come back, and the commit
@@ -321,3 +321,9 @@ class Table(ReadableTable):
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)
+
+
+def _reported(progress: Progress | bool | None) -> Progress | None:
+    from .progress import progress_function
+
+    return progress_function(progress)

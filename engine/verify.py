@@ -14,7 +14,7 @@ from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .commit.rebind import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
-from .lakes.log import parquet_options
+from .lakes import parquet_options
 from .parquet.footers import read_footer
 from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as

@@ -13,7 +13,7 @@ from ..arrays import from_numpy, joined, offsets_of, repeated, string_array, to_
 from ..errors import InvalidArgumentError
 from .state import IndexState, Instant, Marker, Timeline
 from .state.coverage import is_covered
-from .state.slices import any_of, slices_of
+from .state.manifest import any_of, slices_of
 from .state.snapshot import Snapshot
 
 # Of a file, besides its number and its partition.

@@ -13,7 +13,7 @@ Begin with `reader` and `writer`, then `block`. The modules are in a line, and e
 
     bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
     encodings    integers; keys; names (strings of one make); values
-    a block      block; entries (keys, columns and tombstones in memory)
+    a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
     the index    index_rows (its tables, and bounds of blocks), index (the way down them)
     a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
     reading      scanning, lookups, numbered (keys that are a prefix and a number), reader (the public face)
@@ -32,21 +32,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 from .byte_io import BytesSource, PathSource, Source
-from .entries import prefix_changes
+from .entries import KeyLayout, prefix_changes
 from .file import GroupHandle, StridedSection
 from .index_rows import BlockInfo, Summary
-from .key_layout import KeyLayout
 from .keys import prefix_successor
 from .numbered import Numbered, NumberedKeys
+from .open_file import read_strided_rows
 from .reader import SortedFileReader
 from .scanning import read_block_range
 
 if TYPE_CHECKING:
     from .inspection import Finding
     from .merge import MergeSummary, merge_runs
+    from .open_file import read_strided_rows
     from .ordered import OrderedCode
-    from .strided import read_strided_rows
     from .writer import SortedFileWriter, WriterOptions
+
 
 # What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
@@ -56,7 +57,6 @@ _HOMES = {
     "SortedFileWriter": "writer",
     "WriterOptions": "writer",
     "merge_runs": "merge",
-    "read_strided_rows": "strided",
 }
 
 __all__ = [

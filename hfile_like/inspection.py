@@ -21,8 +21,7 @@ from .entries import check_ascending
 from .file import HEADER, TRAILER, Footer, StridedSection, check_header, open_footer
 from .index import BlockIndex
 from .index_building import summarise
-from .open_file import OpenFile
-from .strided import read_strided_rows
+from .open_file import OpenFile, read_strided_rows
 
 T = TypeVar("T")
 

@@ -183,7 +183,7 @@ class SortedFileReader:
         """uint8 [k, stride] each: rows of some strided sections, by name, asked of the source at once. Rows no further
         apart than `gap_bytes` are one read. Raises InvalidArgumentError for a name or a row that is not there."""
         self.file.check_open()
-        from .strided import read_strided_many
+        from .open_file import read_strided_many
 
         sections = self.file.footer.strided
         requests = [(named("strided section", name, sections), rows) for name, rows in wanted]

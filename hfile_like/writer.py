@@ -33,7 +33,7 @@ from .file import (
 from .index_building import IndexBuilder, check_summaries, summarise
 from .index_rows import BlockInfo, BlockSummary
 from .keys import KEY_BYTES_MAX
-from .strided import row_chunks, strided_bytes
+from .open_file import row_chunks, strided_bytes
 from .values import check_schema, check_text
 
 # A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.

@@ -39,9 +39,8 @@ from ..engine.predicates import (
     resolve,
     unknowns,
 )
+from ..engine.predicates.coerce import is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal
-from ..engine.predicates.patterns import is_text
-from ..engine.predicates.widening import plain_type
 from ..errors import PredicateError
 from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
 from .spark_semantics import Operand, Session, cast_operand, columns_agree, compared, listed, plain_operand

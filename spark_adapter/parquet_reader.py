@@ -21,19 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 
+from ..engine import hive
 from ..engine.open import open_table
 from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
-from ..engine.partitions import hive
 from ..engine.predicates import Constant, columns_of, unknowns
-from ..engine.predicates.widening import plain_type
+from ..engine.predicates.coerce import plain_type
 from ..engine.scan.file_reader import as_planned, check_identity
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
-from ..engine.storage.prefetch import prefetched
+from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ..engine.predicates import And, Node, Not, Or, Unknown
 from ..engine.predicates.bound import ColumnLeaf, Leaf
-from ..engine.predicates.widening import is_list, plain_type
+from ..engine.predicates.coerce import is_list, plain_type
 from ..errors import SchemaError
 from .column_tree import quoted
 from .from_columns import without_unknowns

@@ -36,9 +36,8 @@ from ..engine.predicates import (
     Unknown,
     unknowns,
 )
+from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
 from ..engine.predicates.literals import Temporal, parse_temporal
-from ..engine.predicates.patterns import is_text
-from ..engine.predicates.widening import is_exact_widening, plain_type
 from .column_tree import Value
 from .options import UTC_NAMES
 

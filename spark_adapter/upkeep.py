@@ -26,7 +26,7 @@ from ..engine.commit.indexing import refresh_all
 from ..engine.commit.sync import SyncResult
 from ..engine.commit.sync import sync as sync_here
 from ..engine.commit.sync_log import sync_log
-from ..engine.lakes.log import parquet_options
+from ..engine.lakes import parquet_options
 from ..engine.open import open_table
 from ..engine.perf import ROUNDS, Perf, perf_of
 from ..engine.progress import Progress, progress_function

@@ -47,7 +47,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..engine.predicates import widening
+from ..engine.predicates import coerce
 from ..errors import SchemaError
 
 _SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.null())
@@ -198,7 +198,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return widening.is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    return coerce.is_list(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
 
 
 def _to_wire(array: pa.Array, wire: pa.DataType) -> pa.Array:
@@ -230,7 +230,7 @@ def _to_wire(array: pa.Array, wire: pa.DataType) -> pa.Array:
 
 def holds_nanoseconds(kind: pa.DataType) -> bool:
     """Whether a type, or one within it, is a timestamp in nanoseconds."""
-    kind = widening.plain_type(kind)
+    kind = coerce.plain_type(kind)
     if pa.types.is_nested(kind):
         return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_timestamp(kind) and kind.unit == "ns"

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 
 from skipstone.engine import storage
 from skipstone.engine.storage import object_store
-from skipstone.engine.storage.interface import Entry
+from skipstone.engine.storage.interface import Entry, Range, merged_ranges, parts_of
 from skipstone.engine.storage.local import LocalStorage
 from skipstone.engine.storage.object_store import GAP_BYTES
-from skipstone.engine.storage.ranges import Range, merged_ranges, parts_of
 
 AT_ONCE = 8  # as many as `ObjectStorage` has under way
 

@@ -14,7 +14,7 @@ from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..clustering import LINEAR
 from ..handle import Handle
-from ..lakes.log import DIRECTORY
+from ..lakes import DIRECTORY
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Leaf, Node, columns_of, leaves_of
 from ..scan.planning import Planning

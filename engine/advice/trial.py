@@ -23,7 +23,7 @@ from ..commit.indexing import create_index, drop_index
 from ..creating import create_handle
 from ..handle import Handle
 from ..indexes.columns import names_in_files
-from ..lakes.log import is_log
+from ..lakes import is_log
 from ..parquet.leaves import top_level
 from ..predicates import Node, prepare
 from ..scan.fine import row_groups_of

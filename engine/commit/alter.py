@@ -18,7 +18,7 @@ from ... import canon
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.stats.build import stats_of_new
 from ..parquet.leaves import leaf_types, plain_type, top_level
-from ..predicates.widening import is_list, merged_type
+from ..predicates.coerce import is_list, merged_type
 from ..state import IndexState, Instant, new_transaction_id
 from ..state.run_writing import SHARD_BYTES
 from .publish import Change, publish, publish_definition, successor

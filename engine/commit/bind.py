@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
+from .. import hive
 from ..indexes.stats.rows import RestoredFiles
 from ..indexes.task_result import AddedFiles, TaskResult
-from ..partitions import hive
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
 from ..state.run_writing import Rows, widened

@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array, text, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
+from .. import hive
 from ..indexes.task_result import TaskResult
-from ..partitions import hive
 from ..state import COMPLETED, Instant, Timeline
-from ..state.manifest import BASE, FILES_SCHEMA, split_file_ids
-from ..state.slices import slices_of
+from ..state.manifest import BASE, FILES_SCHEMA, slices_of, split_file_ids
 from ..state.snapshot import Snapshot
 
 _KEY = ["partition_id", "file_group", "slice_instant"]

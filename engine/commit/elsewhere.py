@@ -18,7 +18,7 @@ from ..state import Instant
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import STAT_THREADS, prefetched
+from ..storage.threads import STAT_THREADS, prefetched
 from .follow_log import with_files
 from .moved_files import with_identity
 from .sync import changed_files, with_unlisted

@@ -21,10 +21,10 @@ from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ...hfile_like import SortedFileWriter
 from ..indexes.task_result import TaskResult
-from ..lakes.log import DELTA, Columns, LogState, Naming, described, recorded_state
-from ..parquet.leaves import leaf_types
-from ..parquet.nested_names import has_field, in_table_names
-from ..predicates.widening import merged_type
+from ..lakes import DELTA
+from ..lakes.log import Columns, LogState, Naming, described, recorded_state
+from ..parquet.leaves import has_field, in_table_names, leaf_types
+from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice
 from ..state.run_writing import SHARD_BYTES, Form

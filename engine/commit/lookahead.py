@@ -15,7 +15,7 @@ from ..state.lineage import Look, look
 from ..state.runs import RunReaders
 from ..storage import Storage
 from ..storage.gathered import brought, keep
-from ..storage.prefetch import Threads
+from ..storage.threads import Threads
 from .queue import others_wait
 
 _READ_AS_SCANS_DO = ("stats", "secondary")

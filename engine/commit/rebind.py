@@ -20,13 +20,13 @@ from ...arrays import from_numpy, text, to_numpy
 from ...errors import SkipstoneError
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
+from ..lakes import is_log
 from ..lakes.directory import listed_of
-from ..lakes.log import is_log
 from ..state import FileSchema, Instant
 from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
-from ..storage.prefetch import STAT_THREADS, prefetched
+from ..storage.threads import STAT_THREADS, prefetched
 from ..tasks.attach import FooterReading, attach_all
 from .publish import Change
 from .schemas import misfits, widens, without

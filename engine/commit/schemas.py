@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import SchemaError
+from .. import hive
 from ..indexes.protocol import kind_or_none
 from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult
-from ..parquet.leaves import leaf_types, plain_schema
-from ..parquet.nested_names import NestedNames, in_table_names, leaf_names
-from ..partitions import hive
-from ..predicates.widening import merged_type
+from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
+from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
 from ..storage import Storage
 

@@ -31,7 +31,7 @@ from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 from ..storage.gathered import gathering
-from ..storage.prefetch import STAT_THREADS, Threads
+from ..storage.threads import STAT_THREADS, Threads
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter

@@ -26,7 +26,7 @@ from ..state.leftovers import Leftovers
 from ..state.manifest import FILE_FIELDS, IDENTITY
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
-from ..storage.prefetch import STAT_THREADS, prefetched
+from ..storage.threads import STAT_THREADS, prefetched
 from .conflicts import check_not_superseded, check_slices
 from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
 from .rebind import bound_names, restored_results

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
-from ..parquet.leaves import leaf_type, leaf_types, top_level
-from ..parquet.nested_names import in_table_names
+from ..parquet.leaves import in_table_names, leaf_type, leaf_types, top_level
 from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
 from .stats import format as stats

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
-from ..parquet.nested_names import NestedNames
+from ..parquet.leaves import NestedNames
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..state.runs import written_as
 from ..storage import Storage
@@ -58,7 +58,7 @@ class TaskResult:
     declares_partitions    True where partitions were given, and paths need not say them
     names           what the columns of each of `schemas` are called in the table, by their names in the file; empty
                     where the names are the same
-    nested          for each of `schemas`, the same of fields within columns (`parquet/nested_names.py`), where there
+    nested          for each of `schemas`, the same of fields within columns (`parquet/leaves.py`), where there
                     are `names`
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
     task            whose marker stands until the commit takes this over; None where the task holds none

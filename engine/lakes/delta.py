@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import string_array, to_numpy
 from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneError
-from ..partitions import hive
-from ..partitions.hive import partition_texts
+from .. import hive
+from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
+from . import DELTA
 from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
-from .log import DELTA, Changes, Columns, Naming, RecordedState
+from .log import Changes, Columns, Naming, RecordedState
 from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
 
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit

@@ -18,7 +18,7 @@ from ...errors import NotReadableError
 from ..parquet.footers import open_parquet
 from ..storage import FileMissingError, Storage
 from ..storage.places import is_uri
-from ..storage.prefetch import side_by_side
+from ..storage.threads import side_by_side
 
 FOLDER = "_delta_log"
 _SIDECARS = f"{FOLDER}/_sidecars"

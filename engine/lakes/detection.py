@@ -17,8 +17,8 @@ from typing import NamedTuple
 from ...errors import NotATableError, SkipstoneError, StorageError
 from ..storage import Storage, open_storage
 from ..storage.places import place_of
-from ..storage.prefetch import STAT_THREADS, prefetched
-from .log import DELTA, DIRECTORY, HUDI, ICEBERG, METADATA_ENDING
+from ..storage.threads import STAT_THREADS, prefetched
+from . import DELTA, DIRECTORY, HUDI, ICEBERG, METADATA_ENDING
 
 _MARKS = {DELTA: "_delta_log", HUDI: ".hoodie", ICEBERG: "metadata"}  # one written as several is followed as Delta
 _DELTA_ENDINGS = (".json", ".parquet", "_last_checkpoint")

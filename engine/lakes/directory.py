@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ...arrays import binary_array, string_array
 from ..progress import Progress
 from ..storage import Entry, Storage
-from ..storage.prefetch import Threads
+from ..storage.threads import Threads
 
 # Paths are bytes: a disk may hold names that are not UTF-8, which nobody can ask for by a text.
 LISTED = pa.schema(

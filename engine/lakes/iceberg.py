@@ -27,12 +27,13 @@ import pyarrow.parquet as pq
 from ...arrays import to_numpy
 from ...caching import cached_property
 from ...errors import NotATableError, NotReadableError
-from ..partitions.hive import partition_texts
+from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
+from . import ICEBERG, METADATA_ENDING
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, open_checked, static_table
 from .locations import pyiceberg_options
-from .log import ICEBERG, METADATA_ENDING, Changes, Columns, RecordedState
+from .log import Changes, Columns, RecordedState
 from .log_files import head_mark, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import NotReadableError
 from ..storage import Storage
-from .log import METADATA_ENDING
+from . import METADATA_ENDING
 from .log_files import missing_package
 
 if TYPE_CHECKING:

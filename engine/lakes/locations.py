@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...errors import InvalidArgumentError
-from .log import DELTA, ICEBERG, METADATA_ENDING
+from . import DELTA, ICEBERG, METADATA_ENDING
 
 # The options that mean the same to pyiceberg's file systems and to our storages.
 _PYICEBERG_NAMES = {

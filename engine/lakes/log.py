@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import SchemaError
-from ..parquet.nested_names import NestedNames, children_of
-from ..predicates.widening import merged_type
+from ..parquet.leaves import NestedNames, children_of
+from ..predicates.coerce import merged_type
 
 if TYPE_CHECKING:
     from ..state import Instant
@@ -183,10 +183,6 @@ def _fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
         waiting += [((*path, step), child) for step, child in children_of(field.type)]
 
 
-DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"
-KINDS = (DIRECTORY, DELTA, ICEBERG, HUDI)
-METADATA_ENDING = ".metadata.json"
-
 # One row a live file. `deletes` is null where every row of the file is live, and else names the deletes that apply, or
 # another reason for which its rows are not ours to read: with the path, a part of its identity. `row_count` is what the
 # log says, deleted rows included; null where it does not say. `given` are columns, other than partition columns, of
@@ -203,10 +199,6 @@ LOG_FILES = pa.schema(
         *(pa.field(name, pa.string()) for name in ("kind", "file_group", "slice_instant", "commit", "merge")),
     ]
 )
-
-# Old Spark writes times as INT96, which pyarrow would read as nanoseconds: of the years 1677 to 2262 only. No log knows
-# anything finer than microseconds there.
-PARQUET_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
 
 
 @dataclass(frozen=True)
@@ -350,13 +342,3 @@ def recorded_state(instant: Instant) -> RecordedState:
         tuple((keys[instant.fields[name]], instant.schema.field(name)) for name in instant.partitioning),
         bool(source.get("inner")),
     )
-
-
-def is_log(source: Mapping[str, Any]) -> bool:
-    """Whether a table (by its `Instant.source`) follows a log of another format, which then owns the files."""
-    return source.get("kind", DIRECTORY) != DIRECTORY
-
-
-def parquet_options(source: Mapping[str, Any]) -> dict[str, str]:
-    """How pyarrow opens the files of a table (by its `Instant.source`)."""
-    return PARQUET_OPTIONS if is_log(source) else {}

@@ -12,7 +12,7 @@ from ... import canon
 from ...arrays import string_array
 from ...errors import InvalidArgumentError, SkipstoneError, StorageError
 from ..parquet.leaves import plain_type
-from ..predicates.widening import is_list
+from ..predicates.coerce import is_list
 from ..storage import FileMissingError, Storage, relative_path
 from ..storage.object_client import scrubbed
 from ..storage.places import is_uri

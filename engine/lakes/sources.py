@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from ...errors import InvalidArgumentError
 from ..storage import Storage
-from .log import DELTA, HUDI, ICEBERG, KINDS, LogSource
+from . import DELTA, HUDI, ICEBERG, KINDS
+from .log import LogSource
 
 
 def open_source(

@@ -6,8 +6,7 @@ whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py
     footers.py         opening files; a footer's schema, row groups and statistics
     packed_footer.py    a footer as an index keeps it
     footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
-    leaves.py          the leaves of a schema, and of rows
-    nested_names.py    fields within columns that files name otherwise than the table
+    leaves.py          the leaves of a schema, and of rows; fields within columns that files name otherwise
     column_stats.py    statistics of one column: computed, combined, stored
     exact_cast.py      rows in the table's types, where nothing is lost
     pages.py           few rows, by their pages alone (`page_headers.py`, `synthetic_file.py`)

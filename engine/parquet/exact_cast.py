@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import joined
 from ...errors import SchemaError
-from ..predicates.patterns import is_text
-from ..predicates.widening import is_exact_widening, is_list, plain_type
+from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
 
 def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:

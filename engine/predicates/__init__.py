@@ -1,16 +1,15 @@
 """Predicates: parse -> bind -> simplify -> outcomes -> rows, each a function of one value.
 
     parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`);
-                  `prepare` goes on to a bound, simplified predicate
+                  `prepare` goes on to a bound, simplified predicate: the same meaning in fewer nodes
       from_sql.py       SQL text: split at AND, OR, NOT. `sql_parameters.py` puts in parameters and the clock,
                         `sql_leaves.py` reads a leaf, `duckdb_meaning.py` decides whether DuckDB means by it what we do,
                         `implied.py` what follows from one that DuckDB tests
       from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
-    bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`, `widening.py`,
+    bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the leaves that result are in `bound.py`
-    simplify.py   the same meaning in fewer nodes
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
-                  of 8 x 8 and 8. `leaf_pruning.py` gives the sets of a leaf from a column's `possible_values.py`
+                  of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`
     rows.py       which rows match: ours where we understand, else the engine of the `Residual` (`residual.py`,
                   `duckdb_rows.py`)
 
@@ -52,13 +51,24 @@ from .bound import (
     residuals,
     unknowns,
 )
-from .leaf_pruning import leaf_outcomes, member_outcomes, probe_values
 from .operands import Cast, Column, Literal
-from .outcomes import ANY, FALSE, NULL, TRUE, by_first_child, can_match, evaluate, only_true, parts_within
-from .parse import parse, prepare
+from .outcomes import (
+    ANY,
+    FALSE,
+    NULL,
+    TRUE,
+    by_first_child,
+    can_match,
+    evaluate,
+    leaf_outcomes,
+    member_outcomes,
+    only_true,
+    parts_within,
+    probe_values,
+)
+from .parse import parse, prepare, simplify
 from .possible_values import Evidence
 from .rows import matches
-from .simplify import simplify
 
 __all__ = [
     "ANY",

@@ -20,11 +20,9 @@ from ... import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf
-from .coerce import NoMeaningError, Place, integer_range, place, place_uuid
+from .coerce import NoMeaningError, Place, common_type, integer_range, is_exact_widening, is_text, place, place_uuid
 from .literals import LiteralValue, Temporal
 from .operands import Cast, Column, Literal, Operand
-from .patterns import LENGTH_MAX, is_text, parse_pattern
-from .widening import common_type, is_exact_widening
 
 
 def bind(node: Node, schema: pa.Schema) -> Node:
@@ -329,6 +327,8 @@ def _bind_in(node: In, schema: pa.Schema) -> Node:
 
 
 def _bind_like(node: Like, schema: pa.Schema) -> Node:
+    from .patterns import LENGTH_MAX, parse_pattern
+
     pattern = parse_pattern(node.pattern, node.escape)
     ref = _text_column(node, schema)
     if not isinstance(ref, ColumnRef):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,7 +19,9 @@ from ...caching import cached_property
 from .ast import And, In, Like, Node, Not, Or, Unknown
 from .coerce import array_of
 from .operands import Cast, Column, Literal
-from .patterns import Pattern
+
+if TYPE_CHECKING:
+    from .patterns import Pattern
 
 _SHOWN_MAX = 20  # values of a list, or terms of a conjunction
 

@@ -19,11 +19,10 @@ from ... import canon
 from ...errors import InvalidArgumentError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, StartsWith
 from .bind import resolve
+from .coerce import is_text, plain_type
 from .literals import Temporal, parse_uuid
 from .operands import Column, Literal, Operand
-from .patterns import is_text
 from .sql_types import NotUnderstoodError
-from .widening import plain_type
 
 DIALECTS = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 

@@ -22,10 +22,9 @@ from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, StartsWith
 from .bind import bind, resolve
 from .bound import unknowns
+from .coerce import is_exact_widening, is_text, ns_per_count, plain_type
 from .literals import Temporal, parse_temporal, parse_uuid
 from .operands import Cast, Column, Literal, Operand
-from .patterns import is_text
-from .widening import is_exact_widening, ns_per_count, plain_type
 
 _DOUBLE_EXACT, _FLOAT_EXACT = 2**53, 2**24
 _DOUBLE_SCALE_MAX, _FLOAT_SCALE_MAX = 22, 10  # powers of ten that the type holds exactly

@@ -15,13 +15,12 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Node, StartsWith
 from .bind import resolve
+from .coerce import is_text, plain_type
 from .duckdb_meaning import time_beside
 from .literals import DAY_NS, Temporal, days_from_civil
 from .operands import Column, Literal
-from .patterns import is_text
 from .sql_leaves import COMPARISONS, LeafReader, check_arguments
 from .sql_types import NotUnderstoodError
-from .widening import plain_type
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _NS_AT_MOST = {

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ...arrays import to_numpy
 from ...errors import PredicateError
+from .coerce import is_text
 
 ANY_CHARACTERS, ONE_CHARACTER = "%", "_"
 LENGTH_MAX = 50_000  # characters of a pattern that becomes a regular expression: Arrow refuses ten times as many
@@ -78,11 +79,6 @@ class Pattern:
         except pa.ArrowInvalid:
             return None
         return to_numpy(self.matches(values))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Strings of any kind, not binaries."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def parse_pattern(text: str, escape: str = "\\") -> Pattern:

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import binary_array, to_numpy, valid_mask
-from .coerce import array_of
-from .widening import plain_type
+from .coerce import array_of, plain_type
 
 # the order codes of these floats (see `canon`); written out because computing them would import pandas
 NAN_CODE, INFINITY_CODE, MINUS_INFINITY_CODE = 0x7FF8 << 48, 0x7FF0 << 48, -(0x7FF0 << 48) - 1

@@ -18,9 +18,7 @@ from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, residuals, unknowns
-from .coerce import array_of
-from .residual import residual_outcomes
-from .widening import ns_per_count, plain_type
+from .coerce import array_of, ns_per_count, plain_type
 
 _FUNCTIONS = {
     "=": pc.equal,
@@ -56,7 +54,7 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     if isinstance(node, ColumnLeaf):
         return _column_leaf(node, batch)
     if isinstance(node, Residual):
-        return residual_outcomes(node, batch)
+        return _residual_outcomes(node, batch)
     if isinstance(node, And | Or):
         return _connected(node, batch)
     if isinstance(node, Not):
@@ -64,6 +62,12 @@ def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     if isinstance(node, Constant):
         return _constant(node.value, batch.num_rows)
     raise PredicateError(f"({node}) is not bound to a schema; bind it first")
+
+
+def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | None = None) -> pa.BooleanArray:
+    from .residual import residual_outcomes
+
+    return residual_outcomes(part, batch, rows)
 
 
 def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -79,7 +83,7 @@ def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
         decided = null_as_false(pc.invert(result) if is_and else result)
         if decided.true_count < batch.num_rows:
             undecided = pc.invert(decided) if decided.true_count else None
-            result = connective(result, residual_outcomes(child, batch, undecided))
+            result = connective(result, _residual_outcomes(child, batch, undecided))
     return result
 
 

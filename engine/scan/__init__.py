@@ -6,11 +6,11 @@ The plan
     request.py            the arguments of a scan, checked
     plan.py               the public face
     planning.py           the work behind it: each level is computed when it is first needed
-    planned_rows.py       its rows, read from files and slices, or counted; deleted_rows.py what a log took out of them
+    planned_rows.py       its rows, read from files and slices, or counted
     lookup.py, keys.py    many keys at once, by a secondary index
 On the driver
     prune.py              one loop over the probes of all indexes, for files and slices alike
-    survivors.py          the units that are left, their outcomes, and their files' names
+    survivors.py          the units that are left, their outcomes, their files' names; rows that a log took out
     evidence_reader.py    statistics and columns of one version; damaged runs are left out
     file_tasks.py         what is sent to a reader: a task a file, and a context
     coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune

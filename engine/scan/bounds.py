@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
 from ..indexes.probe_results import ColumnEvidence
+from ..predicates.coerce import is_exact_widening, plain_type
 from ..predicates.possible_values import Evidence
-from ..predicates.widening import is_exact_widening, plain_type
 
 TEXT_CHARACTERS_MAX = 40
 

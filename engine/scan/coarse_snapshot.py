@@ -23,7 +23,7 @@ from ...caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.bloom.coarse_groups import section_name
 from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks
-from ..indexes.stats.probe import Ranges
+from ..indexes.stats.kind import Ranges
 from ..predicates import Node, columns_of, prepare
 from ..state import IndexState, Instant, Run, parse_instant
 from ..state.paths import paths_of

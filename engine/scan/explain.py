@@ -17,7 +17,7 @@ from ..indexes.probe_results import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
 from ..state.coverage import is_covered
-from ..state.slices import slices_of
+from ..state.manifest import slices_of
 from .file_tasks import FileTask, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import PartReasons, PruningFacts, Reason, WhyKept, parts_of, reasons_of_part, why_kept

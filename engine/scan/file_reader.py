@@ -160,7 +160,7 @@ class FileReader:
         columns = {name: rows[self._names[name]] for name in names}
         if not self._nested:
             return columns
-        from ..parquet.nested_names import column_in_table_names
+        from ..parquet.leaves import column_in_table_names
 
         for name in names:
             reason = self._nested.get((self._names[name],))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, joined, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
-from ..parquet.nested_names import NestedNames
+from ..parquet.leaves import NestedNames
 from ..predicates import Node
 from ..storage import StorageOptions
 

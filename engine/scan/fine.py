@@ -24,7 +24,7 @@ from ..indexes.stats import format as stats
 from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
-from ..storage.prefetch import side_by_side
+from ..storage.threads import side_by_side
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 
 if TYPE_CHECKING:

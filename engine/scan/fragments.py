@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import NotReadableError
-from ..lakes.log import parquet_options
+from ..lakes import parquet_options
 from .file_reader import check_identity
 
 if TYPE_CHECKING:

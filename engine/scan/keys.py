@@ -26,10 +26,8 @@ from ...hfile_like.key_order import sorted_keys, take_keys
 from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef
-from ..predicates.coerce import NoMeaningError, array_of
+from ..predicates.coerce import NoMeaningError, array_of, is_text, ns_per_count
 from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
-from ..predicates.patterns import is_text
-from ..predicates.widening import ns_per_count
 
 _USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
 _EXACT_PRODUCT = 2.0**51  # numbers below have doubles less than a half apart, whose products with 10**22 round but once

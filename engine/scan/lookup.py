@@ -22,7 +22,7 @@ from ..indexes.secondary.hits import Positions
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState
-from ..storage.prefetch import prefetched
+from ..storage.threads import prefetched
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .plan import Plan

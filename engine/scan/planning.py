@@ -21,19 +21,17 @@ import pyarrow.compute as pc
 from ...arrays import string_array, to_numpy
 from ...caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
-from ..choices import Dialect
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
-from ..lakes.log import parquet_options
+from ..lakes import parquet_options
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
-from ..state.slices import any_of
+from ..state.manifest import any_of
 from ..state.snapshot import Snapshot, Tail
 from ..storage import options_of
-from ..storage.prefetch import prefetched
-from .deleted_rows import Deletes
+from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
@@ -42,10 +40,12 @@ from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
 from .rows import read_matches
 from .steps import Step, Steps
-from .survivors import Survivors, Units
+from .survivors import Deletes, Survivors, Units
 
 if TYPE_CHECKING:
+    from ..choices import Dialect
     from ..handle import Reopening
+
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -22,15 +22,14 @@ import pyarrow as pa
 from ...arrays import text, to_numpy
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.protocol import Probe, ProbedFiles, planned_probes
-from ..indexes.stats.probe import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
+from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
 from ..state import Run
-from ..state.manifest import BASE, split_file_ids
+from ..state.manifest import BASE, SNAPSHOT, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
-from ..state.slices import SNAPSHOT
 from ..state.snapshot import Snapshot
-from ..storage.prefetch import prefetched
+from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader, probed_files
 from .steps import Reading, Step, Steps
 from .survivors import Survivors, Units, plain_units, units_of

@@ -16,10 +16,10 @@ from ...arrays import from_numpy, string_array
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, leaf_sets
 from ..parquet.leaves import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
+from ..predicates.coerce import is_exact_widening
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.possible_values import interval_of
 from ..predicates.residual import ENGINES
-from ..predicates.widening import is_exact_widening
 from .bounds import Bounds, bounds_of, texts_of
 
 

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, SchemaError, is_integer
-from ..lakes.log import MergesSlices
 from ..parquet.leaves import nested_column, ordered_type, top_level
-from ..state.slices import MODES, SNAPSHOT
+from ..state.manifest import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
 
 if TYPE_CHECKING:
     from ..handle import Handle, Reopening
     from ..scan_log import ScanLog
+    from .survivors import DeletedRows
 
-# The rows (int64, ascending, by position) that a log takes out of files by path, of those of which it knows.
-DeletedRows = Callable[[list[str]], dict[str, np.ndarray]]
 # A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
 OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
 
@@ -80,14 +77,18 @@ class ScanRequest:
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
         """A request of what a handle pins; `how`: limit, order_by, mode, reader, fields."""
-        log = handle.log
+        log, slice_rows = handle.log, None
+        if log is not None:
+            from ..lakes.log import MergesSlices
+
+            slice_rows = partial(log.slice_rows, handle.log_position) if isinstance(log, MergesSlices) else None
         return cls(
             handle.snapshot,
             handle.storage,
             handle.index_storage,
             handle.strict,
             None if log is None else partial(log.deleted_rows, handle.log_position),
-            partial(log.slice_rows, handle.log_position) if isinstance(log, MergesSlices) else None,
+            slice_rows,
             columns,
             origin=handle.origin,
             scan_log=handle.scan_log,

@@ -25,7 +25,7 @@ from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, readin
 from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
-from ..storage.prefetch import Threads
+from ..storage.threads import Threads
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
 

@@ -5,14 +5,18 @@ and publishes them, `archive.py` keeps old ones, `lineage.py` checks that each f
 shows transactions in flight, `clock.py` tells what time it is where the index lies. An index may come from anyone:
 `instant_fields.py` holds each instant to one table of its fields, whose parts are in `fields.py`.
 
-The manifest (`manifest.py`: its keys and rows) lists partitions and live files in runs. `run_writing.py` writes and
-merges them, `leftovers.py` removes what a failed change wrote, `runs.py` reads them as one, through the process's cache
-(`cache.py`); `coverage.py` says which files an index covers. `snapshot.py` is what one version holds, `slices.py` which
-of its files are read together, `paths.py` how files are named. Begin at `snapshot.py` to read, and at `instant.py` to
-change what lies on disk.
+The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
+together as slices). `run_writing.py` writes and merges them, `leftovers.py` removes what a failed change wrote,
+`runs.py` reads them as one, through the process's cache (`cache.py`); `coverage.py` says which files an index covers.
+`snapshot.py` is what one version holds, `paths.py` how files are named. Begin at `snapshot.py` to read, and at
+`instant.py` to change what lies on disk.
 """
 
-from .clock import is_of_table, new_transaction_id, now_us
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from .coverage import Coverage, IndexState, Run, joined_ranges
 from .instant import (
     COMMIT_STATES,
@@ -24,8 +28,17 @@ from .instant import (
     Instant,
 )
 from .instant_fields import parse_instant
-from .markers import Marker, transaction_of
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from .clock import is_of_table, new_transaction_id, now_us
+    from .markers import Marker, transaction_of
+
+# What only writers need is loaded when it is first used.
+_HOMES = {
+    **dict.fromkeys(("is_of_table", "new_transaction_id", "now_us"), "clock"),
+    **dict.fromkeys(("Marker", "transaction_of"), "markers"),
+}
 
 __all__ = [
     "COMMIT_STATES",
@@ -47,3 +60,10 @@ __all__ = [
     "parse_instant",
     "transaction_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    return value

@@ -22,23 +22,17 @@ from ..storage import Entry, FileMissingError, Ranged, Storage
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, TIME_US_MAX, FieldError, integer, parse_json, record, text
 from .instant import Instant
 from .instant_fields import checked_history, history_of, parse_instant
-from .version_files import folder_of, instant_path, versions_in
+from .version_files import folder_of, instant_path, is_stub, versions_in
 
 if TYPE_CHECKING:
     from ..progress import Progress
 
 SCHEMA = pa.schema([("history", pa.string()), ("text", pa.binary())])
-_STUB = b'{"archived": '
 _STUB_FIELDS = record({"archived": text, "version": integer(0, 10**15), "modified_us": integer(0, TIME_US_MAX)})
 
 
 def archive_path(folder: str) -> str:
     return f"{folder}/archive.sbf"
-
-
-def is_stub(data: bytes) -> bool:
-    """True for what replaces an archived instant."""
-    return data.startswith(_STUB)
 
 
 def stub(folder: str, version: int, modified_us: int) -> bytes:

@@ -12,8 +12,8 @@ import uuid
 
 from ...errors import StorageError
 from ..storage import Storage
-from ..storage.background import in_background
 from ..storage.local import TEMPORARY_PREFIX
+from ..storage.threads import in_background
 
 TABLE_DIGITS = 8
 

@@ -69,7 +69,7 @@ class FileSchema:
     """A physical schema, and which columns of the table its own are: `fields` by name, `columns` leaf by leaf. What the
     table did not have when the file was bound is in neither. Where `is_declared`, nobody has opened the files: a caller
     or a log declared them, in the table's names and types at that time. `nested`: the table's names of fields within
-    columns, where files have others (`parquet/nested_names.py`)."""
+    columns, where files have others (`parquet/leaves.py`)."""
 
     schema: pa.Schema
     fields: dict[str, int]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import CommitConflictError, CorruptionError
 from ..storage import Entry
-from ..storage.prefetch import side_by_side
+from ..storage.threads import side_by_side
 from . import version_files
 from .clock import is_of_table
 from .instant import Instant

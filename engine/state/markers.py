@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ...errors import CorruptionError, SkipstoneError
 from ..storage import FileMissingError, Storage, UncertainPutError
-from ..storage.background import in_background, settle_background
+from ..storage.threads import in_background, settle_background
 from .clock import StorageClock, now_us
 from .fields import SMALL_BYTES_MAX, TIME_US_MAX, VERSION_MAX, FieldError, integer, parse_json, record, text
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...arrays import joined, offsets_and_data, string_array, string_pieces
 from ...errors import InvalidArgumentError
-from ..partitions import hive
+from .. import hive
 from ..storage import Storage, relative_path
 
 _AT_ONCE = 1 << 17

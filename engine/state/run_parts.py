@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...hfile_like import Numbered, SortedFileReader
-from ..storage.prefetch import prefetched
+from ..storage.threads import prefetched
 
 _THREADS = min(4, os.cpu_count() or 1)
 _PART_ENTRIES_MIN = 1 << 16  # below that a thread takes longer to begin than it saves

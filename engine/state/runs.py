@@ -19,7 +19,7 @@ from ...errors import CorruptionError, FormatVersionError, SkipstoneError
 from ...hfile_like import Numbered, SortedFileReader, StridedSection
 from ...hfile_like.file import TAIL_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
-from ..storage.prefetch import side_by_side
+from ..storage.threads import side_by_side
 from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
 

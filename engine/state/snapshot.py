@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, joined, string_array, to_numpy
 from ...caching import cached_property
 from ...errors import CorruptionError
-from ..partitions import hive
+from .. import hive
 from ..storage import FileMissingError
 from . import Instant
 from .manifest import (

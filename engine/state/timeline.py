@@ -25,19 +25,29 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ...caching import cached_property
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
-from ..storage.background import in_background
-from ..storage.prefetch import side_by_side
-from .archive import archive_folders, archived_history, archived_instant, is_archived, is_stub
+from ..storage.threads import in_background, side_by_side
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
 from .instant_fields import history_of, parse_instant
-from .markers import Markers
-from .version_files import FOLDER, folder_number, folder_of, folders, in_folder, instant_path, names, versions_in
+from .version_files import (
+    FOLDER,
+    folder_number,
+    folder_of,
+    folders,
+    in_folder,
+    instant_path,
+    is_stub,
+    names,
+    versions_in,
+)
 
 if TYPE_CHECKING:
     from ..progress import Progress
+    from .markers import Markers
+
 
 _HINT = f"{FOLDER}/HINT"
 _PROBES_MAX = 64
@@ -58,10 +68,16 @@ class Timeline:
 
     def __init__(self, storage: Storage):
         self.storage = storage
-        self.markers = Markers(storage)
         self.lost: int | None = None
         self._table_id: str | None = None  # of the latest
         self._hinted = b""  # what the hint says besides
+
+    @cached_property
+    def markers(self) -> Markers:
+        """The transactions in flight."""
+        from .markers import Markers
+
+        return Markers(self.storage)
 
     def read(self, version: int) -> Instant:
         """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
@@ -276,6 +292,8 @@ class Timeline:
 
     def history(self, last: int) -> Iterator[dict]:
         """What history says (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
+        from .archive import archived_history, is_archived
+
         for number in folders(self.storage):
             versions = versions_in(number)
             if versions.stop <= last and is_archived(self.storage, folder_of(versions[0])):
@@ -287,6 +305,8 @@ class Timeline:
     def archive(self, latest: int, progress: Progress | None = None) -> None:
         """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
         left half done is done again."""
+        from .archive import archive_folders
+
         archive_folders(self.storage, folder_number(latest) - 1, self._standing, self._parsed, progress)
 
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
@@ -301,6 +321,8 @@ class Timeline:
         """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
         if is_stub(data):
+            from .archive import archived_instant
+
             instant = archived_instant(self.storage, folder_of(version), version, path, data)
         else:
             instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)

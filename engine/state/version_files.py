@@ -8,6 +8,7 @@ from ..storage import Entry, Storage
 
 FOLDER = "timeline"
 VERSIONS_A_FOLDER = 1000
+_STUB = b'{"archived": '
 _FOLDER_FORM = re.compile("[0-9]{5,12}")
 _VERSION_FORM = re.compile("[0-9]{10,15}")
 
@@ -59,3 +60,8 @@ def _version_of(path: str) -> int | None:
     """The version whose file it is; None for any other file."""
     name = path.rsplit("/", 1)[-1].removesuffix(".json")
     return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None
+
+
+def is_stub(data: bytes) -> bool:
+    """True for what replaces an archived instant."""
+    return data.startswith(_STUB)

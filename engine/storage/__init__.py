@@ -7,11 +7,9 @@ import posixpath
 from collections.abc import Mapping
 
 from ...errors import InvalidArgumentError, StorageError
-from .interface import Entry, FileMissingError, Ranged, Storage, UncertainPutError
+from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError
 from .local import LocalStorage
-from .options import StorageOptions
-from .places import is_uri, place_of
-from .ranges import RangeFile
+from .places import StorageOptions, is_uri, place_of
 from .wrappers import Counted, Usage, reading_of
 
 __all__ = [

@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from ...errors import SkipstoneError
-from .interface import Entry, Storage
-from .prefetch import prefetched, side_by_side
-from .ranges import Range
+from .interface import Entry, Range, Storage
+from .threads import prefetched, side_by_side
 
 FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
 GATHERED_BYTES_MAX = 16 << 20

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like.byte_io import fsync_folder
 from .interface import Entry, FileMissingError, check_in_index, check_inside, check_size
-from .options import StorageOptions
+from .places import StorageOptions
 
 TEMPORARY_PREFIX = "._tmp-"
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 
 from ...errors import InvalidArgumentError, StorageError
 from .interface import FileMissingError
-from .options import HIDDEN, StorageOptions
-from .places import Place
+from .places import HIDDEN, Place, StorageOptions
 
 ATTEMPTS_MAX = 8
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 2.0

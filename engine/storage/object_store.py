@@ -22,12 +22,20 @@ from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
 from . import object_client
-from .interface import Entry, UncertainPutError, check_in_index, check_inside, check_size
+from .interface import (
+    Entry,
+    Range,
+    RangeFile,
+    UncertainPutError,
+    check_in_index,
+    check_inside,
+    check_size,
+    merged_ranges,
+    parts_of,
+)
 from .object_client import Failure, connect, failure_of, refusal
-from .options import StorageOptions
-from .places import Place, is_uri, place_of, tidied
-from .prefetch import Threads
-from .ranges import Range, RangeFile, merged_ranges, parts_of
+from .places import Place, StorageOptions, is_uri, place_of, tidied
+from .threads import Threads
 
 GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
 PART_BYTES = 8 << 20

@@ -10,14 +10,14 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from ...errors import CorruptionError
+from .. import hive
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..lakes.directory import entries_of
 from ..parquet.footers import Footer, read_footer
-from ..partitions import hive
 from ..progress import Progress
 from ..state.leftovers import Leftovers
 from ..storage import Entry, FileMissingError, Storage
-from ..storage.prefetch import FOOTER_THREADS, prefetched, threads_for
+from ..storage.threads import FOOTER_THREADS, prefetched, threads_for
 
 COLUMNS_MAX = 100  # leaves that get statistics unless columns are named: beyond that they cost more than they save
 TASK_FILES = 1 << 14

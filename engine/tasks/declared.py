@@ -6,7 +6,7 @@
     etag               string
     row_counts_exact   bool; missing or null means exact
     file_group         string, unique within its partition; files of one group share it
-    slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.slices`
+    slice_instant      string; files of one slice share it. Slices are ordered by it: see `state.manifest`
     commit             string: what wrote the file; `Transaction.set_commit_state` sets its state
     kind               "base" (also where null), "log", "delete", "rollback"
     merge              "whole", "partial", "custom": how a log's rows meet the base's
@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
+from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
 from ..parquet.leaves import leaf_types
-from ..partitions import hive
 from ..state.manifest import BASE, FILES_SCHEMA, KINDS
 from ..state.paths import partitions_of, relative_paths
 from ..storage import Storage

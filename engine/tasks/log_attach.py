@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import PARQUET_OPTIONS, Naming
+from ..lakes import PARQUET_OPTIONS
+from ..lakes.log import Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
-from ..parquet.nested_names import leaf_names
+from ..parquet.leaves import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
-from ..storage.prefetch import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
+from ..storage.threads import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
 from .attach import COLUMNS_MAX, FooterReading, attach_files, column_filter
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")

@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
+from .. import hive
 from ..indexes.bloom.task_filters import FineFilters, Spool, TaskFilter
 from ..indexes.secondary.sort import TaskKeys
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import leaf_types, plain_schema
-from ..partitions import hive
 from ..state.markers import Markers
 from ..storage import Storage, open_storage, relative_path
-from ..storage.prefetch import STAT_THREADS, prefetched, side_by_side, threads_for
+from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import FileParts, WrittenFile

@@ -15,7 +15,7 @@ import pytest
 import skipstone as ss
 from skipstone.engine import choices
 from skipstone.engine.clustering import ORDERS
-from skipstone.engine.lakes.log import KINDS
+from skipstone.engine.lakes import KINDS
 
 REPOSITORY = Path(__file__).parents[2]
 CALLS = """

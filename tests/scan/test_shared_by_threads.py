@@ -22,7 +22,7 @@ import skipstone as ss
 from power_cut_disk import without_flushes
 from skipstone.caching import cached_property
 from skipstone.engine.storage import LocalStorage
-from skipstone.engine.storage.background import in_background, settle_background
+from skipstone.engine.storage.threads import in_background, settle_background
 
 THREADS = 8
 LONG_S = 60  # so long nothing takes that goes on at all

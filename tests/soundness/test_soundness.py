@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pytest
 from example_counts import only_in_test_all
 from skipstone.engine.parquet import column_stats
-from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, leaf_pruning, outcomes, rows
+from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, outcomes, rows
 from skipstone.engine.predicates.coerce import Place
 from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
@@ -83,8 +83,8 @@ def run_shard(part: str, shard: int, shards: int, wanted: int) -> Counter:
 
 
 def _of_leaves(monkeypatch: pytest.MonkeyPatch, change: Callable[[Leaf, Evidence, Callable], np.ndarray]) -> None:
-    right = leaf_pruning._literal_outcomes
-    monkeypatch.setattr(leaf_pruning, "_literal_outcomes", lambda leaf, evidence: change(leaf, evidence, right))
+    right = outcomes._literal_outcomes
+    monkeypatch.setattr(outcomes, "_literal_outcomes", lambda leaf, evidence: change(leaf, evidence, right))
 
 
 def not_equal_skips_a_range_around_the_value(monkeypatch: pytest.MonkeyPatch) -> None:

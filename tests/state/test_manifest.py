@@ -11,7 +11,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.engine.partitions import hive
+from skipstone.engine import hive
 from skipstone.engine.state import run_writing
 from skipstone.engine.state.merge_policy import LEVELS_MAX, MergePolicy
 from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths

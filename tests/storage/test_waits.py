@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from skipstone.engine.storage.background import settle_background
+from skipstone.engine.storage.threads import settle_background
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 BENCH = Path(__file__).parents[2] / "bench"

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from lake_strategies import change_index, data_schemas, live_paths
 from oracle import Groups, check_scan
 from skipstone import canon
-from skipstone.engine.predicates.widening import merged_type
+from skipstone.engine.predicates.coerce import merged_type
 
 _NAMES = ["a", "b", "c", "x.y", "é"]
 # Few names and types: what comes anew often looks like what was there.

@@ -20,12 +20,12 @@ from .... import canon
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ....bloom.lazy import load_kernels_for
 from ....errors import CorruptionError, SchemaError, StorageError
-from ...lakes.log import parquet_options
+from ...lakes import parquet_options
 from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
-from ...predicates.widening import is_exact_widening
+from ...predicates.coerce import is_exact_widening
 from ...state import IndexState
-from ...storage.prefetch import BUILD_THREADS, prefetched
+from ...storage.threads import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles, column_in_files
 from ..protocol import Built, Job
 from .format import FilterRunWriter

@@ -10,18 +10,22 @@ and stride u64, and for each row group which of all the sections holds it u8; nu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ....bloom import bucket_of, probe_rows
-from ....bloom.sizing import BLOCKS_MAX
+from ....bloom.hashing import BLOCKS_MAX
 from ....errors import CorruptionError
-from ....hfile_like import SortedFileWriter, StridedSection, read_strided_rows
+from ....hfile_like import StridedSection, read_strided_rows
 from ....hfile_like.file import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
-from .task_filters import FineFilters
+
+if TYPE_CHECKING:
+    from ....hfile_like import SortedFileWriter
+    from .task_filters import FineFilters
+
 
 FIELDS = [
     pa.field("fine_offset", pa.int64()),

@@ -19,22 +19,27 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from .... import bloom, hfile_like
 from ....arrays import binary_array, from_numpy
-from ....bloom import FilterGroup, SplitBlockFilter
 from ....errors import CorruptionError
-from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter
+from ....hfile_like import KeyLayout, SortedFileReader
 from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run, written_as
 from ...storage import Storage
 from .coarse_groups import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, CoarseGroups, HashesUnder, member_hits
 from .file_filter import FIELDS, FileFilter, write_file_filter
-from .task_filters import FineFilters
+
+if TYPE_CHECKING:
+    from ....bloom import SplitBlockFilter
+    from ....hfile_like import SortedFileWriter
+    from .task_filters import FineFilters
+
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
 KIND_FILE, KIND_TASK = 0, 1
@@ -59,7 +64,7 @@ class FilterRunWriter:
         self._path, self._fpp = path, fpp
         self._sink = self._stack.enter_context(storage.create(path))
         self._writer = self._stack.enter_context(
-            SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get", metas=written_as(path))
+            hfile_like.SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get", metas=written_as(path))
         )
         self._waiting: list[SplitBlockFilter] = []
         self._waiting_bytes = 0
@@ -108,7 +113,7 @@ class FilterRunWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        group = FilterGroup.from_filters(self._waiting, self._fpp)
+        group = bloom.FilterGroup.from_filters(self._waiting, self._fpp)
         numbers = np.empty(len(self._waiting), dtype=np.int64)
         for part in group.parts:
             rungs = [min(len(self._waiting[i].words), part.blocks).bit_length() - 1 for i in part.members]

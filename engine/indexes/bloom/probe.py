@@ -12,7 +12,7 @@ from ....arrays import positions
 from ...predicates import Leaf, Node, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run
-from ...storage.prefetch import side_by_side
+from ...storage.threads import side_by_side
 from ..probe_results import ProbeResult
 from ..protocol import ProbedFiles
 from .coarse_groups import HashesUnder

@@ -20,22 +20,15 @@ import io
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....bloom import (
-    SplitBlockFilter,
-    cheapest_blocks,
-    distinct,
-    estimated_keys,
-    fold_words,
-    fpp_of,
-    insert_hashes,
-    plan_rungs,
-    solve_blocks,
-)
+from .... import bloom
 from ....errors import InvalidArgumentError, StorageError, is_integer
+
+if TYPE_CHECKING:
+    from ....bloom import SplitBlockFilter
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
@@ -110,22 +103,22 @@ class FilterSizing:
     def fine_blocks(self, keys: int, row_group_bytes: int) -> int:
         """The blocks of a row group's filter, of so many distinct values."""
         if self.fpp is not None:
-            return solve_blocks(keys, self.fpp)
-        return cheapest_blocks(keys, self.lookups * HIT_SHARE, row_group_bytes)
+            return bloom.solve_blocks(keys, self.fpp)
+        return bloom.cheapest_blocks(keys, self.lookups * HIT_SHARE, row_group_bytes)
 
     def task_blocks(self, keys: int, false_bytes: float) -> int:
         """The blocks of a task's filter, of so many distinct values; `false_bytes`: see `task_false_bytes`. Where none
         of at most `TASK_BLOCKS_MAX` says anything, 1."""
         if self.fpp is not None:
-            blocks = min(solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
+            blocks = min(bloom.solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
         else:
-            blocks = min(cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
-        return 1 if fpp_of(keys, blocks) > USELESS_FPP else blocks
+            blocks = min(bloom.cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
+        return 1 if bloom.fpp_of(keys, blocks) > USELESS_FPP else blocks
 
     def task_false_bytes(self, keys: Sequence[int], blocks: Sequence[int], row_group_bytes: Sequence[int]) -> float:
         """What is read of one file when its task's filter says yes for nothing: for each row group its distinct values,
         its filter's blocks and its bytes."""
-        read = sum(fpp_of(n, b) * size for n, b, size in zip(keys, blocks, row_group_bytes, strict=True))
+        read = sum(bloom.fpp_of(n, b) * size for n, b, size in zip(keys, blocks, row_group_bytes, strict=True))
         return REQUEST_BYTES + _FINE_ROW_BYTES * len(blocks) + read
 
 
@@ -227,7 +220,7 @@ class FineFilters:
         """Takes the hashes of the next row group, uint64, duplicates allowed; its bytes, or at least those. Returns the
         hashes, without duplicates where they are few."""
         if len(hashes) <= _SORTED_KEYS_MAX:
-            hashes = distinct(hashes)
+            hashes = bloom.distinct(hashes)
         blocks = self._sizing.fine_blocks(len(hashes), row_group_bytes)
         words, keys = _filled(hashes, blocks)
         self.add_words(words, keys, row_group_bytes)
@@ -235,7 +228,7 @@ class FineFilters:
 
     def add_words(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
         """Takes the filter of the next row group, uint32 [power of two, 8], folded where it is larger than pays."""
-        words = fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
+        words = bloom.fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
         self.keys.append(keys)
         self.sizes.append(len(words))
         self._built.append((len(words), self._spool.put(words)))
@@ -250,7 +243,7 @@ class FineFilters:
         for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
             if size != self._sized_for[place]:  # of a file that is being written, its bytes are known at its end
                 self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
-        self.parts = plan_rungs(self.sizes)
+        self.parts = bloom.plan_rungs(self.sizes)
         return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
 
     def words_of(self, row_group: int) -> np.ndarray:
@@ -272,7 +265,7 @@ class FineFilters:
         (built, number), size = self._built[member], self.sizes[member]
         repeats, folds = blocks // size, built // size
         first, last = start // repeats, -(-stop // repeats)
-        words = fold_words(self._spool.words(number, first * folds, last * folds), last - first)
+        words = bloom.fold_words(self._spool.words(number, first * folds, last * folds), last - first)
         return words[np.arange(start, stop) // repeats - first] if repeats > 1 else words
 
 
@@ -294,16 +287,16 @@ class TaskFilter:
     def add(self, hashes: np.ndarray) -> None:
         """Takes some hashes, uint64, duplicates allowed."""
         if self._words is not None:
-            insert_hashes(self._words, hashes)
+            bloom.insert_hashes(self._words, hashes)
             return
         self._hashes.append(hashes)
         self._count += len(hashes)
         if self._count > KEPT_KEYS_MAX:
-            self._hashes = [distinct(np.concatenate(self._hashes))]
+            self._hashes = [bloom.distinct(np.concatenate(self._hashes))]
             self._count = len(self._hashes[0])
             if self._count > KEPT_KEYS_MAX // 2:
                 self._words = np.zeros((self._blocks_max(), 8), dtype=np.uint32)
-                insert_hashes(self._words, self._hashes.pop())
+                bloom.insert_hashes(self._words, self._hashes.pop())
 
     def add_file(self, false_bytes: float) -> None:
         """Takes what is read of one more file when this filter says yes for nothing (`FineFilters.finish`)."""
@@ -313,12 +306,12 @@ class TaskFilter:
         if self._words is None:
             hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
             if len(hashes) <= _SORTED_KEYS_MAX:
-                hashes = distinct(hashes)
+                hashes = bloom.distinct(hashes)
             words, keys = _filled(hashes, self._sizing.task_blocks(len(hashes), self._false_bytes))
         else:
-            words, keys = self._words, estimated_keys(self._words)
-        words = fold_words(words, min(len(words), self._sizing.task_blocks(keys, self._false_bytes)))
-        return SplitBlockFilter(np.ascontiguousarray(words), hash_name)
+            words, keys = self._words, bloom.estimated_keys(self._words)
+        words = bloom.fold_words(words, min(len(words), self._sizing.task_blocks(keys, self._false_bytes)))
+        return bloom.SplitBlockFilter(np.ascontiguousarray(words), hash_name)
 
     def _blocks_max(self) -> int:
         if self._keys_max is None:
@@ -330,8 +323,8 @@ def _filled(hashes: np.ndarray, blocks: int) -> tuple[np.ndarray, int]:
     """(a filter of hashes, uint64, of that many blocks or more, to be folded; how many are distinct)."""
     is_few = len(hashes) <= _SORTED_KEYS_MAX
     words = np.zeros((blocks if is_few else max(blocks, _rung(len(hashes) * _COUNTING_BITS)), 8), dtype=np.uint32)
-    insert_hashes(words, hashes)
-    return words, len(hashes) if is_few else min(len(hashes), estimated_keys(words))
+    bloom.insert_hashes(words, hashes)
+    return words, len(hashes) if is_few else min(len(hashes), bloom.estimated_keys(words))
 
 
 def _rung(bits: int) -> int:

@@ -19,7 +19,7 @@ from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
 from ...storage import Storage
-from ...storage.prefetch import BUILD_THREADS, prefetched
+from ...storage.threads import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles
 from .format import SecondaryForm, write_entries
 from .sort import MEMORY_BYTES, EntrySorter

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ....arrays import to_numpy
 from ....hfile_like.ordered import OrderedCode, ordered_class
-from ...lakes.log import parquet_options
+from ...lakes import parquet_options
 from ...parquet.leaves import leaf_types
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run

@@ -19,7 +19,7 @@ from ....hfile_like import prefix_successor
 from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
-from ...storage.prefetch import prefetched
+from ...storage.threads import prefetched
 from .format import PLACE_BYTES, without_place
 from .hits import Counts, Hits, Positions, RunBlocks, hits_at, matches, places_in, row_order
 from .key_ranges import KeyRanges

@@ -3,10 +3,9 @@
 In: the statistics of a task's files (from footers, or from rows as they are written). Out: evidence about files, blocks
 of files, and partitions. `format.py` describes keys and values.
 
-    kind.py          the verbs of a kind
     rows.py          the rows of a commit, also for files that a restore or a rollback brings back
     build.py         those of existing files, from their footers
     aggregates.py    statistics of partitions, and how optimize tightens them
-    probe.py         which files and blocks of files may match
+    kind.py          the verbs of a kind, and its probes: which files and blocks of files may match
     reader.py        reads entries and blocks, and makes evidence of them
 """

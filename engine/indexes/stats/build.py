@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, StorageError
-from ...lakes.log import parquet_options
+from ...lakes import parquet_options
 from ...parquet.footers import Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
 from ...state.manifest import BASE
 from ...state.run_writing import run_path, write_runs
-from ...storage.prefetch import prefetched
+from ...storage.threads import prefetched
 from ..protocol import Built, Job
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats

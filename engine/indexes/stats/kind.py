@@ -1,22 +1,46 @@
-"""Statistics: what columns span in each file, and over each partition. See `format.py`."""
+"""Statistics: what columns span in each file, and over each partition. See `format.py`.
+
+Their probes do one thing more than those of other kinds. Whole blocks, and so ranges of file numbers, are left out by
+their summaries before any file is listed. The statistics of a column whose index covers every file are a list of all
+files (and of some that went, which the manifest then does not know). So the manifest is read for the survivors only,
+and a look-up in a table of a million files reads a few blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from .... import canon
 from ....errors import CorruptionError, FormatVersionError
-from ...predicates import Node
+from ...predicates import (
+    ANY,
+    FALSE,
+    NULL,
+    TRUE,
+    And,
+    ColumnLeaf,
+    Leaf,
+    Node,
+    can_match,
+    columns_of,
+    evaluate,
+    leaves_of,
+)
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ...storage import FileMissingError
 from ..columns import checked_options, checked_shard_bytes, column_ids
-from ..protocol import Built, Job, Probe
+from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
+from ..protocol import Built, Job, Probe, ProbedFiles
 from . import format as stats
+from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, evidence_of_units, file_partition_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -84,7 +108,6 @@ class StatsKind:
     def probes(
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> Sequence[Probe]:
-        from .probe import stats_probes
 
         return stats_probes(snapshot, bound, damaged)
 
@@ -96,3 +119,226 @@ def _appended(index: IndexState, rows: Rows, work: CommitWork | MergeWork) -> tu
 
 
 KIND = StatsKind()
+
+
+EQUALITIES = ("=", "<=>", "in")
+BOTH = TRUE | FALSE
+
+
+@dataclass
+class StatsProbe:
+    """The statistics of one column, or of columns that the predicate compares with each other.
+
+    leaves    of the predicate: those of which these columns, and the partition's, are all
+    """
+
+    columns: list[StatsColumn]
+    leaves: list[AnyLeaf]
+    step: str = "statistics"
+    label: str = "stats"
+    note: str = ""
+    is_expensive: bool = False
+
+    @property
+    def index(self) -> IndexState:
+        return self.columns[0].index
+
+    @property
+    def parts(self) -> Collection[Node]:
+        return self.leaves
+
+    @property
+    def is_complete(self) -> bool:
+        """Its first column lists every live file."""
+        return self.columns[0].is_complete
+
+    def run(self, files: ProbedFiles) -> ProbeResult:
+        """Raises DamagedRun. Where the summary of a block leaves one outcome for all of its files, as it does within a
+        range of a clustered column, no entry is read; where it leaves one but for nulls, no bounds are."""
+        if files.is_base is not None or not all(column.is_complete for column in self.columns):
+            return self._result(files, {})
+        columns = {column.name: column for column in self.columns}
+        sets: dict[Node, np.ndarray] = {leaf: _over_pieces(leaf, columns, files.ids) for leaf in self.leaves}
+        by_bounds, by_nulls = (np.zeros(len(files.ids), dtype=bool) for _ in range(2))
+        for of_leaf in sets.values():
+            by_bounds |= (of_leaf == 0) | (of_leaf & BOTH == BOTH)
+            by_nulls |= (of_leaf & NULL != 0) & (of_leaf != NULL)
+        by_nulls &= ~by_bounds
+        covered = np.ones(len(files.ids), dtype=bool)
+        for chosen in (by_bounds, by_nulls):
+            if chosen.any():
+                part = files if chosen.all() else ProbedFiles(files.ids[chosen], files.snapshot, files.damaged)
+                entries = self._result(part, {}, with_bounds=chosen is by_bounds)
+                covered[chosen] = entries.covered
+                for leaf, of_leaf in entries.outcomes.items():
+                    possible = of_leaf if chosen is by_bounds else of_leaf & sets[leaf][chosen]
+                    sets[leaf][chosen] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
+        return ProbeResult(sets, covered)
+
+    def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
+        """(the numbers of all files in some ranges, what is known of them); for one that `is_complete`. `span`, as
+        `needed_span` gives it, leaves some out that cannot match. Raises DamagedRun."""
+        first = self.columns[0]
+        ids, rows, schemas = first.stats.entries(within.first, within.stop, span)
+        evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
+        return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
+
+    def _result(
+        self, files: ProbedFiles, evidence: dict[str, ColumnEvidence], *, with_bounds: bool = True
+    ) -> ProbeResult:
+        covered = np.ones(len(files.ids), dtype=bool)
+        for column in self.columns:
+            if column.name not in evidence:
+                evidence[column.name], has_entry = column.of_files(files, with_bounds=with_bounds)
+                covered &= has_entry
+        for name in dict.fromkeys(name for leaf in self.leaves for name in columns_of(leaf)):
+            if name not in evidence:
+                evidence[name] = file_partition_evidence(files.snapshot, name, files.ids)
+        return ProbeResult({leaf: leaf_sets(leaf, evidence, len(files.ids)) for leaf in self.leaves}, covered)
+
+    def needed_span(self, bound: Node) -> tuple[int, int] | None:
+        """Order codes of the first column between which, inclusive, a file must have a value for the predicate to be
+        TRUE in it; None where that is not known, or where bounds are not all codes of one type without NaN."""
+        in_files, name = self.columns[0].in_files, self.columns[0].name
+        kind = in_files.type
+        if in_files.kinds() != [kind] or in_files.lacking or pa.types.is_floating(kind):
+            return None
+        if canon.order_class(kind) != "code":
+            return None
+        low, high = CODE_MIN, CODE_MAX
+        for leaf in bound.children if isinstance(bound, And) else (bound,):
+            if isinstance(leaf, Leaf) and leaf.column == name and leaf.type == kind and len(leaf.values):
+                first, last = int(leaf.codes[0]), int(leaf.codes[-1])
+                if leaf.op in (*EQUALITIES, ">", ">="):
+                    low = max(low, first + (leaf.op == ">"))
+                if leaf.op in (*EQUALITIES, "<", "<="):
+                    high = min(high, last - (leaf.op == "<"))
+        return None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
+
+
+def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[StatsProbe]:
+    """The statistics of a predicate's columns, the most selective first: what the first leave need only be looked up in
+    the others. Values that are sought leave less than ranges do, and codes are read faster than bytes."""
+    leaves, partitioning = leaves_of(bound), snapshot.instant.partitioning
+    columns: dict[str, StatsColumn] = {}
+    for name in dict.fromkeys(name for leaf in leaves for name in columns_of(leaf)):
+        column = StatsColumn.of(snapshot, name, damaged)
+        if column is not None:
+            columns[name] = column
+    group_of = {name: name for name in columns}  # columns that are compared go together, by the name of one
+    usable = [leaf for leaf in leaves if all(name in columns or name in partitioning for name in columns_of(leaf))]
+    for leaf in usable:
+        names = [name for name in columns_of(leaf) if name in columns]
+        for name in names[1:]:
+            old, new = group_of[name], group_of[names[0]]
+            group_of = {n: new if group == old else group for n, group in group_of.items()}
+    probes = []
+    for group in dict.fromkeys(group_of.values()):
+        of_group = [columns[name] for name in columns if group_of[name] == group]
+        of_mine = [leaf for leaf in usable if any(group_of.get(name) == group for name in columns_of(leaf))]
+        probes.append(StatsProbe(sorted(of_group, key=lambda column: not column.is_complete), of_mine))
+    looked_up = {leaf.column for leaf in leaves if isinstance(leaf, Leaf) and leaf.op in EQUALITIES}
+
+    def cost(probe: StatsProbe) -> tuple[bool, bool]:
+        is_sought = any(column.name in looked_up for column in probe.columns)
+        return not is_sought, any(canon.order_class(c.in_files.type) == "bytes" for c in probe.columns)
+
+    return sorted(probes, key=cost)
+
+
+# -- whole blocks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ranges:
+    """Ranges of file numbers, ascending and apart: uint64 [n], `stop` exclusive."""
+
+    first: np.ndarray
+    stop: np.ndarray
+
+    @classmethod
+    def of_partitions(cls, partition_ids: np.ndarray | None) -> Ranges:
+        """All numbers, or those of some partitions (ascending)."""
+        if partition_ids is None:
+            return cls(np.zeros(1, dtype=np.uint64), np.full(1, LAST_ID))
+        first = partition_ids.astype(np.uint64) << np.uint64(32)
+        stop = np.where(first >> np.uint64(32) == 0xFFFF_FFFF, LAST_ID, first + np.uint64(1 << 32))
+        return cls(first, stop.astype(np.uint64))
+
+    def cut(self, numbers: np.ndarray) -> list[Ranges]:
+        """The same ranges in pieces: one for what lies before, between and from each of some numbers (ascending) on.
+        Pieces of nothing are left out; where there is no other, they are one piece."""
+        pieces = []
+        for low, high in pairwise([np.uint64(0), *numbers, LAST_ID]):
+            first, stop = np.maximum(self.first, low), np.minimum(self.stop, high)
+            is_any = stop > first
+            if is_any.any():
+                pieces.append(Ranges(first[is_any], stop[is_any]))
+        return pieces or [self]
+
+
+def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) -> Ranges:
+    """The ranges of numbers in which some file may match, by the summaries of blocks.
+
+    Blocks of different columns end at different files. Their ends together cut all numbers into pieces that lie in at
+    most one block of each column and run, and the predicate is evaluated piece by piece. Only columns that list every
+    live file take part.
+    """
+    columns = {column.name: column for probe in probes for column in probe.columns if column.is_complete}
+    ends = [np.concatenate([b.first, b.stop]) for column in columns.values() for b in column.stats.blocks]
+    cuts = np.sort(np.concatenate([*ends, within.first, within.stop]))
+    cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, 7 ms of a process
+    first, stop = cuts[:-1], cuts[1:]
+    inside = _position(within.first, within.stop, first) >= 0
+    outcomes = {leaf: _over_pieces(leaf, columns, first) for leaf in leaves_of(bound)}
+    survives = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
+    for column in columns.values():  # every live file has an entry in each: a piece without any holds none
+        is_listed = np.zeros(len(first), dtype=bool)
+        for blocks in column.stats.blocks:
+            is_listed |= _position(blocks.first, blocks.stop, first) >= 0
+        survives &= is_listed
+    starts = survives & ~np.append(False, survives[:-1] & (first[1:] == stop[:-1]))
+    stops = survives & ~np.append(survives[1:], False)
+    return Ranges(first[starts], stop[stops])
+
+
+def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """For each number, which of some ranges (ascending, `stop` exclusive) holds it, or -1."""
+    if not len(first):
+        return np.full(len(numbers), -1)
+    before = np.searchsorted(first, numbers, side="right") - 1
+    return np.where((before >= 0) & (numbers < stop[np.maximum(before, 0)]), before, -1)
+
+
+def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
+    """uint8 [pieces]: what a leaf may come out as for a file of each piece."""
+    names = columns_of(leaf)
+    if not all(name in columns for name in names):
+        return np.full(len(first), ANY, dtype=np.uint8)
+    if isinstance(leaf, ColumnLeaf):
+        return _columns_over_pieces(leaf, [columns[name] for name in names], first)
+    column = columns[names[0]]
+    outcomes = np.zeros(len(first), dtype=np.uint8)
+    for blocks in column.stats.blocks:  # whichever run its entry is in
+        sets = leaf_sets(leaf, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
+        block_of = _position(blocks.first, blocks.stop, first)
+        outcomes |= np.where(block_of >= 0, np.append(np.where(sets == 0, ANY, sets), 0)[block_of], 0).astype(np.uint8)
+    return outcomes
+
+
+def _columns_over_pieces(leaf: ColumnLeaf, columns: Sequence[StatsColumn], first: np.ndarray) -> np.ndarray:
+    """The same for two columns; where several runs hold entries, all that each pair may give."""
+    outcomes = np.zeros(len(first), dtype=np.uint8)
+    for first_blocks in columns[0].stats.blocks:
+        for second_blocks in columns[-1].stats.blocks:
+            block_of = [_position(b.first, b.stop, first) for b in (first_blocks, second_blocks)]
+            both = np.flatnonzero((block_of[0] >= 0) & (block_of[1] >= 0))
+            evidence = {
+                column.name: evidence_of_units(column.of_blocks(blocks), place[both])
+                for column, blocks, place in zip(
+                    (columns[0], columns[-1]), (first_blocks, second_blocks), block_of, strict=True
+                )
+            }
+            sets = leaf_sets(leaf, evidence, len(both))
+            outcomes[both] |= np.where(sets == 0, ANY, sets).astype(np.uint8)
+    return outcomes

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ....arrays import string_array
 from ....errors import NotReadableError
-from ...partitions.hive import NULL_VALUE, partition_texts, typed_texts
+from ...hive import NULL_VALUE, partition_texts, typed_texts
 from ..log import Columns, Naming
 from ..log_files import loose_schema
 

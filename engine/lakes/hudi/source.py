@@ -22,7 +22,8 @@ from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
-from ..log import HUDI, PARQUET_OPTIONS, Changes, Columns, RecordedState
+from .. import HUDI, PARQUET_OPTIONS
+from ..log import Changes, Columns, RecordedState
 from ..log_files import log_files, loose_schema
 from .columns import HudiColumns
 from .rows import SliceReader

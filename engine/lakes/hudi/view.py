@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ....errors import NotReadableError
 from ...state.manifest import BASE, DELETE, LOG, ROLLBACK
 from ...storage import Entry, Storage
-from ...storage.prefetch import prefetched
+from ...storage.threads import prefetched
 from .log_blocks import COMMAND, CORRUPT, DATA, LogBlock, log_blocks
 from .timeline import FOLDER, Timeline
 
