@@ -26,7 +26,7 @@ from table_recovery import recovered
 
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 3  # trees
-TREES_MAX = 1 << 30 if is_thorough() else 3
+TREES_MAX = 1 << 30 if is_thorough() else 2
 # What another action's calls nearly repeat.
 ALIKE = ("create(files)", "add_task", "remove and write", "create_index stats", "rollback of a write", "savepoint")
 TRIED = [action for action in ACTIONS if is_thorough() or action.name not in ALIKE]

@@ -22,7 +22,7 @@ from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 
 ROOT = "s3://twin/lake"
 SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])
-STRIDE = 1 if is_thorough() else 17  # calls; each fault at other ones
+STRIDE = 1 if is_thorough() else 31  # calls; each fault at other ones
 Objects = dict[str, Stored]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
+from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -245,7 +245,7 @@ def test_no_row_is_lost(tmp_path_factory: pytest.TempPathFactory, changes: list[
     if verb == "rebind" or "gone" in changes:
         table.rebind(trusted=trusted)
     assert _rows(table) == sorted(want)
-    for value in {v + d for v in want for d in (0, 1, 3)}:
+    for value in few_of(sorted({v + d for v in want for d in (0, 1, 3)}), 15):
         assert _rows(table, f"k = {value}") == [v for v in sorted(want) if v == value]
         assert table.lookup([value], on="k").count() == want.count(value)
     if verb == "rebind":

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
+from example_counts import examples, is_thorough
 from foreign_footers import rewrite_footer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,7 +214,8 @@ def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])
 def test_rule_41_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_path: Path, writer: Writer) -> None:
     counted = set()
-    for name in ONE_OF_EACH:
+    names = ONE_OF_EACH if is_thorough() else ONE_OF_EACH[WRITERS.index(writer) % 2 :: 2]
+    for name in names:
         stored, folder = TYPES[name], tmp_path / name
         folder.mkdir()
         middle = stored.values[len(stored.values) // 2]
@@ -223,7 +224,7 @@ def test_rule_41_bounds_count_where_the_writer_is_known_to_take_them_right(tmp_p
         kept = [kept_paths(table, col("x") == value) for value in stored.values if value != middle]
         assert kept in ([[]] * len(kept), [["0.parquet"]] * len(kept))
         counted.update([name] if kept[0] == [] else [])
-    assert counted == writer.counts & set(ONE_OF_EACH)
+    assert counted == writer.counts & set(names)
 
 
 def test_bounds_of_which_one_is_nan_do_not_count(tmp_path: Path) -> None:

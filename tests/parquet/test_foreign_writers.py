@@ -63,7 +63,7 @@ def _check(lake: Path, column: str = "v") -> ss.Table:
     return table
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("name", list(BY_DUCKDB))
 def test_what_duckdb_writes(tmp_path: Path, name: str) -> None:
     for number, options in enumerate(OPTIONS):
@@ -110,7 +110,7 @@ def _polars() -> pl.DataFrame:
     )
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("column", _polars().columns[1:])
 def test_what_polars_writes(tmp_path: Path, column: str) -> None:
     _polars().select("id", column).write_parquet(tmp_path / "a.parquet", row_group_size=7, data_page_size=64)

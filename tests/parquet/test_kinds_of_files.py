@@ -109,7 +109,7 @@ def _check_column(table: ss.Table, name: str, values: pa.ChunkedArray) -> None:
         assert table.scan(col(name) == value, columns=["id"]).count() == numbers.count(value), name
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("options", list(OPTIONS))
 def test_files_of_all_codecs_and_page_versions_are_read_as_pyarrow_reads_them(tmp_path: Path, options: str) -> None:
     table = _checked(tmp_path, _write(tmp_path / "a.parquet", WHOLE, **OPTIONS[options]))
@@ -131,7 +131,7 @@ def test_rows_of_every_encoding_are_looked_up_by_position(tmp_path: Path, encodi
     assert repr(found.to_pylist()) == repr(expected.take([2, 18, 38]).to_pylist())
 
 
-@pytest.mark.some_cases(9)
+@pytest.mark.some_cases(6)
 @pytest.mark.parametrize("name", list(COLUMNS))
 def test_every_type_is_indexed_or_refused_by_its_name(tmp_path: Path, name: str) -> None:
     rows = WHOLE.select(["id", name])

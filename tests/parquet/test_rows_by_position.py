@@ -37,7 +37,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return ss.create(root), rows
 
 
-@pytest.mark.some_cases(10)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(
     "positions",
     [[0], [ROWS - 1], [11_999, 12_000], [5, 20_000, 29_999], list(range(0, ROWS, 700)), list(range(100, 3000))],
@@ -88,7 +88,7 @@ def test_rows_that_were_deleted_stay_deleted(lake: tuple[ss.Table, pa.Table]) ->
         assert sorted(got.column("n").to_pylist()) == [2, 12_000]
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("positions", [[ROWS], [0, ROWS + 5], [-1], [2**40]])
 def test_a_position_beyond_the_file_is_damage(lake: tuple[ss.Table, pa.Table], positions: list[int]) -> None:
     table, _ = lake

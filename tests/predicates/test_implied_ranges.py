@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import few_of, is_thorough
 
 DAY_US = 86_400_000_000
 EDGES = ("1969-12-31", "1970-01-01", "2024-02-29", "2023-12-31", "0001-01-01", "9998-12-31")
@@ -65,8 +66,9 @@ def times(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, duckdb.Du
 )  # fmt: skip
 def test_times_cut_down(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
     for edge, op in zip(EDGES[:5], itertools.cycle(OPS), strict=False):
-        _check(*times, f"{call} {op} DATE '{edge}'")
-        _check(*times, f"DATE '{edge}' {op} {call}")
+        sides = (f"{call} {op} DATE '{edge}'", f"DATE '{edge}' {op} {call}")
+        for where in sides if is_thorough() else sides[(len(call) + len(op)) % 2 :][:1]:
+            _check(*times, where)
     _check(*times, f"{call} = '2024-02-29'")
 
 
@@ -79,9 +81,10 @@ def test_dates_and_nanoseconds(times: tuple[ss.Table, duckdb.DuckDBPyConnection]
 @pytest.mark.parametrize("op", ["<", ">=", "="])
 @pytest.mark.parametrize("zone", ["", "+02", "-02"])
 def test_the_zone_of_a_text(times: tuple[ss.Table, duckdb.DuckDBPyConnection], op: str, zone: str) -> None:
-    for call in ("date_trunc('hour', ts)", "date_trunc('hour', tz)", "ts::DATE"):
-        for text in ("1970-01-01 00:00:00", "1969-12-31 22:00:00", "1970-01-01 02:00:00"):
-            _check(*times, f"{call} {op} '{text}{zone}'", prunes=False)
+    calls = ("date_trunc('hour', ts)", "date_trunc('hour', tz)", "ts::DATE")
+    texts = ("1970-01-01 00:00:00", "1969-12-31 22:00:00", "1970-01-01 02:00:00")
+    for call, text in few_of(itertools.product(calls, texts), 3):
+        _check(*times, f"{call} {op} '{text}{zone}'", prunes=False)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +135,8 @@ def test_the_clock_prunes(times: tuple[ss.Table, duckdb.DuckDBPyConnection]) -> 
 
 @pytest.mark.parametrize("call", ["year(ts)", "extract(year FROM tz)", "year(day)"])
 def test_years(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
-    for (year, op), flip in zip(
-        itertools.product((1969, 1970, 2024), OPS), itertools.cycle((False, True)), strict=False
-    ):
+    years = few_of(itertools.product((1969, 1970, 2024), OPS), 8)
+    for (year, op), flip in zip(years, itertools.cycle((False, True)), strict=False):
         _check(*times, f"{year} {op} {call}" if flip else f"{call} {op} {year}")
     for year in (0, -5, 20_000, 9_999):
         _check(*times, f"{call} <= {year}", prunes=False)
@@ -143,13 +145,12 @@ def test_years(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> 
 def test_sums_and_prefixes(tmp_path: Path) -> None:
     columns = {"x": pa.array(NUMBERS, pa.int32()), "s": pa.array(TEXTS), "w": pa.array(NUMBERS, pa.int64())}
     table, connection = _lake(tmp_path, columns)
-    for op, (left, right) in itertools.product(
-        OPS, (("w + 1", 6), ("3 + w", 2), ("w - 2", 0), ("5 - w", 6), ("7", "w + 2"))
-    ):
+    sums = (("w + 1", 6), ("3 + w", 2), ("w - 2", 0), ("5 - w", 6), ("7", "w + 2"))
+    for op, (left, right) in few_of(itertools.product(OPS, sums), 13):
         _check(table, connection, f"{left} {op} {right}")
-    for call in ("substr(s, 1, 2)", "substring(s, 1, 3)", "left(s, 2)"):
-        for text in ("a", "ab", "abc", "é", "aé", "zz"):
-            _check(table, connection, f"{call} = '{text}'")
+    calls = ("substr(s, 1, 2)", "substring(s, 1, 3)", "left(s, 2)")
+    for call, text in few_of(itertools.product(calls, ("a", "ab", "abc", "é", "aé", "zz")), 9):
+        _check(table, connection, f"{call} = '{text}'")
     _check(table, connection, "left(s, 1) = ''", prunes=False)
     _check(table, connection, "substr(s, 2, 1) = 'b'", prunes=False)
     _check(table, connection, "left(s, -1) = 'a'")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import few_of
 from skipstone import col
 
 IDS = [uuid.UUID(int=n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128) for n in range(40)]
@@ -84,7 +85,7 @@ def test_rule_43_text_bytes_and_uuids_are_one_value(table: ss.Table) -> None:
         for holds in (operator.eq, operator.ne, operator.lt):
             assert _found(table, holds(col("u"), form(literal))) == [v for v in every if holds(v, literal)]
     for literal in (IDS[7], uuid.UUID(int=1)):
-        for op, holds in COMPARED.items():
+        for op, holds in few_of(COMPARED.items(), 3):
             assert _found(table, f"u {op} '{literal}'") == [v for v in every if holds(v, literal)]
         equal = [v for v in every if v == literal]
         listed = [v for v in every if v in (literal, IDS[3])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import faults
@@ -15,14 +16,23 @@ SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 47
 
 
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of many versions, of which each test takes a copy."""
+    root = tmp_path_factory.mktemp("origin") / "lake"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
+        made = ss.create(root, schema=SCHEMA, partitioning=None)
+        while made.version < VERSIONS:
+            with made.transaction(key=f"k{made.version}") as tx:
+                tx.set_commit_state({"c": "failed" if made.version % 2 else "inflight"})
+    return root
+
+
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ss.Table:
+def table(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ss.Table:
     monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
-    made = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=None)
-    while made.version < VERSIONS:
-        with made.transaction(key=f"k{made.version}") as tx:
-            tx.set_commit_state({"c": "failed" if made.version % 2 else "inflight"})
-    return made
+    return ss.open(shutil.copytree(origin, tmp_path / "lake"))
 
 
 def _folders(table: ss.Table) -> list[str]:

@@ -4,9 +4,13 @@ SKIPSTONE_EXAMPLES at most so many (`make torture`, which asks again and again).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 EXAMPLES_ALL = int(os.environ.get("SKIPSTONE_EXAMPLES", 1000))
 
@@ -31,6 +35,15 @@ def examples(few: int, many: int | None = None) -> int:
     return many
 
 
+def few_of(values: Iterable[T], count: int) -> list[T]:
+    """What a loop within a test takes of its values: `count` of them, spread evenly with the first and the last; all
+    where many examples are asked for."""
+    each = list(values)
+    if is_thorough() or len(each) <= count:
+        return each
+    return [each[number * (len(each) - 1) // max(1, count - 1)] for number in range(count)]
+
+
 def some_cases(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """What is run by default, and what is left to `make test-all`: of a test that is marked `some_cases(count)`, whose
     cases repeat one promise, so many, spread evenly over its grid with the first and the last."""
@@ -41,5 +54,5 @@ def some_cases(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
     left = set()
     for each in cases.values():
         (count,) = each[0].get_closest_marker("some_cases").args
-        left |= set(each) - {each[number * (len(each) - 1) // max(1, count - 1)] for number in range(count)}
+        left |= set(each) - set(few_of(each, count))
     return [item for item in items if item not in left], [item for item in items if item in left]

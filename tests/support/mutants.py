@@ -295,6 +295,7 @@ def mutate(options: argparse.Namespace) -> int:
         return 0
     caught: dict[str, list[bool]] = {}
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        Path(folder).chmod(0o755)  # one of the tests becomes another user
         copies: Queue[Copy] = Queue()
         for number in range(options.jobs):
             (Path(folder) / str(number)).mkdir()
