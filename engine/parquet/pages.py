@@ -34,18 +34,22 @@ _NS_A_VALUE = {"bytes": 15, "other": 4}
 _DICTIONARY_BYTES_A_VALUE = 2  # chunks of strings below that are dictionary codes throughout
 
 
-def sought(file: pq.ParquetFile, group: int, columns: list[str], wanted: np.ndarray) -> list[pa.RecordBatch]:
-    """The wanted rows (ascending positions, at least one) of some columns of a row group."""
+def sought(
+    file: pq.ParquetFile, group: int, columns: list[str], wanted: np.ndarray, *, use_threads: bool
+) -> list[pa.RecordBatch]:
+    """The wanted rows (ascending positions, at least one) of some columns of a row group; `use_threads`: Arrow's."""
     prefetch(file, group, columns)
-    return picked(file, group, columns, wanted)
+    return picked(file, group, columns, wanted, use_threads=use_threads)
 
 
-def picked(file: pq.ParquetFile, group: int, columns: list[str] | None, wanted: np.ndarray) -> list[pa.RecordBatch]:
+def picked(
+    file: pq.ParquetFile, group: int, columns: list[str] | None, wanted: np.ndarray, *, use_threads: bool = False
+) -> list[pa.RecordBatch]:
     """`sought`, of a file that is in memory."""
     parts: list[pa.RecordBatch] = []
     start = 0
     # A batch that is let go gives its memory to the next; fresh memory costs more than decoding.
-    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=use_threads):
         first, end = np.searchsorted(wanted, (start, start + batch.num_rows))
         if first < end:
             parts += _copied(batch, wanted[first:end] - start)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 COUNT = "count"
 _PENDING_MAX = 1 << 24  # codes that wait to be brought together: 128 MB, or twice that with counts
+_SAMPLE_ROWS, _SPAN_A_CODE_MAX = 4096, 2
 _FINE_ROWS_MIN = 1 << 18  # of a file that is near: of a smaller one the rows are read as quickly as its statistics
 _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
@@ -199,7 +200,7 @@ class _Groups:
 
 
 class CodeCounts:
-    """Counts by int64 codes: what comes is kept, and brought together by sorting, which is quicker than a hash table
+    """Counts by int64 codes: what comes is kept, and brought together by `_counted`, which is quicker than a hash table
     as long as there are many values, and once they are few costs little. At most about `pending_max` codes wait."""
 
     def __init__(self, pending_max: int = _PENDING_MAX) -> None:
@@ -227,10 +228,9 @@ class CodeCounts:
     def _bring_together(self) -> None:
         may_repeat = bool(self._codes)  # units of one value come side by side
         if self._singles:
-            codes = np.sort(np.concatenate(self._singles))
-            starts = _starts(codes)
-            self._codes.append(codes[starts])
-            self._counts.append(np.diff(starts, append=len(codes)))
+            codes, counts = _counted(np.concatenate(self._singles))
+            self._codes.append(codes)
+            self._counts.append(counts)
         if may_repeat:
             codes, counts = np.concatenate(self._codes), np.concatenate(self._counts)
             order = np.argsort(codes, kind="stable")
@@ -274,15 +274,27 @@ def _dictionary_counts(column: pa.DictionaryArray) -> tuple[pa.Array, np.ndarray
 
 def _code_runs(codes: pa.Array) -> tuple[list[pa.Array], np.ndarray | None]:
     """The codes of rows with their counts; as they are where they hardly repeat."""
-    values = np.sort(to_numpy(codes.drop_null()))
-    starts = _starts(values)
-    if 2 * len(starts) > len(values):
+    values = to_numpy(codes.drop_null())
+    sample, _ = _counted(values[:_SAMPLE_ROWS])
+    if 4 * len(sample) > 3 * min(len(values), _SAMPLE_ROWS):
         return [codes], None
-    distinct, counts = values[starts], np.diff(starts, append=len(values))
+    distinct, counts = _counted(values)
     if codes.null_count:
         null = pa.nulls(1, pa.int64())
         return [pa.concat_arrays([from_numpy(distinct), null])], np.append(counts, codes.null_count)
     return [from_numpy(distinct)], counts
+
+
+def _counted(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(each code once, ascending; how often it comes)."""
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    if high - low < _SPAN_A_CODE_MAX * len(codes):  # so dense that each number has a counter
+        counts = np.bincount(codes - low)
+        used = np.flatnonzero(counts)
+        return used + low, counts[used]
+    ordered = np.sort(codes)
+    starts = _starts(ordered)
+    return ordered[starts], np.diff(starts, append=len(codes))
 
 
 def _starts(ordered: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
-from ..parquet.pages import cost_ns, dealt, flat_columns, rows_by_page, sought
+from ..parquet.pages import BATCH_ROWS, cost_ns, dealt, flat_columns, rows_by_page, sought
 from ..predicates import Constant
 from ..storage import Counted, Entry
 from ..storage.threads import Threads
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
+_FIRST_BYTES_MAX = 4 << 20  # of larger row groups, read whole for their first rows, pages are found
 _GROUPS_AT_ONCE = 8
 _SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
 Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are wanted, ascending
@@ -237,7 +238,8 @@ def _by_duckdb(reader: FileReader, places: list[Place], file_names: list[str]) -
 
 def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
     is_large = any(reader.row_count(group) >= _PAGED_ROWS_MIN for group, _ in places)
-    by_page = flat_columns(reader.file, file_names) if is_large else []
+    are_first = is_large and _are_first(reader, places, file_names)
+    by_page = flat_columns(reader.file, file_names) if is_large and not are_first else []
     columns: dict[str, pa.ChunkedArray] = {}
     if by_page:
         from ..parquet.page_headers import PagesUnknownError
@@ -252,13 +254,23 @@ def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) 
         for group, wanted in places:
             paths = reader.fields_of(others)
             reader.count(group, paths)
-            reader.whole_groups.add(group)
-            parts += sought(reader.file, group, paths, wanted)
+            (reader.paged_groups if are_first else reader.whole_groups).add(group)
+            parts += sought(reader.file, group, paths, wanted, use_threads=reader.threads > 1)
         if sum(part.num_rows for part in parts) != sum(len(wanted) for _, wanted in places):
             raise CorruptionError("holds fewer rows than its footer says", path=reader.task.path, check="parquet")
         rows = pa.Table.from_batches(parts)
         columns.update((name, rows.column(name)) for name in others)
     return columns
+
+
+def _are_first(reader: FileReader, places: list[Place], file_names: list[str]) -> bool:
+    """True of rows with which reading begins: pyarrow decodes no more than their pages."""
+    (group, wanted), *others = places
+    return (
+        not others
+        and wanted[-1] < BATCH_ROWS
+        and sum(length for _, length in chunk_ranges(reader.file, group, file_names)) <= _FIRST_BYTES_MAX
+    )
 
 
 def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
