@@ -17,7 +17,7 @@ from ..errors import InvalidArgumentError
 from .readable import ReadableTable
 
 if TYPE_CHECKING:
-    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns
+    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, ShardSize
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.moved_files import RebindResult
@@ -102,7 +102,7 @@ class Table(ReadableTable):
         lookups: int | None = None,
         source: FilterSource | None = None,
         maintain: Maintenance = "commit",
-        shard_bytes: int | None = None,
+        shard_bytes: int | ShardSize | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
         """Builds an index over the live files and keeps it from then on. Returns the version made.
@@ -121,7 +121,7 @@ class Table(ReadableTable):
                 that are merely added, or synced, wait for `refresh_index` of a filter or a secondary index, and may
                 match until then.
             shard_bytes: of statistics and of a secondary index: a run that grows beyond is cut in shards of about this
-                size.
+                size: a number, or "small" (8 MiB), "medium" (64 MiB, as where nothing is said), "large" (512 MiB).
 
         A build that takes long publishes what it has from time to time: killed, it goes on with `refresh_index`.
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..engine.open import open_pair
+from ..engine.scan.planned_rows import to_merge
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
 from .shares import cut_of
@@ -57,7 +58,7 @@ def _explained(request: Request, is_ours: bool) -> str:
         request = pinned(request)
     table = open_pair(request.path, request.version, request.log_position, request.index_path, request.storage_options)
     with table:
-        plan = table.scan(where_node(where_of(request), table.schema))
+        plan = table.scan(where_node(where_of(request), table.schema), mode=request.mode)
         lines = [plan.explain(), "", _tasks_line(plan, request) if is_ours else _files_line(plan)]
         if request.first_rows is not None:
             first = request.first_rows
@@ -84,7 +85,8 @@ def _tasks_line(plan: Plan, request: Request) -> str:
     """How many of Spark's tasks read how much."""
     try:
         plan.planning.check_evaluable()
-        plan.planning.check_readable()
+        merged = to_merge(plan.planning)
+        plan.planning.check_readable(~merged)
     except NotReadableError as error:
         return f"Spark cannot read it through this data source: {error}"
     cut = cut_of(plan.planning, request.parallelism or os.cpu_count() or 1)
@@ -93,4 +95,6 @@ def _tasks_line(plan: Plan, request: Request) -> str:
     row_groups = sum(len(kept) for kept in groups if kept is not None)
     unknown = sum(kept is None for kept in groups)
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
+    if merged.any():
+        rest += f", and {int(merged.sum()):,} slices that the reader of their own format merges"
     return f"Spark reads {row_groups:,} row groups{rest} of {files:,} files in {max(1, len(cut.slices)):,} tasks"

@@ -66,7 +66,7 @@ def answers(request: Request, asked: Sequence[Asked]) -> list[Column] | None:
         wire = wire_schema(table.schema, list(dict.fromkeys(name for _, name in asked if name)))
         if not all(_is_ordered_alike(table.schema.field(field.name).type, field.type) for field in wire):
             return None
-        planning = table.scan(where_node(where_of(request), table.schema)).planning
+        planning = table.scan(where_node(where_of(request), table.schema), mode=request.mode).planning
         if not _is_counted(planning):
             return None
         return [_answer(planning, which, wire, name) for which, name in asked]

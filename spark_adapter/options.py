@@ -10,6 +10,7 @@ A load:
     version      which version; the latest where absent
     savepoint    the version of a savepoint, by its name
     asOf         the version that was the latest then: 2026-01-05T00:00:00Z, with a zone
+    mode         "read_optimized": of slices with logs the bases alone; "snapshot" where absent
     log_position written with the version: which state of another format's log is read with it
     storage.*    what opens an object store, each under its own name: storage.region, storage.aws_secret_access_key;
                  Spark hides those of secrets where it shows options
@@ -84,10 +85,12 @@ _OPTIONS_OF_LOADS = (
     "version",
     "savepoint",
     "asOf",
+    "mode",
     *_WRITTEN_BY_US,
 )
 _LOST = frozenset(
-    {"where", "timezone", "casesensitive", "index_path", "version", "savepoint", "asof", "log_position", "predicate"}
+    {"where", "timezone", "casesensitive", "index_path", "version", "savepoint", "asof", "mode"}
+    | {"log_position", "predicate"}
 )  # by a table of Spark's catalog
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
@@ -146,6 +149,7 @@ class Request:
     version: int | None = None
     savepoint: str | None = None
     as_of: dt.datetime | None = None
+    mode: str = "snapshot"
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
@@ -171,7 +175,7 @@ class Request:
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_OPTIONS_OF_LOADS[:8])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_LOADS[:9])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -195,6 +199,7 @@ class Request:
             version=_number("version", values.get("version")),
             savepoint=values.get("savepoint"),
             as_of=_moment(values.get("asof")),
+            mode=values.get("mode", "snapshot"),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),

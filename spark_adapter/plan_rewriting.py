@@ -187,7 +187,7 @@ class _Rewriting:
             before = where_node(where_of(request), table.schema)
             wanted = [each for each in (before, node) if isinstance(each, Node)]
             both = None if not wanted else wanted[0] if len(wanted) == 1 else And(tuple(wanted))
-            plan = table.scan(both, leaf.used)
+            plan = table.scan(both, leaf.used, mode=request.mode)
             if not load.is_scan and reads_much(plan.planning):  # what was handed over stays so
                 return None
             wire = wire_schema(table.schema, plan.columns)

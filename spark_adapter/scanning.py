@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..engine.choices import ScanMode
     from ..engine.scan.request import OrderBy, SortKey
 
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
@@ -89,6 +90,7 @@ def scan(
     order_by: OrderBy | None = None,
     limit: int | None = None,
     hand_over: bool | None = None,
+    mode: ScanMode = "snapshot",
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -117,6 +119,8 @@ def scan(
         hand_over: whether Spark's own reader reads the files that are left, wherever it reads the same rows. By default
             where they are local, 128 MB or more in at most 10,000 files, and no index has named rows or row groups. It
             compares the files with the index now; else executors do, when they read.
+        mode: "snapshot", in which executors merge slices with logs by the reader of their format; or "read_optimized":
+            of slices with logs the bases alone.
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
@@ -124,7 +128,7 @@ def scan(
     Raises:
         NotATableError: no index there, or no such version. PredicateError: `where` cannot be read, names no column,
         or (where it is no Column) cannot be tested on rows. SchemaError: `columns` or `order_by` names no column, or
-        one is of a type that Spark does not have. InvalidArgumentError: an order or a limit that is none.
+        one is of a type that Spark does not have. InvalidArgumentError: an order, a limit or a mode that is none.
     """
     given = _Scan(where, order_by, limit, hand_over)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
@@ -138,7 +142,7 @@ def scan(
             where = without_unknowns(node)
         else:
             where = where_node(where, table.schema)
-        plan = table.scan(where, columns, limit=limit, order_by=order_by)
+        plan = table.scan(where, columns, limit=limit, order_by=order_by, mode=mode)
         plan.planning.check_evaluable()
         names, keys = list(plan.columns), plan.planning.order_by
         first = None
@@ -158,6 +162,7 @@ def scan(
             first_rows=first,
             index_path=None if index_path is None else table.handle.index_storage.uri,
             version=table.version,
+            mode=mode,
             log_position=table.handle.log_position,
             parallelism=declared_slots(spark),
             storage_options=table.handle.storage_options,
@@ -165,7 +170,7 @@ def scan(
         result = None
         if first is None and hand_over is not False and (hand_over or reads_much(plan.planning)):
             condition = as_column(spark, given.where) if isinstance(given.where, str | Column) else None
-            result = handed_over(spark, table, table.scan(where, wire.names), condition, request)
+            result = handed_over(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
     if result is None:
         register(spark)
         frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options())
@@ -223,6 +228,7 @@ def refresh(frame: DataFrame) -> DataFrame:
         order_by=given.order_by,
         limit=given.limit,
         hand_over=given.hand_over,
+        mode=request.mode,
         index_path=request.index_path,
         storage_options=request.storage_options,
     )

@@ -25,11 +25,13 @@ from ..engine.parquet.footers import open_parquet
 from ..engine.scan.file_reader import as_planned
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
 from ..engine.scan.fine import row_groups_of
+from ..engine.scan.planned_rows import slices_of, to_merge
 from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, Storage, open_storage
 from .parts import split_evenly
 
 if TYPE_CHECKING:
+    from ..engine.handle import Handle
     from ..engine.scan.planning import Planning
 
 PARTITIONS_MAX = 20_000
@@ -82,9 +84,9 @@ class Cut:
 
 
 def cut_of(planning: Planning, parallelism: int) -> Cut:
-    """How the files with rows that a plan leaves are dealt out."""
+    """How the files with rows that a plan leaves are dealt out, those of slices left out that are merged."""
     units = planning.pruned.units
-    readable = np.flatnonzero(units.has_rows)
+    readable = np.flatnonzero(units.has_rows & ~to_merge(planning)[units.unit_of])
     cut = Cut.of(to_numpy(units.files.column("size_bytes"))[readable], parallelism)
     return replace(cut, files=readable[cut.files])
 
@@ -108,6 +110,14 @@ def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) ->
             paths = batch.column("path").slice(offset, count).to_pylist() if deletes else []
             deleted = {path: deletes[path] for path in paths if path in deletes}
             yield pickle.dumps((data.size, codec.compress(data, asbytes=True), filters, deleted))
+
+
+def packed_slices(planning: Planning, parallelism: int) -> list[bytes]:
+    """The slices that are merged, for `rows_of_slices`: one text a partition of Spark."""
+    slices = list(slices_of(planning, to_merge(planning)))
+    sizes = np.array([sum(task.size_bytes for task in one.tasks) + _OPEN_BYTES for one in slices], dtype=np.int64)
+    parts = split_evenly(sizes, min(len(slices), _PARTITIONS_A_CORE * parallelism)) if slices else []
+    return [pickle.dumps(slices[part]) for part in parts]
 
 
 def share_schema(planning: Planning) -> pa.Schema:
@@ -168,3 +178,18 @@ def groups_of_share(share: Share, groups: RowGroups, data: Storage) -> RowGroups
 
     kept, counts, matches = map(at_places, (groups.kept, groups.row_counts, groups.all_match))
     return replace(groups, kept=kept, row_counts=counts, all_match=matches)
+
+
+def rows_of_slices(context: ReadContext, data: bytes, handle: Handle) -> Iterator[tuple[str, pa.Table]]:
+    """The matching rows of some slices, each table with the path of a file of its slice; `handle`: of the version that
+    was planned. Raises NotReadableError, naming a file, for a slice that cannot be merged, or whose base is not the one
+    that was planned."""
+    from ..engine.scan.merged_rows import matching
+    from ..engine.scan.request import ScanRequest
+
+    request = ScanRequest.of(handle)
+    assert request.merged is not None
+    read = request.merged()
+    for one in pickle.loads(data):
+        one.check(request.storage)
+        yield one.tasks[0].path, matching(one.rows(read, context), context)

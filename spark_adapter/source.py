@@ -116,11 +116,11 @@ class _NoStream(DataSourceStreamReader):
 
 
 class FilePartition(InputPartition):
-    """What one task of Spark reads: shares of files, packed; None for none."""
+    """What one task of Spark reads: shares of files, or slices that the reader of another format merges, packed."""
 
-    def __init__(self, shares: bytes | None):
+    def __init__(self, shares: bytes | None = None, slices: bytes | None = None):
         super().__init__(None)
-        self.shares = shares
+        self.shares, self.slices = shares, slices
 
 
 class FirstRowsPartition(InputPartition):
@@ -162,35 +162,46 @@ class SkipstoneReader(DataSourceReader):
         return self._partitions
 
     def _planned(self) -> list[InputPartition]:
-        from .shares import cut_of, packed, share_schema
+        from ..engine.scan.planned_rows import to_merge
+        from .shares import cut_of, packed, packed_slices, share_schema
         from .where_text import where_node, where_of
         from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
-            plan = table.scan(where_node(where_of(self._request), table.schema), self._schema.names)
+            where = where_node(where_of(self._request), table.schema)
+            plan = table.scan(where, self._schema.names, mode=self._request.mode)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
-            if self._request.first_rows is not None:
-                plan.planning.check_readable()
+            planning, parallelism = plan.planning, self._request.parallelism or os.cpu_count() or 1
+            first = self._request.first_rows
+            if first is not None:
+                planning.check_readable(~to_merge(planning) if first.order_by is None else None)
                 return [FirstRowsPartition(list(plan.columns))]
-            planning = plan.planning.for_task_rows()
+            if planning.request.merged is None:
+                planning = planning.for_task_rows()
             planning.check_evaluable()
-            planning.check_readable()
-            cut = cut_of(planning, self._request.parallelism or os.cpu_count() or 1)
-            partitions: list[InputPartition] = [FilePartition(data) for data in packed(planning, cut)]
+            planning.check_readable(~to_merge(planning))
+            partitions: list[InputPartition] = [
+                FilePartition(p) for p in packed(planning, cut_of(planning, parallelism))
+            ]
+            partitions += [FilePartition(slices=slices) for slices in packed_slices(planning, parallelism)]
             context = replace(planning.context, deletes={})  # travel with the shares
             self._reading = _Reading(context, wire, share_schema(planning))
-            return partitions or [FilePartition(None)]
+            return partitions or [FilePartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        from .shares import rows_of_shares, unpacked
+        from .shares import rows_of_shares, rows_of_slices, unpacked
         from .wire_types import wire_batches
 
         if isinstance(partition, FirstRowsPartition):
             yield from self._first_rows(partition.names)
             return
         assert isinstance(partition, FilePartition) and self._reading is not None
+        if partition.slices is not None:
+            with _open(self._request) as table:
+                for path, rows in rows_of_slices(self._reading.context, partition.slices, table.handle):
+                    yield from wire_batches(rows, self._reading.wire, path)
         if partition.shares is None:
             return
         shares, deleted = unpacked(partition.shares, self._reading.shares)
@@ -208,7 +219,7 @@ class SkipstoneReader(DataSourceReader):
         with _open(self._request) as table:
             where = where_node(where_of(self._request), table.schema)
             order_by = None if first.order_by is None else list(first.order_by)
-            plan = table.scan(where, names, limit=first.limit, order_by=order_by)
+            plan = table.scan(where, names, limit=first.limit, order_by=order_by, mode=self._request.mode)
             wire = wire_schema(table.schema, names)
             for batch in plan.to_batches():
                 yield from wire_batches(pa.Table.from_batches([batch]), wire, table.location)

@@ -90,6 +90,7 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
                 changes.naming,
                 changes.instant.stats_paths(),
                 progress,
+                state,
             )
             unread = [pending for result in results for pending in result.pending]
             if handle.strict and unread:
@@ -167,7 +168,7 @@ def first_version(
             path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
-            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
+            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress, state)
         pending = tuple(pending for result in results for pending in result.pending)
         change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
         return publish(timeline, readers, base, change)

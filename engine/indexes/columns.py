@@ -16,6 +16,8 @@ from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
 from .stats import format as stats
 
+_SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
+
 
 @dataclass(frozen=True)
 class ColumnInFiles:
@@ -110,8 +112,13 @@ def checked_options(kind: str, options: dict[str, Any], allowed: Collection[str]
 
 
 def checked_shard_bytes(value: object) -> int:
+    """What `shard_bytes=` means: a number, or one of `ShardSize`."""
+    if isinstance(value, str) and value in _SHARD_SIZES:
+        return _SHARD_SIZES[value]
     if not is_integer(value, 1):
-        raise InvalidArgumentError(f"shard_bytes is a number of bytes, not {value!r}")
+        raise InvalidArgumentError(
+            f"shard_bytes is a number of bytes, or one of {', '.join(_SHARD_SIZES)}, not {value!r}"
+        )
     return value
 
 

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from ...arrays import null_as_false
 from ..parquet.leaves import top_level
 from ..predicates import columns_read, matches
-from .file_reader import cast_column, rows_without_columns
+from ..state.manifest import BASE
+from ..storage import Counted
+from .file_reader import cast_column, check_identity, rows_without_columns
 from .file_tasks import FileTask, ReadContext
+from .request import SliceRows
+
+
+@dataclass(frozen=True)
+class MergedSlice:
+    """A slice of which the reader of its own format makes rows. Picklable.
+
+    tasks    one a file
+    files    the same, as that reader takes them (path, kind, merge)
+    """
+
+    tasks: Sequence[FileTask]
+    files: pa.Table
+
+    def check(self, storage: Counted) -> None:
+        """Raises NotReadableError where a base is gone or is not the one that was planned."""
+        for task, kind in zip(self.tasks, self.files.column("kind").to_pylist(), strict=True):
+            if kind == BASE:
+                check_identity(task, storage)
+
+    def rows(self, read: SliceRows, context: ReadContext) -> pa.Table:
+        """Its rows, in the types of the table: the columns that are read and those of the predicate."""
+        return as_in_table(read(self.files), context, self.tasks[0])
 
 
 def as_in_table(rows: pa.Table, context: ReadContext, task: FileTask) -> pa.Table:

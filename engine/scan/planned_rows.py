@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
-from ..state.manifest import BASE
 from ..storage import Counted
-from .file_reader import check_identity
 from .file_tasks import ReadContext
 from .fine import row_groups_of
 from .planning import THREADS, Pair, Planning
-from .request import SliceRows
 from .rows import count_matches, how_read, read_matches, rows_looked_at
+
+if TYPE_CHECKING:
+    from .merged_rows import MergedSlice
 
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
@@ -28,12 +29,13 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     limit = plan.limit
     if limit == 0:
         return
-    merging = _merging(plan, np.ones(plan.pruned.units.count, dtype=bool))
-    plan.check_readable(~merging.units)
+    merged, units = to_merge(plan), plan.pruned.units
+    plan.check_readable(~merged)
+    paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
     row_count, context = 0, replace(plan.context, ways=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
-            pairs = [pair for pair in pairs if pair[0].path not in merging.paths]
+            pairs = [pair for pair in pairs if pair[0].path not in paths]
             threads = THREADS if len(pairs) == 1 else 1
             rows_left = None if limit is None else limit - row_count
             read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
@@ -48,7 +50,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
                         return
             finally:
                 step.note = how_read(context)
-        for table in merging.rows(plan):
+        for table in _merged(plan, merged):
             step.came_in += table.num_rows
             survivors = _matching(table, plan.context)
             row_count += survivors.num_rows
@@ -96,14 +98,14 @@ def count(plan: Planning, *, check: bool) -> int:
     plan.check_files(np.ones(units.count, dtype=bool), every=check)
     if decided.all():
         return total
-    merging = _merging(plan, ~decided)
-    tasks = plan.readable_tasks(~decided & ~merging.units)
+    merged = to_merge(plan, ~decided)
+    tasks = plan.readable_tasks(~decided & ~merged)
     pairs = list(zip(tasks, row_groups_of(tasks, plan.context, plan.index_storage), strict=True))
     with plan.step("rows", "rows") as step:
         step.note = "counted"
         step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
         counted = sum(plan.side_by_side(lambda pair: count_matches(*pair, plan.context, plan.storage), pairs))
-        counted += sum(_matching(rows, plan.context).num_rows for rows in merging.rows(plan))
+        counted += sum(_matching(rows, plan.context).num_rows for rows in _merged(plan, merged))
         step.went_out = counted
     return total + counted
 
@@ -111,48 +113,41 @@ def count(plan: Planning, *, check: bool) -> int:
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-def _merging(plan: Planning, chosen: np.ndarray) -> _Merging:
-    """The slices, of the units chosen (bool [units]), that the reader of their own format merges for us."""
+def to_merge(plan: Planning, chosen: np.ndarray | None = None) -> np.ndarray:
+    """bool [units]: the slices, of all kept units or of those chosen, that the reader of their own format merges."""
     units = plan.pruned.units
-    if plan.request.merged is None:
-        return _Merging(plan, np.zeros(units.count, dtype=bool), None)
-    return _Merging(plan, chosen & ~units.readable & ~plan.readable(chosen), plan.request.merged)
+    if plan.request.merged is None or units.readable.all():
+        return np.zeros(units.count, dtype=bool)
+    chosen = np.ones(units.count, dtype=bool) if chosen is None else chosen
+    return chosen & ~units.readable & ~plan.readable(chosen)
+
+
+def slices_of(plan: Planning, merged: np.ndarray) -> Iterator[MergedSlice]:
+    """What reads each of these slices (bool [units])."""
+    from .merged_rows import MergedSlice  # few tables have slices that are merged
+
+    units = plan.pruned.units
+    of_files = merged[units.unit_of]
+    files = units.files.filter(from_numpy(of_files)).select(["path", "kind", "merge"])
+    slices = (units.unit_of if units.slice_of is None else units.slice_of[units.unit_of])[of_files]
+    tasks = {task.path: task for task in plan.tasks_of_whole_files()}
+    for number in dict.fromkeys(slices.tolist()):
+        of_slice = files.filter(from_numpy(slices == number))
+        yield MergedSlice([tasks[path] for path in of_slice.column("path").to_pylist()], of_slice)
+
+
+def _merged(plan: Planning, merged: np.ndarray) -> Iterator[pa.Table]:
+    """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
+    if merged.any():
+        assert plan.request.merged is not None
+        read = plan.request.merged()
+        for one in slices_of(plan, merged):
+            with plan.noting_changes():
+                one.check(plan.storage)
+            yield one.rows(read, plan.context)
 
 
 def _matching(table: pa.Table, context: ReadContext) -> pa.Table:
-    from .merged_rows import matching  # few tables have slices that are merged
+    from .merged_rows import matching
 
     return matching(table, context)
-
-
-class _Merging:
-    """Slices that are merged into rows by the reader of their own format.
-
-    units    bool [units]: those of the slices
-    paths    of their files
-    """
-
-    def __init__(self, plan: Planning, merged: np.ndarray, slice_rows: Callable[[], SliceRows] | None):
-        units, self.units = plan.pruned.units, merged
-        of_files = merged[units.unit_of]
-        self._files, self._slice_rows = units.files.filter(from_numpy(of_files)), slice_rows
-        slice_of = units.unit_of if units.slice_of is None else units.slice_of[units.unit_of]
-        self._slices = slice_of[of_files]
-        self.paths = set(self._files.column("path").to_pylist())
-
-    def rows(self, plan: Planning) -> Iterator[pa.Table]:
-        """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
-        if not self.paths:
-            return
-        from .merged_rows import as_in_table
-
-        assert self._slice_rows is not None
-        read = self._slice_rows()
-        tasks = {task.path: task for task in plan.tasks_of_whole_files()}
-        for number in dict.fromkeys(self._slices.tolist()):
-            files = self._files.filter(from_numpy(self._slices == number)).select(["path", "kind", "merge"])
-            for row in files.to_pylist():
-                if row["kind"] == BASE:
-                    with plan.noting_changes():
-                        check_identity(tasks[row["path"]], plan.storage)
-            yield as_in_table(read(files), plan.context, tasks[files.column("path")[0].as_py()])

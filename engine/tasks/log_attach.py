@@ -13,7 +13,7 @@ from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..lakes import PARQUET_OPTIONS
-from ..lakes.log import Naming
+from ..lakes.log import KnowsBounds, LogState, Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
 from ..parquet.leaves import leaf_names
@@ -22,6 +22,7 @@ from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.threads import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
 from .attach import COLUMNS_MAX, FooterReading, attach_files, column_filter
+from .declared import declared_bounds
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
 
@@ -34,10 +35,11 @@ def attach_log(
     naming: Naming,
     columns: Sequence[str] | None,
     progress: Progress | None,
+    state: LogState,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
     or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
-    last result names them. Files of slices that are no bases are not opened."""
+    last result names them. Files of slices that are no bases are not opened: of these the `state` may know bounds."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
@@ -95,8 +97,15 @@ def attach_log(
     unread += result.pending
     result.pending = []
     results = [result] if result.files.num_rows else []
-    unopened = (logs, _marked(files, misfits))
-    results += [declared_result(those, naming) for those in unopened if those.num_rows]
+    misfit_files = _marked(files, misfits)
+    if misfit_files.num_rows:
+        results.append(declared_result(misfit_files, naming))
+    if logs.num_rows:
+        results.append(declared_result(logs, naming))
+        if isinstance(state, KnowsBounds) and naming.types is not None:
+            names = [name for name in naming.types.names if wanted(name)][:COLUMNS_MAX]
+            bounds = state.bounds_of_logs(logs, names)
+            results[-1].stats, results[-1].stats_columns = declared_bounds(bounds, naming.types)
     if unread:
         paths = string_array([pending["path"] for pending in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)

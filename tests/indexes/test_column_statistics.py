@@ -160,6 +160,9 @@ def test_indexes_are_told_by_name_columns_coverage_and_size(tmp_path: Path) -> N
     for row, index in zip(rows, table.handle.instant.indexes, strict=True):
         on_disk = sum((tmp_path / ".skipstone" / run.path).stat().st_size for run in index.runs)
         assert row["size_bytes"] == on_disk > 0
+    table.drop_index(["y", "s"], kind="stats")
+    table.create_index(["y", "s"], kind="stats", shard_bytes="small")
+    assert json.loads(table.indexes().column("options")[2].as_py())["shard_bytes"] == 8 << 20
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ def test_columns_that_cannot_have_statistics(tmp_path: Path) -> None:
     for verb in (table.refresh_index, table.drop_index):
         with pytest.raises(ss.InvalidArgumentError, match="'y' has no stats index"):
             verb("y", kind="stats")
-    for options in ({"shard_bytes": 0}, {"shard_bytes": True}, {"shard_bytes": 1.5}, {"maintain": "never"}):
+    for options in (*({"shard_bytes": wrong} for wrong in (0, True, 1.5, "tiny")), {"maintain": "never"}):
         with pytest.raises(ss.InvalidArgumentError):
             table.create_index("y", kind="stats", **options)
     for columns in ([], 3, [3]):

@@ -54,7 +54,7 @@ class HudiColumns:
         fields = list(schema) if isinstance(schema, pa.Schema) else _fields(schema, where)
         partitioned_by = properties.get("hoodie.table.partition.fields", "")
         self._fields = [name.split(":")[0] for name in partitioned_by.split(",") if name]
-        self._properties = properties
+        self.properties = properties
         names = {f.name for f in fields}
         if properties.get("hoodie.populate.meta.fields", "true") != "false":
             meta_fields = [
@@ -74,8 +74,8 @@ class HudiColumns:
         self.columns = Columns(arrow, partitioning, keys, Naming(dict(keys), types=arrow))
 
     def _check_dropped(self, fields: Sequence[pa.Field], where: str) -> None:
-        generator = self._properties.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]
-        generator = self._properties.get("hoodie.table.keygenerator.type", generator)
+        generator = self.properties.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]
+        generator = self.properties.get("hoodie.table.keygenerator.type", generator)
         understood = ("SimpleKeyGenerator", "ComplexKeyGenerator", "SIMPLE", "COMPLEX")
         missing = [name for name in self._fields if all(f.name != name for f in fields)]
         if generator not in understood or missing:
@@ -107,11 +107,11 @@ class HudiColumns:
             levels = [path]
         if len(levels) != len(names):
             raise NotReadableError(f"{path}: a partition path that does not have {len(names)} levels, as {names}")
-        if _is_set(self._properties, "hoodie.datasource.write.hive_style_partitioning"):
+        if _is_set(self.properties, "hoodie.datasource.write.hive_style_partitioning"):
             if any(not level.startswith(f"{name}=") for name, level in zip(names, levels, strict=True)):
                 raise NotReadableError(f"{path}: a partition path that does not name {', '.join(names)}")
             levels = [level[len(name) + 1 :] for name, level in zip(names, levels, strict=True)]
-        if _is_set(self._properties, "hoodie.datasource.write.partitionpath.urlencode"):
+        if _is_set(self.properties, "hoodie.datasource.write.partitionpath.urlencode"):
             levels = [unquote(level) for level in levels]
         return [None if level == NULL_VALUE else level for level in levels]
 

@@ -1,0 +1,99 @@
+"""Spark over Hudi: executors merge slices with logs, or leave them to the bases alone; what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+import skipstone as ss
+from hudi_tables import HudiTable
+
+pytest.importorskip("fastavro")
+pytest.importorskip("hudi")
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+from skipstone import spark_adapter as sks
+
+
+@pytest.fixture(params=[6, 9])
+def made(request, tmp_path):
+    """Four slices: rows of two are updated and deleted by logs."""
+    made = HudiTable(tmp_path / "t", request.param, "MERGE_ON_READ")
+    write = made.begin()
+    groups = [made.insert(write, f"p={name}", {f"{name}0": i, f"{name}1": 10 + i}) for i, name in enumerate("uvwx")]
+    made.complete(write)
+    write = made.begin()
+    made.update(write, groups[0], {"u0": 20}, ["u1"])
+    made.update(write, groups[3], {"x2": 30})
+    made.complete(write)
+    ss.create(made.folder)
+    return made
+
+
+def _rows(frame):
+    return {row["k"]: row["v"] for row in frame.collect()}
+
+
+def test_executors_merge_slices_with_logs(spark, made):
+    scanned = sks.scan(spark, made.folder)
+    assert _rows(scanned) == made.rows()
+    assert scanned.count() == len(made.rows()) == 8
+    for value in (0, 1, 10, 20, 30, 99):
+        frame = sks.scan(spark, made.folder, where=f"v = {value}", columns=["k", "v"])
+        assert _rows(frame) == {k: v for k, v in made.rows().items() if v == value}
+    assert "slices that the reader" in sks.explain(scanned)
+    assert sks.scan(spark, made.folder, limit=5).count() == 5
+    sks.register(spark)
+    loaded = spark.read.format("skipstone").load(str(made.folder))
+    assert loaded.selectExpr("max(v)").first()[0] == 30
+    assert loaded.where("v > 15").count() == 2
+    assert _rows(sks.optimized(loaded.where("k = 'u0'"))) == {"u0": 20}
+    keys = spark.createDataFrame([("u0",), ("u1",), ("v1",), ("x2",)], "k string")
+    assert _rows(sks.lookup(spark, made.folder, keys, on="k")) == {"u0": 20, "v1": 11, "x2": 30}
+
+
+def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
+    pinned, before = sks.scan(spark, made.folder), made.rows()
+    write = made.begin()
+    made.update(write, made.groups[0], {"u0": 77})
+    made.complete(write)
+    assert _rows(pinned) == before
+    assert _rows(sks.scan(spark, made.folder)) == made.rows()
+    assert _rows(sks.refresh(pinned)) == made.rows()
+
+
+def test_read_optimized_is_the_bases_alone(spark, made):
+    bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
+    frame = sks.scan(spark, made.folder, mode="read_optimized")
+    assert _rows(frame) == bases
+    assert _rows(sks.refresh(frame)) == bases
+    assert _rows(sks.scan(spark, made.folder, where="v = 0", mode="read_optimized")) == {"u0": 0}
+    sks.register(spark)
+    loaded = spark.read.format("skipstone").option("mode", "read_optimized").load(str(made.folder))
+    assert loaded.selectExpr("max(v)", "count(*)").first()[:] == (13, 8)
+    optimized = sks.optimized(loaded.where("v >= 0").selectExpr("max(v)", "count(*)"))
+    assert optimized.first()[:] == (13, 8)
+    ordered = sks.scan(spark, made.folder, order_by=[("v", "desc")], limit=2, mode="read_optimized")
+    assert [row["v"] for row in ordered.collect()] == [13, 12]
+    with pytest.raises(ss.InvalidArgumentError, match="mode"):
+        sks.scan(spark, made.folder, mode="newest")
+
+
+def test_what_spark_cannot_have_of_slices_with_logs_is_refused_in_our_words(spark, made):
+    with pytest.raises(ss.NotReadableError, match=r"p=[ux]"):
+        sks.read_parquet(spark, made.folder)
+    first = sks.scan(spark, made.folder, order_by="v", limit=3)
+    with pytest.raises(Exception, match="only their own format's reader"):
+        first.collect()
+
+
+def test_a_slice_that_the_reader_cannot_merge_is_named_by_the_task(spark, tmp_path):
+    names = {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"}
+    made = HudiTable(tmp_path / "t", 6, "MERGE_ON_READ", **names)
+    write = made.begin()
+    group = made.insert(write, "p=x", {"a": 1})
+    made.complete(write)
+    write = made.begin()
+    made.update(write, group, {"a": 2})
+    made.complete(write)
+    ss.create(made.folder)
+    with pytest.raises(Exception, match="Spark with Hudi reads it"):
+        sks.scan(spark, made.folder).collect()
+    assert _rows(sks.scan(spark, made.folder, mode="read_optimized")) == {"a": 1}
