@@ -113,7 +113,7 @@ def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         index = schema.get_field_index(".".join(parts[:end]))
-        if index >= 0:
+        if index >= 0 and path:
             return _leaf_below(schema.field(index).type, parts[end:])
     return None
 
@@ -133,16 +133,17 @@ def ordered_type(schema: pa.Schema, column: str) -> pa.DataType:
 
 def _leaf_below(kind: pa.DataType, names: list[str]) -> pa.DataType | None:
     for name in names:
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+        if not name or not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
             return None
         kind = kind.field(name).type
     return None if canon.order_class(kind) is None else plain_type(kind)
 
 
 def leaves_of(schema: pa.Schema) -> Iterator[tuple[str | None, pa.DataType | None]]:
-    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map."""
+    """(dotted path, type) of each Parquet leaf, in order; the path is None below a list or a map, and where a name in
+    it is empty: no path leads there, and "" stands for row groups in an index."""
     for field in schema:
-        yield from _walk(field.name, field.type)
+        yield from _walk(field.name or None, field.type)
 
 
 def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.DataType | None]]:
@@ -151,7 +152,7 @@ def _walk(path: str | None, kind: pa.DataType) -> Iterator[tuple[str | None, pa.
     elif pa.types.is_struct(kind):
         for i in range(kind.num_fields):
             child = kind.field(i)
-            yield from _walk(None if path is None else f"{path}.{child.name}", child.type)
+            yield from _walk(f"{path}.{child.name}" if path and child.name else None, child.type)
     elif pa.types.is_map(kind):
         yield from _walk(None, kind.key_type)
         yield from _walk(None, kind.item_type)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, top_level
 from ..predicates import Constant
 from .file_reader import empty, rows_without_columns
-from .planned_rows import count, tables
+from .planned_rows import count, positions, tables
 from .planning import Planning
 from .steps import Step
 
@@ -104,6 +105,20 @@ class Plan:
             numbers += kept
         column = np.array(numbers, dtype=np.int32)
         return pa.table({"path": string_array(paths), "row_group": from_numpy(column, column >= 0)})
+
+    def positions(self) -> pa.Table:
+        """Where the rows lie that match, whatever `limit` says: path, and row (int64), counted from 0 in the file, rows
+        that were deleted included. Raises as `to_table`, and NotReadableError for rows that are merged of several
+        files."""
+        of_files = positions(self.planning)
+        paths = [pa.repeat(pa.scalar(path, pa.string()), len(rows)) for path, rows in of_files.items()]
+        rows = [from_numpy(rows) for rows in of_files.values()]
+        return pa.table([pa.chunked_array(paths, pa.string()), pa.chunked_array(rows, pa.int64())], ["path", "row"])
+
+    def affected_files(self) -> pa.Table:
+        """The files that do hold a match, as `files`, of which they are some. Raises as `positions`."""
+        files = self.files()
+        return files.filter(pc.is_in(files.column("path"), value_set=string_array(list(positions(self.planning)))))
 
     # -- why ----------------------------------------------------------------------------------------------------------
 

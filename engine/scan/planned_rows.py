@@ -15,7 +15,7 @@ from ..storage import Counted
 from .file_tasks import ReadContext
 from .fine import row_groups_of
 from .planning import THREADS, Pair, Planning
-from .rows import count_matches, how_read, read_matches, rows_looked_at
+from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at
 
 if TYPE_CHECKING:
     from .merged_rows import MergedSlice
@@ -81,6 +81,20 @@ def _batches(plan: Planning) -> Iterator[list[Pair]]:
         if pairs:
             yield pairs
         start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
+
+
+def positions(plan: Planning) -> dict[str, np.ndarray]:
+    """By path, the positions in the file of the rows that match, of files that hold some."""
+    plan.check_evaluable()
+    plan.check_readable()
+    pairs = [pair for pair in plan.pairs_to_read() if pair[1].kept != []]
+    with plan.step("rows", "rows") as step:
+        step.note = "positions"
+        step.came_in = sum(rows_looked_at(*pair) for pair in pairs)
+        of_files = plan.side_by_side(lambda pair: positions_of_matches(*pair, plan.context, plan.storage), pairs)
+        rows = {task.path: rows for (task, _), rows in zip(pairs, of_files, strict=True) if len(rows)}
+        step.went_out = sum(map(len, rows.values()))
+    return rows
 
 
 def count(plan: Planning, *, check: bool) -> int:

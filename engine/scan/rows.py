@@ -105,6 +105,29 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     return total
 
 
+def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> np.ndarray:
+    """The positions in one file, ascending, of its rows that match."""
+    parts = [np.empty(0, dtype=np.int64)]
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
+        reader = FileReader(file, entry, task, context, storage)
+        row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
+        firsts = offsets_of(row_counts)
+        kept = range(len(row_counts)) if groups.kept is None else groups.kept
+        all_match_of = groups.all_match or [False] * len(kept)
+        with reading(task.path):
+            if task.rows is None:
+                for group, every in zip(kept, all_match_of, strict=True):
+                    mask = reader.live(group) if every or task.all_match else reader.mask(group)
+                    parts.append(np.flatnonzero(to_numpy(mask)) + firsts[group])
+            else:
+                for group, wanted in within_groups(task, row_counts, kept, reader.deleted):
+                    if not (task.rows_exact or task.all_match):
+                        wanted = wanted[to_numpy(reader.mask_of(rows_at(reader, [(group, wanted)], reader.tested)))]
+                    parts.append(wanted + firsts[group])
+        reader.check_identity()
+    return np.concatenate(parts)
+
+
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
     if task.footer is not None:
         return open_by_footer(storage, entry, task.footer, context.parquet_options)

@@ -110,6 +110,32 @@ def test_one_sought_row_where_all_other_columns_are_dictionary_codes(tmp_path, s
         assert len(rows) == (1 if "=" in where else 4)
 
 
+@pytest.mark.filterwarnings("error")
+def test_columns_without_a_name_have_no_statistics(tmp_path):
+    """An index calls the entries of a file's row groups by the empty name; a column of it was taken for them."""
+    for number in range(12):
+        values = [10 * number + i for i in range(5)]
+        inner = pa.array([{"": -v, "x": v} for v in values])
+        rows = pa.table([values, values, inner], ["", "x", "st"])
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=2)
+    table = ss.create(tmp_path)
+    plan = table.scan("x = 73 AND st.x > 0")
+    assert plan.to_table().to_pydict() == {"": [73], "x": [73], "st": [{"": -73, "x": 73}]}
+    assert plan.row_groups().num_rows == 1
+    assert table.scan(order_by=("x", "desc"), limit=2, columns=[""]).to_table().to_pydict() == {"": [114, 113]}
+    for name in ("", "st."):
+        for refused in (
+            lambda name=name: table.create_index(name, kind="secondary"),
+            lambda name=name: table.scan(order_by=name, limit=3).to_table(),
+            lambda name=name: table.scan().min(name),
+        ):
+            with pytest.raises(ss.SchemaError):
+                refused()
+    with table.transaction() as tx:
+        tx.write(table.scan("x < 2").to_table())
+    assert (table.scan("x < 2").count(), table.verify(deep=True)) == (4, [])
+
+
 def test_a_flat_dotted_column_beside_a_struct_of_that_path(tmp_path):
     data = {
         "k": list(range(ROWS)),
