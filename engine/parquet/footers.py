@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import CorruptionError, SkipstoneError, StorageError
-from ..storage import Entry, FileMissingError, Storage
+from ..storage import Entry, FileMissingError, RangeFile, Storage
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
@@ -77,7 +77,17 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
     return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
-def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
+def ranged_file(storage: Storage, entry: Entry) -> RangeFile:
+    """A file as Arrow reads those of an object store: every byte that is read is at hand here, too."""
+    source = storage.open_file(entry)
+    if isinstance(source, str):
+        return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
+    return source
+
+
+def _opened(
+    storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0, *, with_bytes: bool = False
+) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     if entry.size_bytes == 0:
@@ -85,7 +95,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
     message = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
     with _refusals(entry.path, message):
         try:
-            source = storage.open_file(entry)
+            source = ranged_file(storage, entry) if with_bytes else storage.open_file(entry)
             if tail_bytes and not isinstance(source, str):
                 source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
             file = pq.ParquetFile(source, **options)
@@ -100,15 +110,20 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         return file
 
 
-def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
+def _checked(
+    storage: Storage, entry: Entry, options: Mapping[str, Any], *, with_bytes: bool = False
+) -> tuple[pq.ParquetFile, FooterBytes]:
     """An open file, and its footer parsed."""
     from .footer_bytes import check_unencrypted, footer_bytes
 
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
-    file = _opened(storage, entry, options, tail_bytes)
+    file = _opened(storage, entry, options, tail_bytes, with_bytes=with_bytes)
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
+            footer = _raw_footer(storage, file, entry, tail_bytes)
+            check_unencrypted(footer, entry.path)
+            if with_bytes:
+                file.footer = footer
             return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
     except BaseException:
         file.close()
@@ -173,15 +188,19 @@ def reading(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
-    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed.
+def open_indexed(
+    storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any], *, with_bytes: bool = False
+) -> Iterator[pq.ParquetFile]:
+    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed;
+    `with_bytes`: so that what is read of it, and its footer, are at hand for a digest (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.
     """
-    with open_parquet(storage, indexed_entry(storage, row), is_checked=False, **options) as file:
+    file, _ = _checked(storage, indexed_entry(storage, row), options, with_bytes=with_bytes)
+    with file:
         yield file
-        if file.remote is None:  # an object store checks the identity at each read
+        if not storage.gap_bytes:  # an object store checks the identity at each read
             indexed_entry(storage, row)
 
 
