@@ -77,17 +77,7 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
     return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
-def ranged_file(storage: Storage, entry: Entry) -> RangeFile:
-    """A file as Arrow reads those of an object store: every byte that is read is at hand here, too."""
-    source = storage.open_file(entry)
-    if isinstance(source, str):
-        return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
-    return source
-
-
-def _opened(
-    storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0, *, with_bytes: bool = False
-) -> pq.ParquetFile:
+def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     if entry.size_bytes == 0:
@@ -95,7 +85,7 @@ def _opened(
     message = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
     with _refusals(entry.path, message):
         try:
-            source = ranged_file(storage, entry) if with_bytes else storage.open_file(entry)
+            source = storage.open_file(entry)
             if tail_bytes and not isinstance(source, str):
                 source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
             file = pq.ParquetFile(source, **options)
@@ -110,20 +100,16 @@ def _opened(
         return file
 
 
-def _checked(
-    storage: Storage, entry: Entry, options: Mapping[str, Any], *, with_bytes: bool = False
-) -> tuple[pq.ParquetFile, FooterBytes]:
+def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
     """An open file, and its footer parsed."""
     from .footer_bytes import check_unencrypted, footer_bytes
 
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
-    file = _opened(storage, entry, options, tail_bytes, with_bytes=with_bytes)
+    file = _opened(storage, entry, options, tail_bytes)
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            footer = _raw_footer(storage, file, entry, tail_bytes)
-            check_unencrypted(footer, entry.path)
-            if with_bytes:
-                file.footer = footer
+            file.footer = _raw_footer(storage, file, entry, tail_bytes)
+            check_unencrypted(file.footer, entry.path)
             return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
     except BaseException:
         file.close()
@@ -187,20 +173,28 @@ def reading(path: str) -> contextlib.AbstractContextManager[None]:
     return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
+def range_file(storage: Storage, entry: Entry) -> RangeFile:
+    """A file whose bytes are read range by range, wherever it lies."""
+    source = storage.open_file(entry)
+    if isinstance(source, str):
+        return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
+    return source
+
+
 @contextlib.contextmanager
-def open_indexed(
-    storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any], *, with_bytes: bool = False
-) -> Iterator[pq.ParquetFile]:
+def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
     """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed;
-    `with_bytes`: so that what is read of it, and its footer, are at hand for a digest (`digests.py`).
+    `file.footer` has its footer's bytes, and `file.ranges` reads others (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.
     """
-    file, _ = _checked(storage, indexed_entry(storage, row), options, with_bytes=with_bytes)
+    entry = indexed_entry(storage, row)
+    file, _ = _checked(storage, entry, options)
     with file:
+        file.ranges = file.remote or range_file(storage, entry)
         yield file
-        if not storage.gap_bytes:  # an object store checks the identity at each read
+        if file.remote is None:  # an object store checks the identity at each read
             indexed_entry(storage, row)
 
 

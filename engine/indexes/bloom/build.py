@@ -139,9 +139,8 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
 
 
 def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
-    """The data file of a row of the manifest, open; for a digest, where files are not a log's."""
-    source = handle.instant.source
-    return open_indexed(handle.storage, row, parquet_options(source), with_bytes=not is_log(source))
+    """The data file of a row of the manifest, open."""
+    return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
 
 
 def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq.ParquetFile) -> str | None:

@@ -143,7 +143,7 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.places]
     keys = _Keys()
-    with open_indexed(storage, row, columns.options, with_bytes=has_digests) as file:
+    with open_indexed(storage, row, columns.options) as file:
         if has_digests and part.first_group == 0:
             keys.digests.append(footer_digest(file))
         names_in_file = set(file.schema_arrow.names)
