@@ -21,11 +21,12 @@ def rebind(
 ) -> None:
     """Record the files of a lake that was copied, moved or restored, as they stand here.
 
-    Statistics are read from footers anew. Filters and secondary indexes come along with --trusted; otherwise
-    `skipstone sync --refresh` builds them anew for these files.
+    Filters and secondary indexes come along of files whose size, footer and data agree with what was indexed: the data
+    is read, and compared by digests. With --trusted it is not read. `skipstone sync --refresh` covers the others anew.
     """
     with opened(path, index_path) as table, progress() as report:
         result = table.rebind(trusted=trusted, progress=report)
+        kinds = table.indexes().column("kind").to_pylist()
     if as_json:
         print_json(dataclasses.asdict(result))
         return
@@ -35,9 +36,15 @@ def rebind(
         f"{result.changed:,} changed, {result.removed:,} removed, {result.added:,} added",
         soft_wrap=True,
     )
+    lacking = result.uncovered + result.changed
+    if lacking and any(kind != "stats" for kind in kinds):
+        screen.print(
+            f"filters and secondary indexes do not cover {lacking:,} files: skipstone sync --refresh {path}",
+            soft_wrap=True,
+        )
     if result.uncovered:
         screen.print(
-            f"filters and secondary indexes do not cover {result.uncovered:,} files: skipstone sync --refresh {path}, "
-            "or before it rebind --trusted, where you know that they are the same",
+            f"no digest was kept of what was indexed of {result.uncovered:,} of them; where you know that they are the "
+            "same, rebind a fresh copy with --trusted",
             soft_wrap=True,
         )

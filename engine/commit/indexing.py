@@ -11,7 +11,7 @@ own; then, in one instant, each kind of index merges its runs and drops the entr
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none
-from ..indexes.stats.rows import first_stats
+from ..indexes.stats.format import joined_rows, run_form
+from ..indexes.stats.rows import digest_rows, first_stats
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
@@ -30,7 +31,7 @@ from ..state import Coverage, IndexState, Instant, Run, new_transaction_id
 from ..state.coverage import is_covered
 from ..state.leftovers import Leftovers
 from ..state.manifest import BASE
-from ..state.run_writing import RunWriting
+from ..state.run_writing import Rows, RunWriting
 from ..state.snapshot import Snapshot
 from .publish import NothingToDo, publish_definition, successor
 
@@ -68,8 +69,11 @@ def create_index(
         job = Job(transaction, leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
+        attempts = count()
+
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", created=[_label(base, index_kind, s) for s in states])
+            digests: list[Rows] = []
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
@@ -80,7 +84,8 @@ def create_index(
                 state = _with_built(handle, state, result, index_kind, is_alone=latest.version == base.version)
                 coverage = state.coverage.with_segment(after.version)
                 after = after.with_index(replace(state, id=number, coverage=coverage))
-            return after
+                digests += digest_rows(number, result.digests)
+            return _with_digests(after, digests, _writing(handle, leftovers, transaction, attempts))
 
         handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
     if any(len(result.not_reached) for _, result in built):
@@ -132,18 +137,38 @@ def _refreshed(
             leftovers.remove()
             return False
 
+        attempts = count()
+
         def following(latest: Instant) -> Instant:
             after = successor(latest, transaction, "index", refreshed=[index_kind.name] * len(built))
+            digests: list[Rows] = []
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
                 state = _with_built(handle, before, result, index_kind, is_alone=latest.version == base.version)
                 after = after.with_index(_joined(handle, current, state, before))
-            return after
+                digests += digest_rows(before.id, result.digests)
+            return _with_digests(after, digests, _writing(handle, leftovers, transaction, attempts))
 
         handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
     return any(len(result.not_reached) for _, result in built)
+
+
+def _writing(handle: Handle, leftovers: Leftovers, transaction: str, attempts: Iterator[int]) -> RunWriting:
+    """Of the next attempt."""
+    return RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
+
+
+def _with_digests(after: Instant, digests: Sequence[Rows], writing: RunWriting) -> Instant:
+    """The version with the digests of what its indexes were made from."""
+    if not digests:
+        return after
+    first = first_stats(after)
+    form = run_form(first.options)
+    rows = joined_rows(digests)
+    runs = writing.append(first.runs, rows, after.version, f"s{first.id}d", form, leave_damaged=True)
+    return after.with_index(replace(first, runs=runs))
 
 
 def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, builder: Builder) -> Built:
@@ -297,7 +322,7 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
     merged_before: dict[tuple[str, ...], Run] = {}
 
     def following(latest: Instant) -> Instant:
-        writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
+        writing = _writing(handle, leftovers, transaction, attempts)
         work = MergeWork(Snapshot(latest, handle.readers), writing, merged_before)
         after = successor(latest, transaction, "optimize")
         merged = writing.consolidate_manifest(after.manifest)

@@ -1,30 +1,45 @@
 """Files that stand elsewhere than recorded: a lake that was copied, moved or restored.
 
 A copy of a file has another time, and on an object store perhaps another etag, so nothing tells it from a file that
-was overwritten. `rebind` takes over what the indexes know of it where a person vouches for the copy, and where its
-size, its row groups and its footer's statistics agree with what was indexed.
+was overwritten. `rebind` takes over what the indexes know of it where its size, its row groups and its footer's
+statistics agree with what was indexed, and either digests that were kept then agree with what it holds
+(`parquet/digests.py`), or a person vouches for the copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, text, to_numpy
+from ...errors import CorruptionError
 from ..indexes.stats import format as stats
+from ..indexes.stats.rows import digests_of, first_stats
 from ..indexes.task_result import TaskResult
+from ..lakes.log import parquet_options
 from ..parquet.column_stats import STATS_FIELDS
+from ..parquet.digests import chunk_digests, file_digest, footer_digest, indexed_digest
+from ..parquet.footers import indexed_entry, open_indexed
+from ..progress import Progress
 from ..state import Instant
+from ..state.coverage import is_covered
 from ..state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
 from ..state.runs import DamagedRun, entries_of
 from ..state.snapshot import Snapshot
+from ..storage.prefetch import BUILD_THREADS, WAITING_MAX, prefetched, threads_for
+
+if TYPE_CHECKING:
+    from ..handle import Handle
 
 _SIZES = ("compressed_bytes", "uncompressed_bytes", "value_count", "null_count")
 _BOUNDS = (("min_code", "min_exact"), ("max_code", "max_exact"), ("min_bytes", "min_exact"), ("max_bytes", "max_exact"))
+_STATS_NAMES = [f.name for f in STATS_FIELDS]
 
 
 @dataclass(frozen=True)
@@ -32,10 +47,11 @@ class RebindResult:
     """What `Table.rebind` did.
 
     version      the version that it ended at
-    rebound      files that keep all that the indexes know of them
-    uncovered    files of the same size that were attached anew: their statistics are those of their footers; filters
-                 and secondary indexes do not speak of them until `refresh_index`
-    changed      files of another size, with other row groups or other statistics: attached anew
+    rebound      files that keep all that filters and secondary indexes know of them
+    uncovered    files of the same size that were attached anew, since no digest of what was indexed was kept: their
+                 statistics are those of their footers; filters and secondary indexes do not speak of them until
+                 `refresh_index`
+    changed      files of another size, with other row groups or statistics, or of another digest: attached anew, too
     removed      files that are not there
     added        files that are there and were not in the table
     """
@@ -54,8 +70,8 @@ class RebindResult:
         )
         if self.uncovered:
             text += (
-                "; no digest of their data was kept, so filters and secondary indexes take files along only with "
-                "trusted=True, and cover them anew by refresh_index()"
+                f"; no digest was kept of what was indexed of {self.uncovered:,} files, so filters and secondary "
+                "indexes take them along only with trusted=True, and cover them anew by refresh_index()"
             )
         return text
 
@@ -67,72 +83,192 @@ class Rebinding:
     trusted      the caller vouches that files of the same size and footer hold the same data
     same         paths of files that keep what is known of them
     changed      paths of files that are others for certain
+    bare         paths of files of which filters and secondary indexes know nothing: attached anew, they lose nothing
     """
 
     trusted: bool
     same: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
+    bare: set[str] = field(default_factory=set)
+    _checked: dict[tuple, bool] = field(default_factory=dict)  # another attempt need not read them again
 
-    def compare(self, snapshot: Snapshot, removed: Mapping[int, str], results: Sequence[TaskResult]) -> None:
-        """Sets `same` and `changed` from the footers of files that came in the place of live ones."""
-        self.same, self.changed = set(), set()
+    def compare(
+        self,
+        handle: Handle,
+        snapshot: Snapshot,
+        removed: Mapping[int, str],
+        results: Sequence[TaskResult],
+        progress: Progress | None,
+    ) -> None:
+        """Sets the paths, from footers and digests of files that came in the place of live ones."""
+        self.same, self.changed, self.bare = set(), set(), set()
         former = snapshot.rows(np.array(sorted(removed), np.uint64), [f.name for f in FILE_FIELDS])
         rows = {row["path"]: row for row in former.to_pylist()}
+        copies: list[_Copy] = []
         for result in results:
-            pairs = [(i, row["path"]) for i, row in enumerate(result.files.select(["path"]).to_pylist())]
-            candidates = {rows[path]["file_id"]: i for i, path in pairs if path in rows}
-            others = _disagreeing(snapshot, rows, result, candidates)
-            for number, i in candidates.items():
-                path = removed[number]
-                (self.changed if i in others else self.same).add(path)
-        if not self.trusted:
-            self.same = set()
+            now = result.files.to_pylist()
+            live = {rows[row["path"]]["file_id"]: i for i, row in enumerate(now) if row["path"] in rows}
+            others, unsure = _disagreeing(snapshot, rows, result, live)
+            self.changed.update(now[i]["path"] for i in others)
+            copies += [
+                _Copy(number, now[i], rows[now[i]["path"]]["schema_id"], i not in unsure)
+                for number, i in live.items()
+                if i not in others
+            ]
+        if self.trusted:
+            self.same = {copy.path for copy in copies}
+            return
+        self.bare = _add_digests(snapshot, copies)
+        with_digest = [copy for copy in copies if copy.digests]
+        for copy in _compared(handle, [copy for copy in with_digest if copy.key not in self._checked], progress):
+            self._checked[copy.key] = copy.agrees
+        for copy in with_digest:
+            (self.same if self._checked[copy.key] else self.changed).add(copy.path)
+
+
+@dataclass
+class _Copy:
+    """A file whose footer agrees with what was indexed.
+
+    row            its path and identity, as it stands
+    schema_id      the physical schema of the file that was indexed
+    is_by_footer   its statistics say no more than its footer does
+    digests        that must agree: (None, digest) of the whole file; or (columns in the file, digest) of each index
+    """
+
+    number: int
+    row: dict[str, Any]
+    schema_id: int
+    is_by_footer: bool
+    digests: list[tuple[tuple[str, ...] | None, bytes]] = field(default_factory=list)
+    agrees: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.row["path"]
+
+    @property
+    def key(self) -> tuple:
+        return (self.number, *(self.row[name] for name in STAT_FIELDS))
+
+
+def _add_digests(snapshot: Snapshot, copies: Sequence[_Copy]) -> set[str]:
+    """Gives copies the digests by which they can be known, where those suffice. Returns the paths of those of which
+    nothing is known but statistics: to keep these pays for no reading."""
+    instant = snapshot.instant
+    first = first_stats(instant)
+    ids = np.array(sorted(copy.number for copy in copies), np.uint64)
+    by_id, bare = {copy.number: copy for copy in copies}, {copy.path for copy in copies}
+    segments = snapshot.segments(ids)
+    whole = digests_of(snapshot.readers, first, first.id, ids)
+    lacking: set[int] = set()
+    for index in instant.indexes:
+        if index.kind == "stats":
+            continue
+        digests = digests_of(snapshot.readers, first, index.id, ids)
+        for number in ids[is_covered(index.coverage, segments, ids)].tolist():
+            copy = by_id[number]
+            bare.discard(copy.path)
+            paths = [instant.file_schemas[copy.schema_id].path_of(column) for column in index.columns]
+            columns = tuple(dict.fromkeys(path for path in paths if path is not None))
+            if number in whole:
+                copy.digests = [(None, whole[number])]
+            elif number in digests and copy.is_by_footer:
+                copy.digests.append((columns, digests[number]))
+            else:
+                lacking.add(number)
+    for number in lacking:
+        by_id[number].digests = []
+    return bare
+
+
+def _compared(handle: Handle, copies: Sequence[_Copy], progress: Progress | None) -> Sequence[_Copy]:
+    """The copies, each with whether its digests agree: read side by side, a few MiB of each at a time."""
+    total, done = sum(copy.row["size_bytes"] for copy in copies), 0
+    threads = min(threads_for(handle.storage, BUILD_THREADS), WAITING_MAX)
+    with closing(prefetched(lambda copy: _agrees(handle, copy), copies, threads, "skipstone-digest")) as answers:
+        for copy, copy.agrees in zip(copies, answers, strict=True):
+            done += copy.row["size_bytes"]
+            if progress:
+                progress("digests, bytes of files", done, total)
+    return copies
+
+
+def _agrees(handle: Handle, copy: _Copy) -> bool:
+    """Raises StorageError for a file that another took the place of meanwhile."""
+    storage = handle.storage
+    if copy.digests[0][0] is None:
+        digest = file_digest(storage, indexed_entry(storage, copy.row))
+        indexed_entry(storage, copy.row)
+        return digest == copy.digests[0][1]
+    by_column: dict[str, list[bytes]] = {column: [] for columns, _ in copy.digests for column in columns or ()}
+    try:
+        with open_indexed(storage, copy.row, parquet_options(handle.instant.source)) as file:
+            footer = footer_digest(file)
+            for group in range(file.metadata.num_row_groups):
+                for column, chunks in by_column.items():
+                    chunks.append(chunk_digests(file, group, [column]))
+    except CorruptionError:
+        return False
+    return all(
+        indexed_digest(footer, map(b"".join, zip(*(by_column[column] for column in columns or ()), strict=True)))
+        == digest
+        for columns, digest in copy.digests
+    )
 
 
 def _disagreeing(
-    snapshot: Snapshot, former: Mapping[str, dict], result: TaskResult, candidates: Mapping[int, int]
-) -> set[int]:
-    """Positions of files of a result that are not what the live files were which they replace (id -> position)."""
+    snapshot: Snapshot, former: Mapping[str, dict], result: TaskResult, live: Mapping[int, int]
+) -> tuple[set[int], set[int]]:
+    """(positions of files of a result that are not what the live files were which they replace (`live`: id ->
+    position), positions of those of whose live files statistics say more than the footer)."""
     instant, now = snapshot.instant, result.files.to_pylist()
-    odd, columns = set(), dict[int, dict[int, int]]()
-    for number, i in candidates.items():
+    odd, unsure = set(), set[int]()
+    schemas = {}
+    for number, i in live.items():
         row = former[now[i]["path"]]
+        schemas[number] = instant.file_schemas[row["schema_id"]]
         pairs = [(row[name], now[i][name]) for name in ("size_bytes", "row_groups", "row_count")]
         pairs = pairs if row["rows_exact"] else pairs[:1]
         if any(None not in pair and pair[0] != pair[1] for pair in pairs):
             odd.add(i)
-        schema = instant.file_schemas[row["schema_id"]]
-        for ordinal, path in enumerate(result.stats_columns):
-            if path in schema.columns:
-                columns.setdefault(schema.columns[path], {})[number] = ordinal
-    names = [f.name for f in STATS_FIELDS]
-    entries = {(row["file"], row["column"]): row for row in result.stats.to_pylist()} if columns else {}
-    for column, ordinals in columns.items():
-        index = instant.index_of("stats", column)
-        if index is None:
-            continue
-        ids = np.array(sorted(ordinals), np.uint64)
-        try:
-            ids_indexed, indexed = entries_of(
-                snapshot.readers, index.runs, stats.file_prefix(column), ids, names, stats.RUN_SCHEMA
-            )
-        except DamagedRun:  # nothing vouches for these files' filters either
-            odd |= {candidates[number] for number in ordinals}
-            continue
-        for number, row in zip(ids_indexed.tolist(), indexed.to_pylist(), strict=True):
-            entry = entries.get((candidates[number], ordinals[number]))
-            if entry is not None and _contradict(row, entry):
-                odd.add(candidates[number])
-    return odd
+    ordinals = {path: ordinal for ordinal, path in enumerate(result.stats_columns)}
+    entries = {(row["file"], row["column"]): row for row in result.stats.to_pylist()}
+    ids = np.array(sorted(live), np.uint64)
+    for index in instant.indexes if len(ids) else ():
+        for column in index.columns if index.kind == "stats" else ():
+            prefix = stats.file_prefix(column)
+            try:
+                indexed = entries_of(snapshot.readers, index.runs, prefix, ids, _STATS_NAMES, stats.RUN_SCHEMA)
+            except DamagedRun:  # nothing vouches for these files' filters either
+                return set(live.values()), unsure
+            for number, row in zip(indexed[0].tolist(), indexed[1].to_pylist(), strict=True):
+                i, path = live[number], schemas[number].path_of(column)
+                entry = entries.get((i, ordinals.get(path, -1) if path is not None else -1), {})
+                if _contradict(row, entry):
+                    odd.add(i)
+                elif _says_more(row, entry):
+                    unsure.add(i)
+    return odd, unsure
 
 
 def _contradict(one: dict, other: dict) -> bool:
     """Whether two entries of statistics cannot be of the same bytes: what either does not know is not compared."""
+    if not other:
+        return False
     if any(None not in (one[name], other[name]) and one[name] != other[name] for name in _SIZES):
         return True
     return any(
         one[exact] and other[exact] and None not in (one[name], other[name]) and one[name] != other[name]
         for name, exact in _BOUNDS
+    )
+
+
+def _says_more(indexed: dict, of_footer: dict) -> bool:
+    """Whether an entry says what a footer does not: it was made from values, or somebody declared it."""
+    return any(
+        indexed[name] is not None and indexed[name] is not False and indexed[name] != of_footer.get(name)
+        for name in _STATS_NAMES
     )
 
 

@@ -101,11 +101,11 @@ def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tu
     instant, result = sync(handle, progress, rebinding=rebinding)
     added, removed = set(result.added), set(result.removed)
     replaced = added & removed
-    changed = replaced & rebinding.changed
+    changed, bare = replaced & rebinding.changed, replaced & rebinding.bare
     return instant, RebindResult(
         instant.version,
-        rebound=len(rebinding.same),
-        uncovered=len(replaced - changed),
+        rebound=len(rebinding.same) + len(bare),
+        uncovered=len(replaced - changed - bare),
         changed=len(changed),
         removed=len(removed - added),
         added=len(added - removed),
@@ -242,7 +242,7 @@ def _committed(
         results, pending = _attached(handle, base, change, changes.appeared, progress, adopts, attach)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:
-            rebinding.compare(snapshot, replaced, results)
+            rebinding.compare(handle, snapshot, replaced, results, progress)
             kept = rebinding.same
             results = without(results, kept, handle.index_storage)
             replaced = {number: path for number, path in replaced.items() if path not in kept}

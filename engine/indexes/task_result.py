@@ -90,8 +90,13 @@ class TaskResult:
         stats = self.stats.filter(from_numpy(stays)).set_column(0, "file", from_numpy(place[file[stays]]))
         index = None
         if self.index is not None:
-            footers = [footer for footer, is_dropped in zip(self.index.footers, dropped, strict=True) if not is_dropped]
-            index = replace(self.index, fine=self.index.fine[~dropped], footers=footers)
+            stays_at = np.flatnonzero(~dropped).tolist()
+            index = replace(
+                self.index,
+                fine=self.index.fine[~dropped],
+                footers=[self.index.footers[i] for i in stays_at],
+                digests=[self.index.digests[i] for i in stays_at],
+            )
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
         used = ids.drop_null().unique().sort().to_pylist()  # a schema that no file has is nobody's
@@ -214,8 +219,8 @@ ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themsel
 @dataclass
 class TaskIndex:
     """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
-    length; `footers` are their packed footers, where they are kept; `key_runs`: the keys of secondary indexes, by their
-    columns."""
+    length; `footers` are their packed footers, where they are kept, `digests` those of files that the task wrote;
+    `key_runs`: the keys of secondary indexes, by their columns."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
@@ -223,6 +228,7 @@ class TaskIndex:
     task_filters: dict[str, StridedSection] = field(default_factory=dict)
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
     footers: list[bytes | None] = field(default_factory=list)
+    digests: list[bytes | None] = field(default_factory=list)
 
 
 def path_mark(path: str) -> bytes:
@@ -258,9 +264,10 @@ class TaskIndexWriter:
         row_groups: Sequence[RowGroup],
         stats: dict[str, list[ColumnStats]],
         footer: bytes | None = None,
+        digest: bytes | None = None,
     ) -> int:
-        """Writes the fine statistics of one data file and returns its ordinal. `footer`: as `packed_footer` gives it,
-        for the commit to keep."""
+        """Writes the fine statistics of one data file and returns its ordinal. For the commit to keep: `footer`, as
+        `packed_footer` gives it, and `digest`, of the whole file."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
         if sizes:
             sizes[0] = replace(sizes[0], lower=path_mark(path))
@@ -276,6 +283,7 @@ class TaskIndexWriter:
             self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA))
         self._writer.end_group(str(self._count))
         self._index.footers.append(footer)
+        self._index.digests.append(digest)
         self._count += 1
         return self._count - 1
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import CorruptionError, SkipstoneError, StorageError
-from ..storage import Entry, FileMissingError, Storage
+from ..storage import Entry, FileMissingError, RangeFile, Storage
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
@@ -108,7 +108,8 @@ def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tupl
     file = _opened(storage, entry, options, tail_bytes)
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
+            file.footer = _raw_footer(storage, file, entry, tail_bytes)
+            check_unencrypted(file.footer, entry.path)
             return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
     except BaseException:
         file.close()
@@ -172,14 +173,26 @@ def reading(path: str) -> contextlib.AbstractContextManager[None]:
     return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
+def range_file(storage: Storage, entry: Entry) -> RangeFile:
+    """A file whose bytes are read range by range, wherever it lies."""
+    source = storage.open_file(entry)
+    if isinstance(source, str):
+        return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
+    return source
+
+
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
-    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed.
+    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed;
+    `file.footer` has its footer's bytes, and `file.ranges` reads others (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.
     """
-    with open_parquet(storage, indexed_entry(storage, row), is_checked=False, **options) as file:
+    entry = indexed_entry(storage, row)
+    file, _ = _checked(storage, entry, options)
+    with file:
+        file.ranges = file.remote or range_file(storage, entry)
         yield file
         if file.remote is None:  # an object store checks the identity at each read
             indexed_entry(storage, row)

@@ -207,7 +207,7 @@ class TaskWriter:
         built = ResultBuilder()
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
             for file in self._closed:
-                ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer)
+                ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer, file.digest)
                 for spec in self.spec.filters:
                     fine = file.filters[spec.column]
                     self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))

@@ -20,7 +20,8 @@ from .... import canon
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ....bloom.lazy import load_kernels_for
 from ....errors import CorruptionError, SchemaError, StorageError
-from ...lakes import parquet_options
+from ...lakes import is_log, parquet_options
+from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.coerce import is_exact_widening
@@ -48,12 +49,14 @@ _UNION_SHARE = 1.25
 @dataclass
 class FileFilters:
     """What was made of one file: the filters of its row groups, and one over all of them, or several that hold all
-    between them. `close` frees what the fine filters take while they wait to be written."""
+    between them; the digest of what they were made from, where there is one. `close` frees what the fine filters take
+    while they wait to be written."""
 
     fine: FineFilters
     whole: list[SplitBlockFilter]
     hash_name: str
     spool: Spool
+    digest: bytes | None = None
 
     def close(self) -> None:
         self.spool.close()
@@ -71,15 +74,17 @@ def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizi
             groups = row_groups_of(file.metadata)
             path = path_in(handle, row, column, file)
             fine, of_task = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
+            chunks: list[bytes] | None = None if is_log(handle.instant.source) else []
             kind = column.type if path is None else leaf_type(file.schema_arrow, path)
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
                 raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
-            with contextlib.closing(_hashes(file, row["path"], path, column)) as row_groups:
+            with contextlib.closing(_hashes(file, row["path"], path, column, chunks)) as row_groups:
                 for group, hashes in zip(groups, row_groups, strict=True):
                     of_task.add(fine.add(hashes, group.size_bytes))
+            digest = None if chunks is None else indexed_digest(footer_digest(file), chunks)
         of_task.add_file(fine.finish([group.size_bytes for group in groups]))
-        return FileFilters(fine, [of_task.finish(name)], name, spool)
+        return FileFilters(fine, [of_task.finish(name)], name, spool, digest)
     except BaseException:
         spool.close()
         raise
@@ -149,8 +154,10 @@ def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq
     return path
 
 
-def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles) -> Generator[np.ndarray]:
-    """uint64: the hashes of each row group's values, nulls left out."""
+def _hashes(
+    file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles, chunks: list[bytes] | None
+) -> Generator[np.ndarray]:
+    """uint64: the hashes of each row group's values, nulls left out. `chunks` takes the digests of what was read."""
     count = file.metadata.num_row_groups
     if path is None:
         default = pa.nulls(1, column.type) if column.default is None else pa.repeat(column.default, 1)
@@ -160,6 +167,8 @@ def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInF
     def read(group: int) -> pa.Table:
         with reading(name):
             prefetch(file, group, [path])
+            if chunks is not None:
+                chunks.append(chunk_digests(file, group, [path]))
             return file.read_row_group(group, columns=[path])
 
     rows = map(read, range(count)) if count < 2 else prefetched(read, range(count), 1, "skipstone-read")
@@ -178,6 +187,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
     ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
     path = job.path(handle.index_storage, f"i{index.columns[0]}")
     left_out: list[int] = []
+    digests: dict[int, bytes] = {}
     refused: list[Exception] = []
     reached = 0
     sizing = FilterSizing.of(index.options)
@@ -199,6 +209,8 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.fine, built.hash_name)
                     writer.add_task([(file_id, None, fine)], *built.whole)
+                if built.digest is not None:
+                    digests[file_id] = built.digest
             reached = ordinal + 1
             job.tell(f"bloom({column}), bytes of files", sum(sizes[:reached]), sum(sizes))
             job.tell(f"bloom({column})", reached, len(ids))
@@ -208,7 +220,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
     if refused:
         more = f" (the first of {len(refused):,} files)" if len(refused) > 1 else ""
         warnings.warn(f"not indexed, and read by every scan until it is: {refused[0]}{more}", stacklevel=7)
-    return Built((run,), left_out, ids[reached:])
+    return Built((run,), left_out, ids[reached:], digests=digests)
 
 
 def _file_filters(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ....arrays import joined
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError, StorageError
 from ....hfile_like.ordered import OrderedCode, ordered_class
+from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
 from ...parquet.footers import open_indexed, prefetch, reading
 from ...parquet.leaves import leaf_array, top_level
@@ -56,29 +57,36 @@ def build_runs(
     name: str = "secondary",
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
+    digests: dict[int, bytes] | None = None,
 ) -> tuple[tuple[Run, ...], list[int]]:
     """(one run over some base files, in shards; the ids of those that could not be read, of which it holds nothing).
 
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
     name      of the step, for `progress`, which counts files
+    digests   takes, by file id, those of what the entries were made from
     """
     code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
     done = 0
     with (
         EntrySorter(code, memory_bytes) as sorter,
-        contextlib.closing(_read(storage, files, columns, sorter)) as parts,
+        contextlib.closing(_read(storage, files, columns, sorter, digests is not None)) as parts,
     ):
-        for part, entries_or_error in parts:
-            if isinstance(entries_or_error, Exception):
+        read_digests: list[bytes] = []  # of one file's footer and chunks
+        for part, keys in parts:
+            if isinstance(keys, Exception):
                 if part.file_id not in holes:
                     holes[part.file_id] = None
-                    warnings.warn(f"not indexed, and read by every scan until it is: {entries_or_error}", stacklevel=4)
+                    warnings.warn(f"not indexed, and read by every scan until it is: {keys}", stacklevel=4)
             else:
-                for entries in entries_or_error:
+                for entries in keys.batches:
                     sorter.add_entries(entries)
+                read_digests += keys.digests
             if part.is_last:
+                if digests is not None and part.file_id not in holes:
+                    digests[part.file_id] = indexed_digest(read_digests[0], read_digests[1:])
+                read_digests = []
                 done += 1
                 if progress:
                     progress(name, done, files.num_rows)
@@ -108,15 +116,21 @@ def _parts(files: pa.Table) -> Iterator[_Part]:
             yield _Part(row, first, first + at_once, first + at_once >= groups)
 
 
-Batches = list[pa.RecordBatch]  # of each row group, its entries
+@dataclass
+class _Keys:
+    """The entries of each row group of a part, and the digests of what they were made from; before those of the first
+    part, the footer's."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
 
 
 def _read(
-    storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
-) -> Generator[tuple[_Part, Batches | Exception]]:
-    def read(part: _Part) -> Batches | Exception:
+    storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter, has_digests: bool
+) -> Generator[tuple[_Part, _Keys | Exception]]:
+    def read(part: _Part) -> _Keys | Exception:
         try:
-            return _keys_of(storage, part, columns, sorter)
+            return _keys_of(storage, part, columns, sorter, has_digests)
         except (CorruptionError, StorageError, SchemaError, InvalidArgumentError) as error:
             return error
 
@@ -124,12 +138,14 @@ def _read(
     yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter) -> Batches:
+def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter, has_digests: bool) -> _Keys:
     row = part.row
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.places]
-    batches: Batches = []
+    keys = _Keys()
     with open_indexed(storage, row, columns.options) as file:
+        if has_digests and part.first_group == 0:
+            keys.digests.append(footer_digest(file))
         names_in_file = set(file.schema_arrow.names)
         located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))
@@ -140,14 +156,16 @@ def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySo
                 rows = None
                 if names:
                     prefetch(file, group, names)
+                    if has_digests:
+                        keys.digests.append(chunk_digests(file, group, names))
                     rows = file.read_row_group(group, columns=names)
             values = [
                 _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
                 for column, p in zip(columns.places, located, strict=True)
             ]
             typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
-            batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
-    return batches
+            keys.batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
+    return keys
 
 
 def _located(column: ColumnInFiles, schema_id: int | None, path: str) -> str | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ....arrays import to_numpy
 from ....hfile_like.ordered import OrderedCode, ordered_class
-from ...lakes import parquet_options
+from ...lakes import is_log, parquet_options
 from ...parquet.leaves import leaf_types
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
@@ -73,6 +73,7 @@ class SecondaryKind:
         def path_of(shard: int) -> str:
             return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
+        digests: dict[int, bytes] | None = None if is_log(instant.source) else {}
         runs, left_out = build_runs(
             handle.storage,
             handle.index_storage,
@@ -83,8 +84,9 @@ class SecondaryKind:
             SecondaryForm(index.options["shard_bytes"]),
             name=f"secondary({', '.join(names)})",
             progress=job.progress,
+            digests=digests,
         )
-        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
+        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist(), digests=digests or {})
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
         from .merge import committed_entries
