@@ -22,7 +22,7 @@ from ...errors import CorruptionError
 from ..indexes.stats import format as stats
 from ..indexes.stats.rows import digests_of, first_stats
 from ..indexes.task_result import TaskResult
-from ..lakes.log import parquet_options
+from ..lakes import parquet_options
 from ..parquet.column_stats import STATS_FIELDS
 from ..parquet.digests import chunk_digests, file_digest, footer_digest, indexed_digest
 from ..parquet.footers import indexed_entry, open_indexed
@@ -32,7 +32,7 @@ from ..state.coverage import is_covered
 from ..state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
 from ..state.runs import DamagedRun, entries_of
 from ..state.snapshot import Snapshot
-from ..storage.prefetch import BUILD_THREADS, WAITING_MAX, prefetched, threads_for
+from ..storage.threads import BUILD_THREADS, WAITING_MAX, prefetched, threads_for
 
 if TYPE_CHECKING:
     from ..handle import Handle
