@@ -71,6 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process more than there are cores: one mostly waits, for Spark's JVM or a server that is slow on purpose."""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Side by side a file's tests run in one process, and those that share a Spark session or cluster too. (The marks
     `xdist_group` of pytest-xdist 3.8 mean nothing to pytest 9.)"""

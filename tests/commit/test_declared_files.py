@@ -99,3 +99,16 @@ def test_paths_that_are_none(tmp_path: Path, given: object) -> None:
         with pytest.raises(ss.InvalidArgumentError), table.transaction() as tx:
             getattr(tx, act)(given)
     assert table.version == 1
+
+
+def test_a_path_that_is_live_is_refused_beside_files_that_declare_nothing(tmp_path: Path) -> None:
+    """A file that declares its partition may be live in another one than its path says."""
+    for name in ("p=1/a.parquet", "p=3/b.parquet"):
+        _file((tmp_path / name).parent, Path(name).name, [1])
+    table = ss.create(tmp_path)
+    _file(tmp_path / "p=3", "c.parquet", [2])
+    partition = pa.array([{"p": 3}], pa.struct([("p", table.schema.field("p").type)]))
+    told = {"path": ["p=1/a.parquet"], "size_bytes": [1], "row_count": [1], "partition": partition}
+    with pytest.raises(ss.InvalidArgumentError, match=r"a\.parquet: in the table already"), table.transaction() as tx:
+        tx.add_files(pa.table(told))
+        tx.add_files(["p=3/c.parquet"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,15 @@ def test_the_exact_set_of_columns_comes_first_then_the_longest_prefix_then_the_f
     table.drop_index(["a", "b", "c"], kind="secondary")
     plan = _check(table, f"a > 2 AND b = '{b}'", lambda r: (r["a"] or 0) > 2 and r["b"] == b)
     assert _asked(plan)[0] == "secondary(b)", "b is one value, a > 2 is nearly all"
+
+
+def test_parts_of_one_conjunction_are_counted_together(table: ss.Table) -> None:
+    table.create_index(["a", "b"], kind="secondary")
+    table.create_index("c", kind="secondary")
+    a, b, c = (_some(table, name) for name in "abc")
+    for op, holds in (("=", operator.eq), ("<>", operator.ne), (">=", operator.ge)):
+        text = f"a = {a} AND b = '{b}' AND c {op} {c}"
+        _check(table, text, lambda r, holds=holds: (r["a"], r["b"]) == (a, b) and holds(r["c"], c))
 
 
 def test_a_range_or_a_prefix_ends_the_key(table: ss.Table) -> None:
