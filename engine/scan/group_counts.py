@@ -264,8 +264,10 @@ def _dictionary_counts(column: pa.DictionaryArray) -> tuple[pa.Array, np.ndarray
     """(values, how often each comes, null among them) of a column that has a dictionary."""
     codes = column.indices if not column.null_count else column.indices.drop_null()
     counts = np.bincount(to_numpy(codes), minlength=len(column.dictionary))
-    used = np.flatnonzero(counts)
-    values, counts = canon.flatten(column.dictionary).take(from_numpy(used)), counts[used]
+    values = canon.flatten(column.dictionary)
+    if not counts.all():
+        used = np.flatnonzero(counts)
+        values, counts = values.take(from_numpy(used)), counts[used]
     if not column.null_count:
         return values, counts
     return pa.concat_arrays([values, pa.nulls(1, values.type)]), np.append(counts, column.null_count)
