@@ -53,6 +53,8 @@ def extreme(plan: Planning, column: str, which: str, *, check: bool = False) -> 
 class _Extreme:
     """The best value so far, as an order code or order bytes of the column's type."""
 
+    reads_rows = False
+
     def __init__(self, plan: Planning, column: str, kind: pa.DataType, is_max: bool):
         self._plan, self._column, self.kind, self._is_max = plan, column, kind, is_max
         self.context = plan.context_for((top_level(plan.instant.schema, column),), column)

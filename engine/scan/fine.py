@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ...bloom import Probes
 
 
+_FINE_ROWS_MIN = 1 << 18  # of a file
+
+
 def row_groups_of(
     tasks: Sequence[FileTask], context: ReadContext, storage: Storage, fine: FineRows | None = None
 ) -> list[RowGroups]:
@@ -243,6 +246,13 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
         left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
+
+
+def with_statistics(tasks: Sequence[FileTask], storage: Storage) -> list[FileTask]:
+    """The tasks, for reading that no predicate narrows: small ones that are near without the places of their fine
+    statistics, since their rows are read as quickly."""
+    is_far = bool(storage.gap_bytes)
+    return [task if is_far or task.row_count >= _FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
 
 
 def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:

@@ -23,7 +23,7 @@ from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .file_tasks import ReadContext, RowGroups
-from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
+from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
 from .rows import read_matches
 from .unit_search import Pair
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 COUNT = "count"
 _PENDING_MAX = 1 << 24  # codes that wait to be brought together: 128 MB, or twice that with counts
 _SAMPLE_ROWS, _SPAN_A_CODE_MAX = 4096, 2
-_FINE_ROWS_MIN = 1 << 18  # of a file that is near: of a smaller one the rows are read as quickly as its statistics
 _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
@@ -79,8 +78,8 @@ class _Groups:
         if decided.all():
             return
         tasks = plan.readable_tasks(~decided, *self._names)
-        if plan.bound == Constant(True) and not plan.index_storage.gap_bytes:
-            tasks = [task if task.row_count >= _FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
+        if plan.bound == Constant(True):
+            tasks = with_statistics(tasks, plan.index_storage)
         fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
         groups = row_groups_of(tasks, self._context, plan.index_storage, fine)
         bounds = [
@@ -265,8 +264,10 @@ def _dictionary_counts(column: pa.DictionaryArray) -> tuple[pa.Array, np.ndarray
     """(values, how often each comes, null among them) of a column that has a dictionary."""
     codes = column.indices if not column.null_count else column.indices.drop_null()
     counts = np.bincount(to_numpy(codes), minlength=len(column.dictionary))
-    used = np.flatnonzero(counts)
-    values, counts = canon.flatten(column.dictionary).take(from_numpy(used)), counts[used]
+    values = canon.flatten(column.dictionary)
+    if not counts.all():
+        used = np.flatnonzero(counts)
+        values, counts = values.take(from_numpy(used)), counts[used]
     if not column.null_count:
         return values, counts
     return pa.concat_arrays([values, pa.nulls(1, values.type)]), np.append(counts, column.null_count)

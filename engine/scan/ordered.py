@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..state import IndexState
     from .planning import Planning
 
-_FILE, _POSITION = "file", "position"
+_FILE, _POSITION, _VALUE = "file", "position", "value: "
 _INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 
@@ -67,8 +67,7 @@ def ordered_rows(plan: Planning) -> pa.Table:
             search.run(goal.from_index())
             step.came_in, step.went_out, step.index = search.looked_at, search.read, goal.index
             step.note = f"the first {plan.limit} by {keys[0].column}: row groups that were read, of those looked at"
-        for parts in plan.rows_of(goal.pairs(), context):
-            tables += parts
+        tables = goal.tables(tuple(used))
     if not tables:
         return pa.Table.from_batches([], pa.schema([context.schema.field(name) for name in plan.columns]))
     rows = pa.concat_tables(tables)
@@ -79,8 +78,11 @@ class _FirstRows:
     """The first rows of an order, by file and position, as far as they were read.
 
     index   what the search went by
-    rows    file (position among the tasks), position (in the file), and of each key its rank and order code
+    rows    file (position among the tasks), position (in the file), of each key its rank and order code, and the
+            `kept` columns, which are not read again
     """
+
+    reads_rows = True
 
     def __init__(self, plan: Planning, keys: tuple[SortKey, ...], limit: int):
         self._plan, self._keys, self._limit = plan, keys, limit
@@ -88,6 +90,7 @@ class _FirstRows:
         self.kind = ordered_type(schema, keys[0].column)
         names = dict.fromkeys(top_level(schema, key.column) for key in keys)
         self.context = plan.context_for(tuple(names), *(key.column for key in keys))
+        self._kept = tuple(names) if all(_is_plain(self.context.schema.field(name).type) for name in names) else ()
         self._tasks: dict[str, tuple[int, FileTask]] = {}
         self._rows: pa.Table | None = None
         self._worst: tuple[int, Code | None] | None = None  # of the rows that were read, once they are enough
@@ -118,9 +121,12 @@ class _FirstRows:
             number_of[file_id] = len(self._tasks)
             self._tasks[task.path] = (number_of[file_id], task)
         values = pa.concat_arrays([values.cast(self.kind) for _, values in parts])
+        if self._kept and (pa.types.is_floating(self.kind) or self.context.schema.field(key.column).type != self.kind):
+            self._kept = ()  # an index has one zero and one NaN
         ranked = _ranked_codes([(stored_codes(values), key)])
         numbers = np.array([number_of[i] for i in rows.file_ids.tolist()], dtype=np.int32)
-        self._keep([ranked.append_column(_FILE, from_numpy(numbers)).append_column(_POSITION, from_numpy(rows.rows))])
+        ranked = ranked.append_column(_FILE, from_numpy(numbers)).append_column(_POSITION, from_numpy(rows.rows))
+        self._keep([ranked.append_column(_VALUE + key.column, values) if self._kept else ranked])
         has_bounds = np.zeros(units.count, dtype=bool)
         has_bounds[units.unit_of[covered]] = True
         return has_bounds
@@ -235,6 +241,8 @@ class _FirstRows:
 
     def _of_group(self, reader: FileReader, group: int, every: bool) -> tuple[np.ndarray, pa.Table]:
         """(positions in the row group, the order's columns) of its matching rows."""
+        if reader.deleted is None and (every or self.context.bound == Constant(True)):
+            return np.arange(reader.row_count(group)), reader.read(group, self.context.columns)
         mask = reader.live(group) if every else reader.mask(group)
         positions = np.flatnonzero(to_numpy(mask))
         if not len(positions):
@@ -259,6 +267,8 @@ class _FirstRows:
         ranked = _ranked(rows, self._keys)
         ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
         ranked = ranked.append_column(_POSITION, from_numpy(positions))
+        for name in self._kept:
+            ranked = ranked.append_column(_VALUE + name, rows.column(name))
         worst = self._worst
         if worst is not None:
             key = self._keys[0]
@@ -286,17 +296,40 @@ class _FirstRows:
             chance = pc.or_(chance, pc.is_nan(values))
         return chance.fill_null(True)
 
-    def pairs(self) -> list[Pair]:
-        """The rows, as tasks that name them by position."""
+    # -- the rows ----------------------------------------------------------------------------------------------------
+
+    def tables(self, names: tuple[str, ...]) -> list[pa.Table]:
+        """The rows, in some columns: those that were not kept are read, by position."""
         if self._rows is None:
             return []
+        read = tuple(name for name in names if name not in self._kept)
+        tables = self._read_columns(read if self._kept and read else names)
+        if not self._kept or not read:  # files are looked at in any case: they may have changed
+            return tables
+        order = pc.sort_indices(self._rows, sort_keys=[(_FILE, "ascending"), (_POSITION, "ascending")])
+        in_files, rows = self._rows.take(order), pa.concat_tables(tables)
+        if rows.num_rows != in_files.num_rows:
+            return self._read_columns(names)
+        for name in self._kept:
+            rows = rows.append_column(name, in_files.column(_VALUE + name))
+        return [rows]
+
+    def _read_columns(self, names: tuple[str, ...]) -> list[pa.Table]:
+        """Columns of the rows, by file and position."""
+        assert self._rows is not None
         of_file, positions = (to_numpy(self._rows.column(name)) for name in (_FILE, _POSITION))
         pairs = []
         for number_of_file, task in self._tasks.values():
             rows = np.sort(positions[of_file == number_of_file])
             if len(rows):
                 pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
-        return pairs
+        return [table for parts in self._plan.rows_of(pairs, self._plan.context_for(names)) for table in parts]
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Values that are sorted and joined as they are read: no structs, views or dictionaries."""
+    is_bytes = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or is_bytes
 
 
 # -- ranking -----------------------------------------------------------------------------------------------------------

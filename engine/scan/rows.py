@@ -184,7 +184,7 @@ def how_read(context: ReadContext) -> str:
 
 def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
     """The matching rows of a file whose task has their positions, in the columns asked for, from the row groups that
-    are kept."""
+    are kept: in the file's order."""
     task, context = reader.task, reader.context
     count = reader.file.metadata.num_row_groups
     row_counts = np.array([reader.row_count(group) for group in range(count)], dtype=np.int64)
@@ -199,10 +199,19 @@ def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
 
 
 def _batches(places: list[Place]) -> Iterator[list[Place]]:
-    """Row groups to be read together: each with many rows alone, some with few."""
-    few = [place for place in places if _is_few([place])]
-    yield from (few[first : first + _GROUPS_AT_ONCE] for first in range(0, len(few), _GROUPS_AT_ONCE))
-    yield from ([place] for place in places if not _is_few([place]))
+    """Row groups to be read together, in their order: each with many rows alone, some with few."""
+    few: list[Place] = []
+    for place in places:
+        is_few = _is_few([place])
+        if few and (not is_few or len(few) == _GROUPS_AT_ONCE):
+            yield few
+            few = []
+        if is_few:
+            few.append(place)
+        else:
+            yield [place]
+    if few:
+        yield few
 
 
 def _matching(reader: FileReader, places: list[Place]) -> pa.Table:

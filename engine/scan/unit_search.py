@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from ...arrays import binary_array, from_numpy, null_as_false, number, to_numpy
 from ...errors import NotReadableError
+from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .file_tasks import FileTask, ReadContext, RowGroups
-from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
+from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
 
 if TYPE_CHECKING:
     from .planning import Planning
@@ -92,6 +93,7 @@ class Goal(Protocol):
     """What is searched for."""
 
     kind: pa.DataType
+    reads_rows: bool  # and not only what statistics leave open: then those of small files are not worth reading
 
     def promises(self, bounds: Bounds) -> Promises: ...
     def may_count(self, bounds: Bounds) -> np.ndarray:
@@ -199,6 +201,8 @@ class UnitSearch:
         all_tasks = plan.tasks_of(pruned, self._column)
         with_rows = np.array([task.has_rows for task in all_tasks], dtype=bool)  # rollback blocks may lie beside a base
         tasks = [task for task in all_tasks if task.has_rows]
+        if goal.reads_rows and plan.bound == Constant(True):
+            tasks = with_statistics(tasks, plan.index_storage)
         of_files = promises.take(np.flatnonzero(chosen)[pruned.units.unit_of[with_rows]])
         fine = read_fine_rows(tasks, plan.index_storage, self._context.strict)
         groups = row_groups_of(tasks, self._context, plan.index_storage, fine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import tempfile
 from collections import Counter
@@ -192,6 +193,27 @@ def test_a_secondary_index_names_the_first_rows_of_scattered_values(sorted_lake:
     assert table.scan(order_by=("ts", "desc"), limit=2).to_table().column("ts").to_pylist() == [5000, 1963]
     nulls = table.scan(order_by=("code", "asc", "nulls_first"), limit=2).to_table().column("code")
     assert nulls.to_pylist() == [None, -1]
+
+
+def test_what_is_read_later_of_the_first_rows_belongs_to_them(tmp_path: Path) -> None:
+    """Of row groups with few, many, and few winners; -0.0 and NaN as the files have them; nulls; deleted rows apart."""
+    values = [float(i) if i % 20 == 0 or 200 <= i < 400 else -float(i) for i in range(600)]
+    values[1], values[2], values[3], values[4] = -0.0, 0.0, math.nan, None
+    notes = [f"note {i}" for i in range(600)]
+    make_file(tmp_path, "a.parquet", {"v": values, "note": notes}, row_group_size=200)
+    make_file(tmp_path, "b.parquet", {"v": [1e6, -1e6], "note": ["most", "least"]})
+    table = ss.create(tmp_path)
+    for index in (False, True):
+        if index:
+            table.create_index("v", kind="secondary")
+        for order, limit in (("desc", 230), ("asc", 90)):
+            rows = table.scan(order_by=("v", order), limit=limit, columns=["v", "note"]).to_table()
+            assert rows.num_rows == limit
+            for value, note in zip(*rows.to_pydict().values(), strict=True):
+                if note in ("most", "least"):
+                    assert value == {"most": 1e6, "least": -1e6}[note]
+                else:
+                    assert repr(value) == repr(values[int(note[5:])])
 
 
 def test_a_limit_reads_few_files(sorted_lake: Path) -> None:
