@@ -260,7 +260,8 @@ def test_tables_of_every_shape_are_read_as_by_the_hudi_package(version, kind, pa
         assert [s[:4] for s in _slices(reader)] == [s[:4] for s in _their_slices(made.folder)]
         for value in (0, 5, 10, 70, 80):
             assert reader.scan(f"v = {value}").count() == list(made.rows().values()).count(value)
-        assert (reader.scan("_hoodie_partition_path = 'nowhere'").files().num_rows == 0) is (partitions != ("",))
+        if partitions[0]:
+            assert reader.scan("_hoodie_partition_path = 'nowhere'").files().num_rows == 0
     options = hudi.HudiReadOptions().with_hudi_option("hoodie.read.use.read_optimized.mode", "true")
     _check_rows(table.scan(mode="read_optimized").to_table(), theirs.read(options))
 
