@@ -1,10 +1,10 @@
 """Bytes of an index: RFC-15's examples of size, and RFC-27's columns times files.
 
-No file of data exists: files are declared with bounds of every column, a commit at a time, each with one file of every
-partition. Bounds of half of the columns grow with the commits, as times and ids do, the others are random. Beside ours
-stand the same facts in Parquet files with zstd: a row a file (paths), and a row a file and column (path, column, min,
-max, nulls) by column and path, as Hudi's column statistics have them. SKIPSTONE_BENCH_SCALE=0.01 takes a hundredth of
-the partitions.
+No file of data exists: files are declared with bounds of every column, a commit at a time, each with as many files of
+every partition. Bounds of half of the columns grow with the commits, as times and ids do, the others are random. Beside
+ours stand the same facts raw, as arrays of Arrow, and in Parquet files with zstd: a row a file (paths), and a row a
+file and column (path, column, min, max, nulls) by column and path, as Hudi's column statistics have them.
+SKIPSTONE_BENCH_SCALE=0.01 takes a hundredth of the partitions.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ ROWS_A_FILE = 100_000
 
 @dataclass(frozen=True)
 class Shape:
-    """`commits` of one file for each of `partitions`, with bounds of `columns`."""
+    """`commits` of `at_once` files for each of `partitions`, with bounds of `columns`."""
 
     what: str
     columns: int
     partitions: int
     commits: int
+    at_once: int = 1
 
     @property
     def files(self) -> int:
-        return self.partitions * self.commits
+        return self.partitions * self.commits * self.at_once
 
 
 SHAPES = (
     Shape("RFC-15: columns x partitions x commits", 100, 2_000, 48),
-    Shape("RFC-15: files in partitions", 0, 2_000, 1_000),
+    Shape("RFC-15: files in partitions", 0, 2_000, 25, 40),
     Shape("RFC-27: columns x files", 10, 1_000, 10),
     Shape("RFC-27: columns x files", 100, 1_000, 10),
     Shape("RFC-27: columns x files", 10, 1_000, 100),
@@ -53,7 +54,7 @@ SHAPES = (
 
 def main() -> None:
     scale = float(os.environ.get("SKIPSTONE_BENCH_SCALE", 1))
-    run([Shape(s.what, s.columns, max(1, round(s.partitions * scale)), s.commits) for s in SHAPES])
+    run([Shape(s.what, s.columns, max(1, round(s.partitions * scale)), s.commits, s.at_once) for s in SHAPES])
 
 
 def run(shapes: Sequence[Shape], results: Path = RESULTS) -> str:
@@ -61,9 +62,9 @@ def run(shapes: Sequence[Shape], results: Path = RESULTS) -> str:
         "index_bytes", "Bytes of an index", rerun="make bench NAME=index_bytes", libraries=[], results=results
     )
     lines = [
-        "| what | columns | partitions | commits | files | manifest | a file | Parquet of paths | statistics "
-        "| a file and column | Parquet of bounds | runs |",
-        "| --- |" + " ---: |" * 11,
+        "| what | columns | partitions | commits | files | paths, raw | manifest | a file | Parquet of paths "
+        "| bounds, raw | statistics | a file and column | Parquet of bounds | runs |",
+        "| --- |" + " ---: |" * 13,
     ]
     for shape in shapes:
         with tempfile.TemporaryDirectory(prefix="index-bytes-") as folder:
@@ -85,15 +86,18 @@ def _line(shape: Shape, folder: Path) -> str:
     manifest = sum(run.size_bytes for run in instant.manifest)
     statistics = sum(run.size_bytes for index in instant.indexes for run in index.runs)
     runs = len(instant.manifest) + sum(len(index.runs) for index in instant.indexes)
-    of_paths = _parquet_bytes(pa.concat_tables(paths).sort_by("path"), folder / "paths.parquet")
-    cells = [f"{n:,}" for n in (shape.columns, shape.partitions, shape.commits, shape.files, manifest)]
-    cells += [f"{manifest / shape.files:.1f}", f"{of_paths:,}", f"{statistics:,}"]
+    names = pa.concat_tables(paths)
+    of_paths = _parquet_bytes(names.sort_by("path"), folder / "paths.parquet")
+    cells = [f"{n:,}" for n in (shape.columns, shape.partitions, shape.commits, shape.files, names.nbytes, manifest)]
+    cells += [f"{manifest / shape.files:.1f}", f"{of_paths:,}"]
     if shape.columns:
+        raw_bytes = sum(rows.nbytes for rows in bounds)
+        cells += [f"{raw_bytes:,}", f"{statistics:,}"]
         rows = pa.concat_tables(bounds).sort_by([("column", "ascending"), ("path", "ascending")])
         of_bounds = _parquet_bytes(rows, folder / "bounds.parquet")
         cells += [f"{statistics / shape.files / shape.columns:.2f}", f"{of_bounds:,}"]
     else:
-        cells += ["", ""]
+        cells += ["", f"{statistics:,}", "", ""]
     return f"| {shape.what} | {' | '.join(cells)} | {runs} |"
 
 
@@ -104,13 +108,15 @@ def _names(shape: Shape) -> list[str]:
 def _commits(shape: Shape) -> Iterator[pa.Table]:
     """The files of each commit, as `tx.add_files` takes them."""
     random = np.random.default_rng(15)
-    folders = pa.array([f"{KEY}={np.datetime64('2015-01-01') + number}" for number in range(shape.partitions)])
+    days = [f"{KEY}={np.datetime64('2015-01-01') + number}" for number in range(shape.partitions)]
+    folders = pa.array(days * shape.at_once)
+    count = len(folders)
     for commit in range(shape.commits):
-        names = pc.binary_join_element_wise(random_uuids(shape.partitions, random), f"_{commit:06d}.parquet", "")
+        names = pc.binary_join_element_wise(random_uuids(count, random), f"_{commit:06d}.parquet", "")
         columns = {
             "path": pc.binary_join_element_wise(folders, names, "/"),
-            "size_bytes": 120_000_000 + random.integers(0, 1 << 24, shape.partitions),
-            "row_count": np.full(shape.partitions, ROWS_A_FILE),
+            "size_bytes": 120_000_000 + random.integers(0, 1 << 24, count),
+            "row_count": np.full(count, ROWS_A_FILE),
         }
         if shape.columns:
             stats = [_bounds(shape, number, commit, random) for number in range(shape.columns)]
@@ -119,11 +125,12 @@ def _commits(shape: Shape) -> Iterator[pa.Table]:
 
 
 def _bounds(shape: Shape, column: int, commit: int, random: np.random.Generator) -> pa.StructArray:
-    lower = random.integers(0, 1 << 40, shape.partitions)
+    count = shape.partitions * shape.at_once
+    lower = random.integers(0, 1 << 40, count)
     if column % 2 == 0:  # as times and ids: a commit's own range
         lower = (commit << 30) + lower % (1 << 28)
-    upper = lower + random.integers(1, 1 << 20, shape.partitions)
-    nulls = random.integers(0, 100, shape.partitions)
+    upper = lower + random.integers(1, 1 << 20, count)
+    nulls = random.integers(0, 100, count)
     return pa.StructArray.from_arrays([pa.array(one) for one in (lower, upper, nulls)], ["min", "max", "null_count"])
 
 

@@ -62,6 +62,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError, PredicateError
 
 if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicates, and so no Arrow
+    from ..engine.choices import ScanMode
     from ..engine.storage import StorageOptions
 
 _PACKAGE = __name__.partition(".")[0]
@@ -149,7 +150,7 @@ class Request:
     version: int | None = None
     savepoint: str | None = None
     as_of: dt.datetime | None = None
-    mode: str = "snapshot"
+    mode: ScanMode = "snapshot"
     log_position: str | None = None
     parallelism: int | None = None
     residual: str | None = None
@@ -199,7 +200,7 @@ class Request:
             version=_number("version", values.get("version")),
             savepoint=values.get("savepoint"),
             as_of=_moment(values.get("asof")),
-            mode=values.get("mode", "snapshot"),
+            mode=_scan_mode(values.get("mode", "snapshot")),
             log_position=values.get("log_position"),
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
@@ -329,6 +330,12 @@ def _number(name: str, text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise InvalidArgumentError(f"option {name} is a whole number from 1 on, not {text!r}")
     return int(text)
+
+
+def _scan_mode(text: str) -> ScanMode:
+    if text not in ("snapshot", "read_optimized"):
+        raise InvalidArgumentError(f"option mode is snapshot or read_optimized, not {text!r}")
+    return "read_optimized" if text == "read_optimized" else "snapshot"
 
 
 def _moment(text: str | None) -> dt.datetime | None:

@@ -1,9 +1,8 @@
 """The data source "skipstone": loads are planned on the driver, saves are committed there.
 
 PySpark makes the source in one process, plans in another and reads in more, passing pickles on. So the version is
-pinned when the source is made, and the plan is made when the reader is pickled, which is before `partitions()` runs:
-what is common to all partitions travels in the reader. Each process imports no more than it needs. `pushFilters` is not
-implemented on purpose: see the package.
+pinned when the source is made, and the plan made when the reader is pickled, before `partitions()` runs: what is common
+to all partitions travels in the reader. Each process imports what it needs. `pushFilters` is left out: see the package.
 
 A save: each task writes files and their task index, and the driver commits them at once. Spark makes the writer in one
 process, runs it in executors, and commits in a third; none lives as long as the save. So its transaction is a
@@ -133,8 +132,7 @@ class FirstRowsPartition(InputPartition):
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is the same for every task of a load: what files are read with, the types to yield, and how shares of files
-    are packed."""
+    """What every task of a load shares: what files are read with, the types to yield, how shares are packed."""
 
     context: ReadContext
     wire: pa.Schema
@@ -172,19 +170,16 @@ class SkipstoneReader(DataSourceReader):
             plan = table.scan(where, self._schema.names, mode=self._request.mode)
             wire = wire_schema(table.schema, plan.columns)
             check_spark_schema(self._schema, wire)
-            planning, parallelism = plan.planning, self._request.parallelism or os.cpu_count() or 1
-            first = self._request.first_rows
-            if first is not None:
-                planning.check_readable(~to_merge(planning) if first.order_by is None else None)
-                return [FirstRowsPartition(list(plan.columns))]
-            if planning.request.merged is None:
-                planning = planning.for_task_rows()
-            planning.check_evaluable()
+            planning, parallelism = plan.planning.for_task_rows(), self._request.parallelism or os.cpu_count() or 1
+            if not planning.pruned.units.readable.all():  # slices are merged by their files' paths
+                planning = plan.planning
             planning.check_readable(~to_merge(planning))
-            partitions: list[InputPartition] = [
-                FilePartition(p) for p in packed(planning, cut_of(planning, parallelism))
-            ]
-            partitions += [FilePartition(slices=slices) for slices in packed_slices(planning, parallelism)]
+            if self._request.first_rows is not None:
+                return [FirstRowsPartition(list(plan.columns))]
+            planning.check_evaluable()
+            shares = packed(planning, cut_of(planning, parallelism))
+            partitions: list[InputPartition] = [FilePartition(data) for data in shares]
+            partitions += [FilePartition(slices=data) for data in packed_slices(planning, parallelism)]
             context = replace(planning.context, deletes={})  # travel with the shares
             self._reading = _Reading(context, wire, share_schema(planning))
             return partitions or [FilePartition()]

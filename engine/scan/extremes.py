@@ -38,6 +38,8 @@ def extreme(plan: Planning, column: str, which: str, *, check: bool = False) -> 
     kind = ordered_type(schema, column)
     plan.check_evaluable()
     goal = _Extreme(plan, column, kind, is_max=which == "max")
+    if plan.request.merged is not None and goal.learn_merged():
+        return goal.value()
     with plan.step("rows", "row groups") as step:
         search = UnitSearch(plan, column, goal.context, goal)
         search.run()
@@ -59,6 +61,15 @@ class _Extreme:
         self._plan, self._column, self.kind, self._is_max = plan, column, kind, is_max
         self.context = plan.context_for((top_level(plan.instant.schema, column),), column)
         self.best: Code | None = None
+
+    def learn_merged(self) -> bool:
+        """Reads every row, where slices must be merged for that: bounds of their files say little. Returns whether."""
+        from .planned_rows import rows_where_merged
+
+        tables = rows_where_merged(self._plan, self.context.columns)
+        for table in tables or ():
+            self._offer(stored_codes(leaf_array(table, self._column)))
+        return tables is not None
 
     def may_count(self, bounds: Bounds) -> np.ndarray:
         return bounds.may_be_value | bounds.may_be_nan

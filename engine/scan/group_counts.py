@@ -24,6 +24,7 @@ from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .file_tasks import ReadContext, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
+from .planned_rows import rows_where_merged
 from .rows import read_matches
 from .unit_search import Pair
 
@@ -68,6 +69,11 @@ class _Groups:
 
     def count(self, check: bool) -> None:
         plan = self._plan
+        merged = None if plan.request.merged is None else rows_where_merged(plan, self._context.columns)
+        if merged is not None:  # what bounds say of slices with logs decides nothing
+            for codes, counts in (part for rows in merged for part in self._parts_of(rows)):
+                self._add(codes, counts)
+            return
         pruned, units = plan.pruned, plan.pruned.units
         bounds = [
             bounds_of(plan.about(name), kind, units.count) for name, kind in zip(self._names, self._kinds, strict=True)
@@ -111,26 +117,25 @@ class _Groups:
 
     def _count_file(self, pair: Pair) -> list[tuple[list[pa.Array], np.ndarray | None]]:
         """Of each row group: a code a column, and how often they come; None: once each."""
-        parts: list[tuple[list[pa.Array], np.ndarray | None]] = []
-        for rows in read_matches(*pair, self._context, self._plan.storage):
-            if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
-                for chunk in rows.column(0).chunks:
-                    values, counts = _dictionary_counts(chunk)
-                    parts.append(([stored_codes(values)], counts))
-                continue
-            columns = [leaf_array(rows, name) for name in self._names]
-            if self._by_code is not None:
-                parts.append(_code_runs(stored_codes(canon.flatten(columns[0]))))
-                continue
-            if len(columns) == 1:
-                pairs = pc.value_counts(columns[0])
-                columns, counts = [pairs.field(0)], pairs.field(1)
-            else:
-                names = [str(i) for i in range(len(columns))]
-                grouped = pa.table(columns, names=names).group_by(names).aggregate([([], "count_all")])
-                columns, counts = [grouped.column(name) for name in names], grouped.column("count_all")
-            parts.append(([stored_codes(canon.flatten(column)) for column in columns], to_numpy(counts)))
-        return parts
+        return [
+            part for rows in read_matches(*pair, self._context, self._plan.storage) for part in self._parts_of(rows)
+        ]
+
+    def _parts_of(self, rows: pa.Table) -> list[tuple[list[pa.Array], np.ndarray | None]]:
+        if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
+            of_chunks = map(_dictionary_counts, rows.column(0).chunks)
+            return [([stored_codes(values)], counts) for values, counts in of_chunks]
+        columns = [leaf_array(rows, name) for name in self._names]
+        if self._by_code is not None:
+            return [_code_runs(stored_codes(canon.flatten(columns[0])))]
+        if len(columns) == 1:
+            pairs = pc.value_counts(columns[0])
+            columns, counts = [pairs.field(0)], pairs.field(1)
+        else:
+            names = [str(i) for i in range(len(columns))]
+            grouped = pa.table(columns, names=names).group_by(names).aggregate([([], "count_all")])
+            columns, counts = [grouped.column(name) for name in names], grouped.column("count_all")
+        return [([stored_codes(canon.flatten(column)) for column in columns], to_numpy(counts))]
 
     def _add(self, codes: Sequence[pa.Array], counts: np.ndarray | None) -> None:
         if self._by_code is not None:

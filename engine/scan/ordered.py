@@ -26,6 +26,7 @@ from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned
 from .file_tasks import FileTask, RowGroups, within_groups
+from .planned_rows import rows_where_merged
 from .request import SortKey
 from .rows import opened, rows_at
 from .unit_search import (
@@ -56,7 +57,10 @@ def ordered_rows(plan: Planning) -> pa.Table:
     used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
     context = plan.context_for(tuple(used))
     tables: list[pa.Table] = []
-    if plan.limit is None:
+    merged = None if plan.request.merged is None or plan.limit == 0 else rows_where_merged(plan, used)
+    if merged is not None:
+        tables = merged
+    elif plan.limit is None:
         plan.check_readable()
         for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
             tables += parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -148,6 +148,13 @@ def slices_of(plan: Planning, merged: np.ndarray) -> Iterator[MergedSlice]:
     for number in dict.fromkeys(slices.tolist()):
         of_slice = files.filter(from_numpy(slices == number))
         yield MergedSlice([tasks[path] for path in of_slice.column("path").to_pylist()], of_slice)
+
+
+def rows_where_merged(plan: Planning, columns: Iterable[str]) -> list[pa.Table] | None:
+    """Every matching row, in some columns, where slices must be merged for that; None where none must."""
+    if not to_merge(plan).any():
+        return None
+    return list(tables(plan.of_columns(tuple(columns))))
 
 
 def _merged(plan: Planning, merged: np.ndarray) -> Iterator[pa.Table]:

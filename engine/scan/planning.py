@@ -167,6 +167,11 @@ class Planning:
         request = replace(self.request, columns=columns, fields=None, limit=min(limits) if limits else None)
         return self._again(request, where)
 
+    def of_columns(self, columns: Sequence[str]) -> Planning:
+        """All of the rows that match, in other columns and in no order."""
+        request = replace(self.request, columns=columns, fields=None, limit=None, order_by=None)
+        return self._again(request, Constant(True))
+
     def _again(self, request: ScanRequest, where: Node) -> Planning:
         return Planning(request, self.bound & where)
 

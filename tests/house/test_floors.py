@@ -114,7 +114,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
-    "fastavro": lambda module: module == "engine.lakes.hudi.timeline",
+    "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (

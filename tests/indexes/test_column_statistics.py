@@ -210,7 +210,7 @@ def test_columns_that_cannot_have_statistics(tmp_path: Path) -> None:
     for verb in (table.refresh_index, table.drop_index):
         with pytest.raises(ss.InvalidArgumentError, match="'y' has no stats index"):
             verb("y", kind="stats")
-    for options in (*({"shard_bytes": wrong} for wrong in (0, True, 1.5, "tiny")), {"maintain": "never"}):
+    for options in (*({"shard_bytes": size} for size in (0, True, 1.5, "tiny")), {"maintain": "never"}):
         with pytest.raises(ss.InvalidArgumentError):
             table.create_index("y", kind="stats", **options)
     for columns in ([], 3, [3]):

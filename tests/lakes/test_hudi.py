@@ -223,6 +223,49 @@ def test_a_log_of_deletes_keeps_no_slice_and_one_of_rows_does(version, tmp_path)
     assert table.scan("v = 2").files().num_rows == 3
 
 
+@pytest.mark.some_cases(12)
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ", "MERGE_ON_READ with Parquet logs"])
+@pytest.mark.parametrize(
+    "partitions", [("",), ("x", "y"), ("p=x", "p=y"), ("2024/01/02", "2024/01/03"), ("p=a b%2Fc",)]
+)
+def test_tables_of_every_shape_are_read_as_by_the_hudi_package(version, kind, partitions, tmp_path):
+    properties = {
+        "hoodie.table.partition.fields": "p" if partitions[0] else "",
+        "hoodie.datasource.write.hive_style_partitioning": str(partitions[0].startswith("p=")).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str("%" in partitions[0]).lower(),
+    }
+    made = HudiTable(tmp_path / "t", version, kind.split(" ")[0], has_parquet_logs=kind.endswith("logs"), **properties)
+    write = made.begin()
+    groups = [made.insert(write, name, {f"{i}a": i, f"{i}b": 10 + i}) for i, name in enumerate(partitions)]
+    made.complete(write)
+    table = _created(made.folder)
+    write = made.begin()
+    made.update(write, groups[0], {"0a": 70}, ["0b"])
+    made.complete(write)
+    dead = made.begin()
+    made.update(dead, groups[0], {"0a": 80})
+    made.crash(dead)
+    made.roll_back(dead)
+    write = made.begin("replacecommit" if made.layout == 1 else "clustering")
+    made.replace(write, groups[1:], partitions[-1], {"new": 5})
+    made.complete(write)
+    theirs = hudi.HudiTable(str(made.folder))
+    for reader in (ss.open(made.folder, index_path=tmp_path / "index"), table):
+        if reader is table:
+            table.sync()
+        rows = reader.scan().to_table()
+        assert dict(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True)) == made.rows()
+        _check_rows(rows, theirs.read())
+        assert [s[:4] for s in _slices(reader)] == [s[:4] for s in _their_slices(made.folder)]
+        for value in (0, 5, 10, 70, 80):
+            assert reader.scan(f"v = {value}").count() == list(made.rows().values()).count(value)
+        if partitions[0]:
+            assert reader.scan("_hoodie_partition_path = 'nowhere'").files().num_rows == 0
+    options = hudi.HudiReadOptions().with_hudi_option("hoodie.read.use.read_optimized.mode", "true")
+    _check_rows(table.scan(mode="read_optimized").to_table(), theirs.read(options))
+
+
 @pytest.mark.parametrize("broken", ["size", "kind", "cut", "version"])
 def test_a_log_that_is_not_understood_may_hold_rows(broken, tmp_path):
     made, group = _one_row(tmp_path)
@@ -340,6 +383,12 @@ def test_a_slice_with_a_log_is_merged_by_the_hudi_package(tmp_path):
         {"_hoodie_partition_path": "p=x", "v": 5}
     ]
     assert table.scan(limit=1).to_table().num_rows == 1
+    plan = table.scan()
+    assert (plan.min("v"), plan.max("v"), plan.distinct("v").to_pylist()) == (2, 5, [2, 5])
+    assert plan.count(by=["p", "v"]).to_pylist() == [{"p": "x", "v": 2, "count": 1}, {"p": "x", "v": 5, "count": 1}]
+    newest = table.scan("v < 9", columns=["k"], order_by=[("v", "desc")], limit=1)
+    assert newest.to_table().to_pylist() == [{"k": "b"}]
+    assert table.scan(order_by="v").to_table().column("k").to_pylist() == ["a", "b"]
     assert table.scan(mode="read_optimized").to_table().column("v").to_pylist() == [1]
 
 

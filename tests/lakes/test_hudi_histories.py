@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ _ACTIONS = [
     *["begin update"] * 3,
     *["complete"] * 3,
     *["insert", "begin insert", "compact", "sync"] * 2,
-    *["schedule", "schedule", "crash", "roll back", "roll back", "replace", "clean", "archive"],
+    *["schedule", "schedule", "crash", "roll back", "roll back", "replace", "clean", "archive", "savepoint"],
 ]
 _STEPS = st.lists(st.tuples(st.sampled_from(_ACTIONS), st.integers(0, 7), st.integers(0, 9)), min_size=8, max_size=24)
 
@@ -70,6 +71,8 @@ class _History:
                     self.compactions.append(hudi.schedule_compaction(ready[pick % len(ready) :]))
             case "compact" if self.compactions:
                 hudi.complete(self.compactions.pop(0))
+            case "savepoint" if not (self.pending or self.dead or self.compactions):
+                hudi.savepoint()
             case "clean":
                 hudi.clean()
             case "archive":
@@ -78,6 +81,8 @@ class _History:
                 self.table.sync()
                 assert self.table.sync() == self.table.version
                 self.check(self.table, reads=True)
+                self.check_ordered()
+                self.check_savepoints()
         self.check(ss.open(hudi.folder, index_path=self.folder / "index"), reads=hudi.kind == "COPY_ON_WRITE")
 
     def _end(self, write, is_done: bool) -> None:
@@ -86,10 +91,23 @@ class _History:
         else:
             self.pending.append(write)
 
+    def check_ordered(self) -> None:
+        values = sorted(self.hudi.rows().values())
+        plan = self.table.scan()
+        assert (plan.min("v"), plan.max("v"), plan.count()) == (min(values), max(values), len(values))
+        assert self.table.scan(order_by="v", limit=2).to_table().column("v").to_pylist() == values[:2]
+        assert dict(zip(*plan.count(by="v").to_pydict().values(), strict=True)) == Counter(values)
+
+    def check_savepoints(self) -> None:
+        for time, (files, rows) in self.hudi.savepoints.items():
+            then = ss.open(self.hudi.folder, index_path=self.folder / "index", log_version=time)
+            assert _kinds(then) == files
+            if self.hudi.kind == "COPY_ON_WRITE":
+                table = then.scan().to_table()
+                assert dict(zip(table.column("k").to_pylist(), table.column("v").to_pylist(), strict=True)) == rows
+
     def check(self, table, reads: bool) -> None:
-        files = table.handle.snapshot.files()
-        kinds = dict(zip(files.column("path").to_pylist(), files.column("kind").to_pylist(), strict=True))
-        assert {path: kind for path, kind in kinds.items() if kind != "rollback"} == self.hudi.expected()
+        assert _kinds(table) == self.hudi.expected()
         for value in (3, 7):
             plan = table.scan(f"v = {value}")
             kept = set(plan.files().column("path").to_pylist())
@@ -101,6 +119,12 @@ class _History:
                 found = dict(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True))
                 assert found == {k: v for k, v in self.hudi.rows().items() if v == value}
                 assert plan.count() == len(found)
+
+
+def _kinds(table) -> dict[str, str]:
+    files = table.handle.snapshot.files()
+    kinds = zip(files.column("path").to_pylist(), files.column("kind").to_pylist(), strict=True)
+    return {path: kind for path, kind in kinds if kind != "rollback"}
 
 
 @pytest.mark.parametrize("version", [6, 9])

@@ -1,4 +1,4 @@
-"""Spark over Hudi: executors merge slices with logs, or leave them to the bases alone; what cannot be is refused."""
+"""Spark over Hudi tables: executors merge slices with logs, or read the bases alone; what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 from skipstone import spark_adapter as sks
 
 
-@pytest.fixture(params=[6, 9])
-def made(request, tmp_path):
+@pytest.fixture
+def version():
+    return 9
+
+
+@pytest.fixture
+def made(version, tmp_path):
     """Four slices: rows of two are updated and deleted by logs."""
-    made = HudiTable(tmp_path / "t", request.param, "MERGE_ON_READ")
+    made = HudiTable(tmp_path / "t", version, "MERGE_ON_READ")
     write = made.begin()
     groups = [made.insert(write, f"p={name}", {f"{name}0": i, f"{name}1": 10 + i}) for i, name in enumerate("uvwx")]
     made.complete(write)
@@ -31,6 +36,7 @@ def _rows(frame):
     return {row["k"]: row["v"] for row in frame.collect()}
 
 
+@pytest.mark.parametrize("version", [6, 9])
 def test_executors_merge_slices_with_logs(spark, made):
     scanned = sks.scan(spark, made.folder)
     assert _rows(scanned) == made.rows()
@@ -40,6 +46,8 @@ def test_executors_merge_slices_with_logs(spark, made):
         assert _rows(frame) == {k: v for k, v in made.rows().items() if v == value}
     assert "slices that the reader" in sks.explain(scanned)
     assert sks.scan(spark, made.folder, limit=5).count() == 5
+    first = sks.scan(spark, made.folder, order_by=[("v", "desc")], limit=3)
+    assert [row["v"] for row in first.collect()] == sorted(made.rows().values())[:-4:-1]
     sks.register(spark)
     loaded = spark.read.format("skipstone").load(str(made.folder))
     assert loaded.selectExpr("max(v)").first()[0] == 30
@@ -79,9 +87,6 @@ def test_read_optimized_is_the_bases_alone(spark, made):
 def test_what_spark_cannot_have_of_slices_with_logs_is_refused_in_our_words(spark, made):
     with pytest.raises(ss.NotReadableError, match=r"p=[ux]"):
         sks.read_parquet(spark, made.folder)
-    first = sks.scan(spark, made.folder, order_by="v", limit=3)
-    with pytest.raises(Exception, match="only their own format's reader"):
-        first.collect()
 
 
 def test_a_slice_that_the_reader_cannot_merge_is_named_by_the_task(spark, tmp_path):

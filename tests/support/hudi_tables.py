@@ -96,7 +96,7 @@ _METADATA = {
     "name": "HoodieMetadataRecord",
     "fields": [{"name": "key", "type": "string"}, {"name": "ColumnStatsMetadata", "type": ["null", _STATISTICS]}],
 }
-DATA, DELETE, COMMAND, HFILE = 3, 1, 0, 4
+DATA, DELETE, COMMAND, HFILE, PARQUET = 3, 1, 0, 4, 5
 
 
 def avro(schema: dict, value: dict) -> bytes:
@@ -122,6 +122,13 @@ def data_content(rows: list[dict]) -> bytes:
         fastavro.schemaless_writer(one, fastavro.parse_schema(AVRO_WITH_META), row)
         out += struct.pack(">I", len(one.getvalue())) + one.getvalue()
     return out
+
+
+def parquet_content(rows: list[dict]) -> bytes:
+    """The content of a Parquet data block."""
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), out)
+    return out.getvalue()
 
 
 def statistics(file: str, column: str, lower, upper, wrapper: str, ordinal: int | None, is_deleted=False) -> bytes:
@@ -227,9 +234,10 @@ class HudiTable:
         version: int = 6,
         kind: str = "COPY_ON_WRITE",
         drops_partition: bool = False,
+        has_parquet_logs: bool = False,
         **properties: str,
     ):
-        self.drops_partition = drops_partition
+        self.drops_partition, self.has_parquet_logs = drops_partition, has_parquet_logs
         self.folder, self.version, self.kind = folder, version, kind
         self.layout = 1 if version < 8 else 2
         self.timeline = folder / ".hoodie" if self.layout == 1 else folder / ".hoodie" / "timeline"
@@ -238,6 +246,7 @@ class HudiTable:
         self.replaced: list[tuple[Group, str]] = []
         self.completed_at: dict[str, str] = {}
         self.statistics: list[bytes] = []
+        self.savepoints: dict[str, tuple[dict[str, str], dict[str, int]]] = {}
         self._clock = itertools.count(1)
         given = {
             "hoodie.table.name": "t",
@@ -451,10 +460,12 @@ class HudiTable:
     def _write_log(self, write: Write, group: Group, kind: int, given) -> None:
         path = self._log_path(group, write.time)
         if kind == DATA:
-            content = data_content([self._record(write.time, group, k, v) for k, v in given.items()])
+            records = [self._record(write.time, group, k, v) for k, v in given.items()]
+            content = parquet_content(records) if self.has_parquet_logs else data_content(records)
         else:
             content = delete_content(list(given), group.partition)
-        block = log_block(kind, {0: write.time, 2: json.dumps(AVRO_WITH_META)}, content)
+        number = PARQUET if kind == DATA and self.has_parquet_logs else kind
+        block = log_block(number, {0: write.time, 2: json.dumps(AVRO_WITH_META)}, content)
         (self.folder / path).write_bytes(block)
         write.logs.append((group, Path(path).name))
         if kind == DATA:
@@ -467,13 +478,20 @@ class HudiTable:
 
     # -- table services -----------------------------------------------------------------------------------------------
 
+    def savepoint(self) -> None:
+        """Keeps the state of now, in which no write may be pending: its files (path -> kind), and its rows."""
+        time = self._writes()[-1]
+        done = "" if self.layout == 1 else f"_{self.tick()}"
+        (self.timeline / f"{time}{done}.savepoint").write_bytes(b"")
+        self.savepoints[time] = self.expected(), self.rows()
+
     def clean(self) -> int:
         """Removes files of completed commits that are read no more; returns how many."""
         if any(group.busy for group in self.groups):
             return 0
         times = self._writes()
         pending = {path.name.split(".")[0] for path in self.timeline.iterdir()} - set(times)
-        live, removed = self.expected(), 0
+        live, removed = set(self.expected()).union(*(files for files, _ in self.savepoints.values())), 0
         for file in self.folder.glob("**/*_*"):
             path = file.relative_to(self.folder).as_posix()
             if ".hoodie" in path or path in live or file.is_dir():
@@ -494,7 +512,8 @@ class HudiTable:
         times = self._writes()
         all_times = sorted({path.name.split(".")[0].split("_")[0] for path in self.timeline.glob("2*")})
         pending = [t for t in all_times if t not in self.completed_at]
-        gone = [t for t in times[:-keep] if not pending or t < pending[0]]
+        stays = min([*pending, *self.savepoints], default="9")
+        gone = [t for t in times[:-keep] if t < stays]
         for group, replaced_at in self.replaced:
             if replaced_at in gone:  # Hudi archives it once its files are cleaned
                 for path in (self.folder / group.partition).glob(f"*{group.id}*"):

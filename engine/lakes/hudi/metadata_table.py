@@ -48,14 +48,12 @@ _TYPES = {
     ("BooleanWrapper", 0): pa.bool_(),
     ("IntWrapper", 0): pa.int32(),
     ("LongWrapper", 0): pa.int64(),
-    ("FloatWrapper", 0): pa.float32(),
     ("DoubleWrapper", 0): pa.float64(),
     ("StringWrapper", 0): pa.string(),
     ("DateWrapper", 0): pa.date32(),
     ("BooleanWrapper", 2): pa.bool_(),
     ("IntWrapper", 3): pa.int32(),
     ("LongWrapper", 4): pa.int64(),
-    ("FloatWrapper", 5): pa.float32(),
     ("DoubleWrapper", 6): pa.float64(),
     ("StringWrapper", 7): pa.string(),
     ("IntWrapper", 12): pa.date32(),
@@ -122,7 +120,7 @@ def _statistics(data: bytes, names: Collection[str]) -> Iterator[dict[str, Any]]
     parsed = fastavro.parse_schema(json.loads(schema))
     for value in values:
         record: Any = fastavro.schemaless_reader(io.BytesIO(value), parsed, return_record_name=True)
-        _, stats = record["ColumnStatsMetadata"] or ("", {})
+        stats: dict[str, Any] = (record["ColumnStatsMetadata"] or ("", {}))[1]
         if stats.get("fileName") in names:
             yield stats
 
@@ -235,7 +233,7 @@ def _bounds(record: dict[str, Any], kind: pa.DataType) -> tuple[Any, Any] | None
     if record["isDeleted"] or record["minValue"] is None or record["maxValue"] is None:
         return None
     (name, lower), (upper_name, upper) = record["minValue"], record["maxValue"]
-    _, value_type = record.get("valueType") or ("", {})
+    value_type: dict[str, Any] = (record.get("valueType") or ("", {}))[1]
     wanted = _TYPES.get((name.rsplit(".", 1)[-1], value_type.get("typeOrdinal", 0)))
     if upper_name != name or wanted != kind:
         return None
