@@ -325,7 +325,9 @@ def test_no_row_is_lost(tmp_path_factory: pytest.TempPathFactory, changes: list[
 PLAIN = {"compression": "NONE", "use_dictionary": False}
 CHANGES = st.sampled_from(["same", "same", "k", "x", "renamed", "gone"])
 INDEXES = st.lists(
-    st.sampled_from([("bloom", "k"), ("secondary", "k"), ("secondary", "k", "x"), ("bloom", "t")]), unique=True, max_size=3
+    st.sampled_from([("bloom", "k"), ("secondary", "k"), ("secondary", "k", "x"), ("bloom", "t")]),
+    unique=True,
+    max_size=3,
 )
 
 
@@ -415,7 +417,9 @@ def test_copies_by_digests_lose_no_row(
         warnings.simplefilter("ignore")
         table = ss.open(copy)
     result = table.rebind()
-    assert result.rebound + result.uncovered + result.changed == sum(change not in ("gone", "renamed") for change in changes)
+    assert result.rebound + result.uncovered + result.changed == sum(
+        change not in ("gone", "renamed") for change in changes
+    )
     assert not result.uncovered or not all(written[: len(changes)])
     if before or after:
         assert result.rebound >= changes.count("same") - result.uncovered
