@@ -48,7 +48,8 @@ class RebindResult:
     """What `Table.rebind` did.
 
     version      the version that it ended at
-    rebound      files that keep all that filters and secondary indexes know of them
+    rebound      files that keep all that filters and secondary indexes know of them; files of which these knew nothing,
+                 whose statistics are those of their footers
     uncovered    files of the same size that were attached anew, since no digest of what was indexed was kept: their
                  statistics are those of their footers; filters and secondary indexes do not speak of them until
                  `refresh_index`
