@@ -193,15 +193,17 @@ class Table(ReadableTable):
     def rebind(self, *, trusted: bool = False, progress: Progress | bool | None = None) -> RebindResult:
         """Takes the indexes of a lake along that was copied, moved or restored, and follows it as `sync` does.
 
-        A copy of a file has another time, and cannot be told from a file that was overwritten. Each is attached anew,
-        with the statistics of its footer; filters and secondary indexes do not speak of it until `refresh_index`. A
-        file that was taken out of the table before is known by its path and size, and stays out. Of a table that
-        follows a log, the log's own paths and sizes count, and nothing is to be done.
+        A copy of a file has another time. It keeps its filters and secondary indexes where its size, its footer and its
+        data agree with what was indexed: what these were made from is read, and compared with digests that were kept.
+        Others, and those without a digest, are attached anew, with the statistics of their footers; filters and
+        secondary indexes do not speak of them until `refresh_index`. A file that was taken out of the table before is
+        known by its path and size, and stays out. Of a table that follows a log, the log's own paths and sizes count,
+        and nothing is to be done.
 
         Args:
             trusted: you vouch that files of the same size, with the same row groups and statistics in their footers,
-                hold the data that was indexed. They keep all that is known of them. Where one was overwritten with
-                other data of the same statistics, rows would be missed.
+                hold the data that was indexed. They keep all that is known of them, and no data is read. Where one was
+                overwritten with other data of the same statistics, rows would be missed.
 
         Raises as `sync`.
         """

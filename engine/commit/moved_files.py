@@ -8,9 +8,10 @@ statistics agree with what was indexed, and either digests that were kept then a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +48,8 @@ class RebindResult:
     """What `Table.rebind` did.
 
     version      the version that it ended at
-    rebound      files that keep all that filters and secondary indexes know of them
+    rebound      files that keep all that filters and secondary indexes know of them; files of which these knew nothing,
+                 whose statistics are those of their footers
     uncovered    files of the same size that were attached anew, since no digest of what was indexed was kept: their
                  statistics are those of their footers; filters and secondary indexes do not speak of them until
                  `refresh_index`
@@ -185,13 +187,18 @@ def _add_digests(snapshot: Snapshot, copies: Sequence[_Copy]) -> set[str]:
 def _compared(handle: Handle, copies: Sequence[_Copy], progress: Progress | None) -> Sequence[_Copy]:
     """The copies, each with whether its digests agree: read side by side, a few MiB of each at a time."""
     total, done = sum(copy.row["size_bytes"] for copy in copies), 0
-    threads = min(threads_for(handle.storage, BUILD_THREADS), WAITING_MAX)
-    with closing(prefetched(lambda copy: _agrees(handle, copy), copies, threads, "skipstone-digest")) as answers:
-        for copy, copy.agrees in zip(copies, answers, strict=True):
+    with closing(_answers(handle, copies)) as answers:
+        for copy, agrees in answers:
+            copy.agrees = agrees
             done += copy.row["size_bytes"]
             if progress:
                 progress("digests, bytes of files", done, total)
     return copies
+
+
+def _answers(handle: Handle, copies: Sequence[_Copy]) -> Generator[tuple[_Copy, bool]]:
+    threads = min(threads_for(handle.storage, BUILD_THREADS), WAITING_MAX)
+    yield from zip(copies, prefetched(partial(_agrees, handle), copies, threads, "skipstone-digest"), strict=True)
 
 
 def _agrees(handle: Handle, copy: _Copy) -> bool:

@@ -77,7 +77,7 @@ def chunk_digests(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> b
 
 def _range_digest(reader: RangeFile, start: int, length: int, piece_bytes: int) -> bytes:
     hashed = _Hash()
-    for offset in range(start, start + length, piece_bytes):
+    for offset in range(start, min(start + length, reader.size_bytes), piece_bytes):
         hashed.update(reader.read_at(offset, min(piece_bytes, start + length - offset)))
     return hashed.digest()
 
