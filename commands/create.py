@@ -50,7 +50,7 @@ def create(
             place = {"location": table.location, "index": table.handle.index_storage.uri, "version": table.version}
             sizes = {"files": totals["files"], "rows": totals["rows"], "size_bytes": totals["bytes"]}
             reasons = {file["path"]: file["reason"] for file in pending}
-            print_json({**place, **sizes, "partitions": partitions, "set_aside": reasons})
+            print_json({**place, **sizes, "partitions": partitions, "quarantined": reasons})
             return
         is_partitioned, of_log = bool(table.handle.instant.partitioning), is_log(table.handle.instant.source)
     screen = stdout()

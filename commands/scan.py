@@ -131,9 +131,9 @@ def _form(form: Form | None, output: str | None, as_json: bool, count: bool) -> 
 def _sync(table: Table) -> None:
     with working("following the directory"):
         result = table.sync()
-    if result.set_aside:
+    if result.quarantined:
         warnings.warn(
-            f"{count_of(len(result.set_aside), 'file')} set aside, {next(iter(result.set_aside))} among them: "
+            f"{count_of(len(result.quarantined), 'file')} set aside, {next(iter(result.quarantined))} among them: "
             f"skipstone verify {table.location}",
             stacklevel=2,
         )

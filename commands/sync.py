@@ -77,11 +77,11 @@ def sync(
     for name, count in lacking.items() if is_new else ():
         if count:
             screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone sync --refresh {path}")
-    if result.set_aside:
-        screen.print(f"{count_of(len(result.set_aside), 'file')} set aside:", style="yellow")
-        for name, reason in list(result.set_aside.items())[:_SHOWN]:
+    if result.quarantined:
+        screen.print(f"{count_of(len(result.quarantined), 'file')} set aside:", style="yellow")
+        for name, reason in list(result.quarantined.items())[:_SHOWN]:
             screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
-        if len(result.set_aside) > _SHOWN:
+        if len(result.quarantined) > _SHOWN:
             screen.print(f"  and more: skipstone verify {path}", style="yellow")
 
 
@@ -93,7 +93,7 @@ def _lists(result: SyncResult) -> dict[str, Any]:
     return {
         "added": list(result.added),
         "removed": list(result.removed),
-        "set_aside": result.set_aside,
+        "quarantined": result.quarantined,
         "new_columns": list(result.new_columns),
     }
 
@@ -177,12 +177,12 @@ class _Watch:
             self._print_failure(error)
             return
         self.failures = 0
-        counts = {"added": len(result.added), "removed": len(result.removed), "set_aside": len(result.set_aside)}
+        counts = {"added": len(result.added), "removed": len(result.removed), "quarantined": len(result.quarantined)}
         self.status_file.write(failures=0, error=None, version=result.version, last_success=_now(), **counts)
         if self.as_json:
             self._print_json({"changed": result.version != before, "version": result.version, **_lists(result)})
             return
-        aside = f", {count_of(counts['set_aside'], 'file')} set aside" if result.set_aside else ""
+        aside = f", {count_of(counts['quarantined'], 'file')} set aside" if result.quarantined else ""
         what = _changes(result) if result.version != before else "nothing new"
         stdout().print(f"{_now()} version {result.version}: {what}{aside}", soft_wrap=True)
 

@@ -321,7 +321,7 @@ class SyncResult(int):
     version        the same, as a plain int
     added          paths of files that were added; one that changed under its path is in both lists
     removed        paths of files that are gone
-    set_aside      path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
+    quarantined    path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
                    sync. Each sync tries them again
     new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
                    wanted, reported
@@ -330,7 +330,7 @@ class SyncResult(int):
     version: int
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    set_aside: dict[str, str]
+    quarantined: dict[str, str]
     new_columns: tuple[str, ...]
 
     def __new__(
@@ -338,13 +338,13 @@ class SyncResult(int):
         version: int,
         added: Sequence[str] = (),
         removed: Sequence[str] = (),
-        set_aside: Mapping[str, str] | None = None,
+        quarantined: Mapping[str, str] | None = None,
         new_columns: Sequence[str] = (),
     ) -> SyncResult:
         self = super().__new__(cls, version)
         self.version = int(version)
         self.added, self.removed = tuple(added), tuple(removed)
-        self.set_aside, self.new_columns = dict(set_aside or {}), tuple(new_columns)
+        self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
         return self
 
     def moved_to(self, version: int) -> SyncResult:
@@ -352,7 +352,7 @@ class SyncResult(int):
         return SyncResult(version, *self.__getnewargs__()[1:])
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.version, self.added, self.removed, self.set_aside, self.new_columns
+        return self.version, self.added, self.removed, self.quarantined, self.new_columns
 
 
 Synced: TypeAlias = tuple[Instant, SyncResult]

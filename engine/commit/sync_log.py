@@ -100,7 +100,7 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
                 _keep_read(change, unread)
         if is_retry and not change.results:
             leftovers.remove()
-            return base, SyncResult(base.version, set_aside=_reasons(base.pending))
+            return base, SyncResult(base.version, quarantined=_reasons(base.pending))
         change.pending = (*unread, *_still_pending(base, changes))
         instant = publish(handle.timeline, handle.readers, base, change)
         added = [] if is_retry else changes.added.column("path").to_pylist()

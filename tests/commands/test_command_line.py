@@ -92,7 +92,7 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     (files / "month=1" / "a.parquet").unlink()
     status, out, _ = say("sync", lake)
     assert (status, out.strip()) == (0, "version 2: 1 file added, 1 file removed")
-    nothing = {"added": [], "removed": [], "set_aside": {}, "new_columns": []}
+    nothing = {"added": [], "removed": [], "quarantined": {}, "new_columns": []}
     assert _json(say, "sync", lake) == {"changed": False, "version": 2, **nothing}
     pq.write_table(_rows(3).append_column("z", pa.array(range(ROWS_A_FILE))), files / "month=3" / "c.parquet")
     (files / "month=3" / "half.parquet").write_bytes(b"PAR1")
@@ -101,7 +101,7 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     assert "columns that are not the table's: z" in out
     assert "1 file set aside:" in out and "month=3/half.parquet: not a whole Parquet file" in out
     made = _json(say, "sync", lake)
-    assert (made["new_columns"], list(made["set_aside"])) == (["z"], ["month=3/half.parquet"])
+    assert (made["new_columns"], list(made["quarantined"])) == (["z"], ["month=3/half.parquet"])
     assert (made["added"], made["removed"]) == ([], [])
 
 

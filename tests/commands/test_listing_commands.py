@@ -123,7 +123,7 @@ def test_sync_tells_what_came_went_and_waits(say, lake: Path) -> None:
     assert (status, err) == (0, "")  # no bars where nobody watches
     assert "1 file added, 2 files removed" in out and "1 file set aside:" in out and "half.parquet: " in out
     told = _json(say, "sync", str(lake))
-    assert (told["changed"], told["version"], list(told["set_aside"])) == (
+    assert (told["changed"], told["version"], list(told["quarantined"])) == (
         False,
         2,
         ["year=2021/month=1/half.parquet"],

@@ -120,7 +120,7 @@ def test_new_columns_of_unlike_types_take_that_of_most_files(lake: Path) -> None
         )
     _write(lake, "d", a=[4], x=[7])
     made = table.sync()
-    assert (table.schema.field("x").type, list(made.set_aside)) == (pa.int64(), ["b.parquet"])
+    assert (table.schema.field("x").type, list(made.quarantined)) == (pa.int64(), ["b.parquet"])
     assert [row["x"] for row in _rows(table)] == [None, 7, 3, 2**40, None]
 
 
@@ -130,7 +130,7 @@ def test_a_file_that_does_not_fit_brings_no_column(lake: Path) -> None:
     (lake / "day=1").mkdir()
     _write(lake, "day=1/three", a=[3], y=["q"])
     made = table.sync()
-    assert (len(made.set_aside), made.new_columns, table.schema.names) == (2, (), ["a"])
+    assert (len(made.quarantined), made.new_columns, table.schema.names) == (2, (), ["a"])
     assert table.sync() == made
 
 
@@ -293,7 +293,7 @@ def _sync(draw, table: ss.Table, model: Model, values: itertools.count) -> None:
     found = model.sync(new, adopts)
     made = table.sync(new_columns="adopt" if adopts else "report")
     assert set(made.new_columns) == found
-    assert set(made.added) == set(new) and made.set_aside == {}
+    assert set(made.added) == set(new) and made.quarantined == {}
     assert table.sync(new_columns="adopt" if adopts else "report") == made
 
 

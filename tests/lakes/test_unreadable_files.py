@@ -62,15 +62,15 @@ def test_bad_files_among_many_do_not_stop_a_sync(lake: Path) -> None:
     assert isinstance(made, ss.SyncResult)
     assert (made, made.version, table.version) == (2, 2, 2)
     assert (made.added, made.removed) == (("day=3/good.parquet",), ())
-    assert set(made.set_aside) == set(bad)
+    assert set(made.quarantined) == set(bad)
     for path, told in bad.items():
-        assert told in made.set_aside[path], path
+        assert told in made.quarantined[path], path
     assert _values(table) == [1, 2, 3, 4]
     assert {(f.kind, f.path) for f in table.verify()} == {("set aside", path) for path in bad}
     remarks = table.scan().explain()
     assert "day=1/half.parquet: not a whole Parquet file" in remarks
     assert "3 files more" in remarks
-    assert pickle.loads(pickle.dumps(made)).set_aside == made.set_aside
+    assert pickle.loads(pickle.dumps(made)).quarantined == made.quarantined
 
 
 def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
     first = table.sync()
     again = ss.open(lake).sync()
     assert (again, again.added, again.removed) == (first, (), ())
-    assert again.set_aside == first.set_aside and set(again.set_aside) == set(bad)
+    assert again.quarantined == first.quarantined and set(again.quarantined) == set(bad)
 
 
 def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
     for path in bad:
         if path not in ("day=1/half.parquet", "day=1/type.parquet"):
             (lake / path).unlink()
-    assert table.sync().set_aside == {}
+    assert table.sync().quarantined == {}
     assert table.verify() == []
 
 
@@ -118,7 +118,7 @@ def test_rule_56_a_live_file_that_a_bad_one_replaced_stays_live_and_raises(lake:
         _write(lake, "one.parquet", ["text"])
     _write(lake, "good.parquet", [4], day=3)
     made = table.sync()
-    assert (made.added, made.removed, list(made.set_aside)) == (("day=3/good.parquet",), (), ["day=1/one.parquet"])
+    assert (made.added, made.removed, list(made.quarantined)) == (("day=3/good.parquet",), (), ["day=1/one.parquet"])
     assert "day=1/one.parquet" in table.files().column("path").to_pylist()
     with pytest.raises(ss.NotReadableError, match=r"day=1/one\.parquet"):
         table.scan().to_table()
@@ -215,7 +215,7 @@ def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
             assert len(values) > 1
             return
         write(files[at_first:])
-        aside = table.sync().set_aside
+        aside = table.sync().quarantined
         live = table.files().column("path").to_pylist()
         assert sorted([*live, *aside]) == sorted(values)
         matching = []

@@ -38,7 +38,7 @@ def lakes(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def told(result) -> tuple:
-    return sorted(result.added), sorted(result.removed), result.set_aside, result.new_columns, int(result)
+    return sorted(result.added), sorted(result.removed), result.quarantined, result.new_columns, int(result)
 
 
 @pytest.mark.filterwarnings("ignore:.*this index was made at")
@@ -48,7 +48,7 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
     steps = set()
     by_spark = sks.sync(spark, one, refresh=True, progress=lambda step, done, total: steps.add(step))
     assert {"folders, parts", "footers, parts"} <= steps, "executors had nothing to do"
-    assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.set_aside
+    assert told(by_spark) == told(here) and len(here.added) > FOLDERS // 2 and here.quarantined
     a, b = ss.open(one), ss.open(two)
     columns = ["path", "partition", "size_bytes", "row_count"]
     assert a.files().select(columns).sort_by("path") == b.files().select(columns).sort_by("path")
