@@ -114,9 +114,12 @@ def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) ->
 
 def packed_slices(planning: Planning, parallelism: int) -> list[bytes]:
     """The slices that are merged, for `rows_of_slices`: one text a partition of Spark."""
-    slices = list(slices_of(planning, to_merge(planning)))
+    merged = to_merge(planning)
+    if not merged.any():
+        return []
+    slices = list(slices_of(planning, merged))
     sizes = np.array([sum(task.size_bytes for task in one.tasks) + _OPEN_BYTES for one in slices], dtype=np.int64)
-    parts = split_evenly(sizes, min(len(slices), _PARTITIONS_A_CORE * parallelism)) if slices else []
+    parts = split_evenly(sizes, min(len(slices), _PARTITIONS_A_CORE * parallelism))
     return [pickle.dumps(slices[part]) for part in parts]
 
 
