@@ -63,7 +63,7 @@ def test_what_the_metadata_table_costs_is_a_listing_and_its_files(tmp_path):
     (tmp_path / "other").mkdir()
     other, _ = _table(tmp_path / "other", **{names: "files"})
     with_statistics, without = _created(made), _created(other)
-    assert 1 <= with_statistics.handle.storage.requests - without.handle.storage.requests <= 2
+    assert 1 <= with_statistics.handle.storage.reading().requests - without.handle.storage.requests <= 2
     assert _kept(without, "v = 7")
 
 

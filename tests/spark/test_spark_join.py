@@ -59,6 +59,7 @@ def _files_read(frame: DataFrame) -> int:
     return int(line.split(" files in ")[0].rsplit(" ", 1)[1])
 
 
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("key", KEYS)
 def test_a_join_reads_the_files_of_the_keys(session: SparkSession, key: str) -> None:
     facts = session.table("ours")
@@ -72,7 +73,7 @@ def test_a_join_reads_the_files_of_the_keys(session: SparkSession, key: str) -> 
 
 def test_random_joins_are_those_of_spark(session: SparkSession) -> None:
     rng = random.Random(3)
-    for number in range(examples(4, 200)):
+    for number in range(examples(3, 200)):
         on = rng.sample(["k", "u", "d"], rng.choice([1, 1, 2]))
         dim = session.table("ours").where(f"k % {rng.randrange(1, 9)} = {rng.randrange(4)}").select(*on)
         dim = dim.union(dim.limit(3)).withColumn("w", F.lit(number))

@@ -117,6 +117,7 @@ AGGREGATES = {  # and whether metadata answer
 }
 
 
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("query", AGGREGATES)
 def test_counts_and_extremes_of_a_whole_table_read_none_of_it(session: SparkSession, query: str) -> None:
     for name in VIEWS:

@@ -87,7 +87,7 @@ def _files_read(frame: DataFrame) -> int:
     return int(line.split(" files in ")[0].rsplit(" ", 1)[1])
 
 
-@pytest.mark.some_cases(7)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_means_what_spark_means(eastern: SparkSession, lake: Path, text: str) -> None:
     expected = _rows(_plain(eastern, lake).where(text))
