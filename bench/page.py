@@ -12,6 +12,7 @@ import math
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -105,7 +106,8 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
         yield "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |"
         for row in rows:
             peer, peer_s, ratio = row.peers[0]
-            why = reasons.get(name, {}).get(row.task, "") if row.verdict == "**lost**" else ""
+            said = reasons.get(name, {}) if row.verdict == "**lost**" else {}
+            why = next((reason for pattern, reason in said.items() if fnmatch(row.task, pattern)), "")
             cells = [row.task, time_text(row.ours_s), peer, time_text(peer_s), f"{ratio:.3g}", time_text(row.floor_s)]
             yield f"| {' | '.join([*cells, row.verdict, why])} |"
     others = [name for name in documents if name not in tables]
