@@ -251,8 +251,10 @@ def _beside_decimals(kind: pa.DataType, value: Any) -> Any:
     if isinstance(value, float):  # the column becomes a double, by one division of exact doubles
         return value if kind.precision <= 15 else None
     scale, digits = _scale_and_digits(value)
-    whole_digits = max(kind.precision - kind.scale, digits - scale)
-    return value if whole_digits + max(scale, kind.scale) <= _DECIMAL_DIGITS_MAX else None
+    whole_digits_max = _DECIMAL_DIGITS_MAX - max(scale, kind.scale)
+    if digits - scale > whole_digits_max:  # DuckDB cannot cast it to what both become, and has no answer: ours is exact
+        return value
+    return value if kind.precision - kind.scale <= whole_digits_max else None
 
 
 def time_beside(kind: pa.DataType, value: Any) -> Any:

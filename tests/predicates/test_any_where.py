@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
@@ -53,6 +55,18 @@ def test_the_rows_are_those_of_duckdb(table: ss.Table, duck: duckdb.DuckDBPyConn
     assert _by_us(table, where) == expected
     assert table.scan(where).count() == len(expected)
     assert _by_us(table, f"NOT (\n{where}\n)") == _by_duckdb(duck, f"NOT (\n{where}\n)")
+
+
+def test_a_number_that_duckdb_cannot_cast_to_the_columns_decimal_is_compared_exactly(tmp_path: Path) -> None:
+    """DuckDB makes both of one type, for which there are no digits left, and has no answer."""
+    values = [decimal.Decimal("-4.3E-37"), decimal.Decimal("0.5"), None]
+    pq.write_table(pa.table({"d": pa.array(values, pa.decimal128(38, 38)), "n": [0, 1, 2]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    cases = {"1180591620717411303424 > d": [0, 1], "d < 5": [0, 1], "d IN (7, 0.5)": [1], "d > 1.5": []}
+    for where, rows in cases.items():
+        with pytest.raises(duckdb.ConversionException):
+            duckdb.sql(f"FROM read_parquet('{tmp_path}/a.parquet') WHERE {where}").fetchall()
+        assert _by_us(table, where) == rows and table.scan(where).count() == len(rows)
 
 
 def test_the_page_of_what_is_read_is_of_these_clauses() -> None:
