@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Annotated
 
 import typer
@@ -24,9 +25,11 @@ def rebind(
     Filters and secondary indexes come along of files whose size, footer and data agree with what was indexed: the data
     is read, and compared by digests. With --trusted it is not read. `skipstone sync --refresh` covers the others anew.
     """
-    with opened(path, index_path) as table, progress() as report:
-        result = table.rebind(trusted=trusted, progress=report)
-        kinds = table.indexes().column("kind").to_pylist()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*this index was made at")  # what is done here needs no advice
+        with opened(path, index_path) as table, progress() as report:
+            result = table.rebind(trusted=trusted, progress=report)
+            kinds = table.indexes().column("kind").to_pylist()
     if as_json:
         print_json(dataclasses.asdict(result))
         return

@@ -267,7 +267,7 @@ def test_the_command_rebinds(say, lake: Path) -> None:
     status, out, err = say("rebind", copy)
     assert status == 0
     assert "4 files rebound" in out
-    assert "`skipstone rebind`" in err
+    assert err == ""
     changed = _copied(lake, "changed")
     _write(changed / "1.parquet", [100, 101, 102, 103, 104, 150])
     status, out, _ = say("rebind", str(changed))
@@ -353,7 +353,7 @@ def _overwritten(file: Path, number: int, change: str) -> pa.Table:
     return rows.set_column(rows.column_names.index(change), change, pa.array(values, rows.schema.field(change).type))
 
 
-@settings(max_examples=examples(8, 300), deadline=None)
+@settings(max_examples=examples(4, 300), deadline=None)
 @given(
     changes=st.lists(CHANGES, min_size=1, max_size=4),
     written=st.lists(st.booleans(), min_size=4, max_size=4),
