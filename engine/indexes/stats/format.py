@@ -7,7 +7,7 @@
              kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` say how many
              files it has, and which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
-                     they were evidence_at under
+                     they were taken under
              kind 3: in the first index, the digest of a file (`parquet/digests.py`). The id of an index is in the place
                      of the column: of its own, the whole file's; of another, what that was made from
 
