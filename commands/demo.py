@@ -64,7 +64,7 @@ class Outcome:
 
 
 @dataclass
-class Built:
+class DemoBuild:
     """The lake, its indexes, and what making them took (s)."""
 
     lake: Lake
@@ -112,7 +112,7 @@ def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _built(rows: pa.Table, location: str) -> Built:
+def _built(rows: pa.Table, location: str) -> DemoBuild:
     with progress() as report:
         lake = write_lake(rows, location, report)
         start = time.perf_counter()
@@ -125,7 +125,7 @@ def _built(rows: pa.Table, location: str) -> Built:
     index_bytes = 0
     for folder, _, names in os.walk(os.path.join(location, ".skipstone")):
         index_bytes += sum(os.path.getsize(os.path.join(folder, name)) for name in names)
-    return Built(lake, index_bytes, attach_s, index_s)
+    return DemoBuild(lake, index_bytes, attach_s, index_s)
 
 
 def queries_over(rows: pa.Table) -> list[Query]:
@@ -245,7 +245,7 @@ def _same_column(a: pa.Array, b: pa.Array) -> bool:
 # -- printing ----------------------------------------------------------------------------------------------------------
 
 
-def _print_built(built: Built) -> None:
+def _print_built(built: DemoBuild) -> None:
     screen, lake = stdout(), built.lake
     screen.print("The lake", style="bold")
     files = f"{count_of(lake.files, 'file')}, {count_of(lake.row_groups, 'row group')}, {bytes_text(lake.size_bytes)}"

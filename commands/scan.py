@@ -45,7 +45,7 @@ _NAMES_SHOWN = 12
 _BLOCKS_MAX, _PREVIEW_LINES, _PREVIEW_ROWS_MIN = 12, 60, 5
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
@@ -69,7 +69,7 @@ def scan(
         typer.Option("--by", metavar="NAMES", help="How many rows match by the values of columns.", show_default=False),
     ] = None,
     form: Annotated[
-        Form | None,
+        OutputFormat | None,
         typer.Option("--format", help="How rows are written; by default as FILE ends, or a table.", show_default=False),
     ] = None,
     output: Annotated[
@@ -93,7 +93,7 @@ def scan(
     with opened(path, index_path, version, fallback) as table:
         if sync:
             _sync(table)
-        is_preview = shape is Form.table and limit is None
+        is_preview = shape is OutputFormat.table and limit is None
         order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
         shown = _SHOWN_ROWS + 1 if is_preview else limit
         plan = table.scan(
@@ -102,28 +102,32 @@ def scan(
         if by is not None:
             _print_groups(plan.count(by=split(by) or ()), shape)
         elif count:
-            _print_count(plan, as_json or shape is Form.json)
+            _print_count(plan, as_json or shape is OutputFormat.json)
         elif output is not None:
             _write_file(plan, shape, output, as_json)
         else:
             start_s = time.perf_counter()
-            rows = _print_table(plan, is_preview) if shape is Form.table else _WRITERS[shape](plan, _stdout_bytes())
+            rows = (
+                _print_table(plan, is_preview)
+                if shape is OutputFormat.table
+                else _WRITERS[shape](plan, _stdout_bytes())
+            )
             _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
 
 
-def _form(form: Form | None, output: str | None, as_json: bool, count: bool) -> Form:
+def _form(form: OutputFormat | None, output: str | None, as_json: bool, count: bool) -> OutputFormat:
     if output is None:
-        if form is Form.parquet or (form is Form.arrow and sys.stdout.isatty()):
+        if form is OutputFormat.parquet or (form is OutputFormat.arrow and sys.stdout.isatty()):
             raise UsageError(f"--format {form} needs a file: -o FILE")
-        return form or (Form.json if as_json else Form.table)
+        return form or (OutputFormat.json if as_json else OutputFormat.table)
     if count:
         raise UsageError("--count prints a number, and -o writes rows: give one of them")
     if form is None:
         suffix = os.path.splitext(output)[1].lower().removeprefix(".")
         if suffix not in [each.value for each in _WRITERS]:
             raise UsageError(f"how {output} is to be written is not clear: --format csv, json, arrow or parquet")
-        return Form(suffix)
-    if form is Form.table:
+        return OutputFormat(suffix)
+    if form is OutputFormat.table:
         raise UsageError("--format table is for the screen: with -o give csv, json, arrow or parquet")
     return form
 
@@ -148,8 +152,8 @@ def _print_count(plan: Plan, as_json: bool) -> None:
         print(count)
 
 
-def _print_groups(groups: pa.Table, form: Form) -> None:
-    if form is Form.json:
+def _print_groups(groups: pa.Table, form: OutputFormat) -> None:
+    if form is OutputFormat.json:
         print_json(records(groups))
         return
     cells = [[_text(value) for value in values(column)] for column in groups.columns]
@@ -168,7 +172,7 @@ def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> Non
 # -- for machines -----------------------------------------------------------------------------------------------------
 
 
-def _write_file(plan: Plan, form: Form, path: str, as_json: bool) -> None:
+def _write_file(plan: Plan, form: OutputFormat, path: str, as_json: bool) -> None:
     with working(f"writing {path}"), _whole_file(path) as file:
         rows = _WRITERS[form](plan, file)
     if as_json:
@@ -258,11 +262,11 @@ def _write_json(plan: Plan, file: BinaryIO) -> int:
     return rows
 
 
-_WRITERS: dict[Form, Callable[[Plan, BinaryIO], int]] = {
-    Form.csv: _write_csv,
-    Form.json: _write_json,
-    Form.arrow: _write_arrow,
-    Form.parquet: _write_parquet,
+_WRITERS: dict[OutputFormat, Callable[[Plan, BinaryIO], int]] = {
+    OutputFormat.csv: _write_csv,
+    OutputFormat.json: _write_json,
+    OutputFormat.arrow: _write_arrow,
+    OutputFormat.parquet: _write_parquet,
 }
 
 

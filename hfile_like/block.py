@@ -68,7 +68,7 @@ class Block:
         self._view = view[: self.length_bytes]
         self._sections = self._directory(end)
         self._keys: keys.BlockKeys | None = None
-        self._columns: dict[int, values.Column] = {}
+        self._columns: dict[int, values.ValueColumn] = {}
         self._decoded_bytes = 0
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
@@ -146,13 +146,13 @@ class Block:
             raise self.where.bad("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
-    def column(self, position: int) -> values.Column:
+    def column(self, position: int) -> values.ValueColumn:
         """The value column at `position` in the schema, checked; its values are made as they are taken."""
         column = self._columns.get(position)
         if column is None:
             _, _, _, encoding, flags, _, _ = self._sections[2 + position]
             kind, raw = self.schema.field(position).type, self.plain(2 + position)
-            column = values.Column(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
+            column = values.ValueColumn(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
             self._decoded_bytes += column.decoded_bytes
             if self._decoded_bytes > BLOCK_BYTES_MAX:
                 raise self.where.bad("decoded size", f"columns of a block come to more than {BLOCK_BYTES_MAX} bytes")

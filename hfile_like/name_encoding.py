@@ -33,7 +33,7 @@ from .names import (
     UUID_BYTES,
     UUID_CHARACTERS,
     UUID_RUNS,
-    Part,
+    TemplatePart,
     hexadecimal,
     random_uuids,
 )
@@ -201,7 +201,7 @@ def _number_part(fields: Fields, row: int, live: np.ndarray | None, count: int) 
 
 def _digit_part(kind: int, data: np.ndarray, live: np.ndarray | None, count: int) -> tuple[bytes, bytes, bytes, bool]:
     """As `_number_part`, of a part of hexadecimal digits or uuids; and whether they will not compress."""
-    part: Part = Part(kind, data.shape[1], data=data)
+    part: TemplatePart = TemplatePart(kind, data.shape[1], data=data)
     if (data == data[0]).all():
         return hexadecimal(kind, data[:1]).tobytes(), b"", b"", False
     if live is not None:

@@ -74,7 +74,7 @@ _FIND_MAX = 64
 _HEAD_BYTES, _HEAD_CHARACTERS = 6, 13
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """One part of a template.
 
     size      as in the record
@@ -115,7 +115,7 @@ class Part(NamedTuple):
         return UUID_CHARACTERS if self.kind in (UUID, RANDOM_UUID) else self.size
 
 
-def random_uuids(uuids: np.ndarray) -> Part | None:
+def random_uuids(uuids: np.ndarray) -> TemplatePart | None:
     """The part of uint8 [n, 16], n at least 1; None where not all of them are random uuids."""
     sixth, eighth = uuids[:, 6], uuids[:, 8]
     if (sixth >> 4 != 4).any() or (eighth >> 6 != 2).any():
@@ -125,7 +125,7 @@ def random_uuids(uuids: np.ndarray) -> Part | None:
     last = np.zeros(-len(uuids) % 4 + len(uuids), dtype=np.uint8)
     last[: len(uuids)] = sixth & 3
     bits = np.bitwise_or.reduce(last.reshape(-1, 4) << _BITS_AT, axis=1)
-    return Part(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
+    return TemplatePart(RANDOM_UUID, RANDOM_UUID_BYTES, data=data, bits=bits)
 
 
 def _is_valid_part(kind: int, width: int, reserved: int, size: int) -> bool:
@@ -155,18 +155,20 @@ class NameStrings:
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
         records = list(RECORD.iter_unpack(raw[HEAD.size : literal_at]))
         fields = self._fields(records, raw, fields_at)
-        self.parts: list[Part] = []
+        self.parts: list[TemplatePart] = []
         for (form, _, _, size, base, step), field in zip(records, fields, strict=True):
             if form == LITERAL:
-                self.parts.append(Part(LITERAL, size, bytes(raw[literal_at : literal_at + size])))
+                self.parts.append(TemplatePart(LITERAL, size, bytes(raw[literal_at : literal_at + size])))
                 literal_at += size
                 literal_bytes -= size
             elif form in NUMBERS:
-                self.parts.append(Part(form, size, line=integers.read_line(base, step, field, 0, count, 8, where)))
+                self.parts.append(
+                    TemplatePart(form, size, line=integers.read_line(base, step, field, 0, count, 8, where))
+                )
             else:
                 digits = np.frombuffer(field, dtype=np.uint8)
                 data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
-                self.parts.append(Part(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
+                self.parts.append(TemplatePart(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
         if literal_bytes:
             raise where.bad("template", "the parts of a template do not fill its section")
         self.decoded_bytes = self._least_bytes(cap)
@@ -251,7 +253,7 @@ class NameStrings:
             raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
         return column if valid is None else with_nulls(column, valid)
 
-    def numbers_into(self, out: np.ndarray, part: Part, rows: Rows) -> None:
+    def numbers_into(self, out: np.ndarray, part: TemplatePart, rows: Rows) -> None:
         """Fills uint64 `out` [k] with the numbers of a part at `rows`. Raises as `take`."""
         assert part.line is not None
         part.line.into(out, rows)

@@ -27,7 +27,7 @@ from .keys import (
     prefix_successor,
 )
 from .open_file import OpenFile, key_bounds
-from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, Column, blank, encoding_of, filled
+from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, ValueColumn, blank, encoding_of, filled
 
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
 
@@ -315,7 +315,7 @@ class _Validity:
         self._count = count
         self._valid: np.ndarray | None = None
 
-    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+    def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         if column.valid is not None:
             if self._valid is None:
                 self._valid = np.ones(self._count, dtype=bool)
@@ -331,7 +331,7 @@ class _Values:
     def __init__(self, kind: pa.DataType, count: int):
         self._kind, self._out, self._validity = kind, blank(kind, count), _Validity(count)
 
-    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+    def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         column.fill(self._out[start:end], rows)
         self._validity.add(column, rows, start, end)
 
@@ -361,7 +361,7 @@ class _Strings:
         self._constant_rows = 0
         self._bytes = 0
 
-    def add(self, column: Column, rows: Rows, start: int, end: int) -> None:
+    def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         value = None if column.strings is None else column.strings.constant
         if value is not None and (value == self._constant or not self._constant_rows):
             self._constant = value

@@ -53,7 +53,7 @@ BATCH_BLOCKS = 64
 BATCH_PLAIN_BYTES = 1 << 24
 
 
-class Run(NamedTuple):
+class BlockRange(NamedTuple):
     """Blocks that make one batch: from entry `low` of the first, before entry `high` of the last."""
 
     blocks: list[Block]
@@ -72,10 +72,10 @@ def scan(
     """The entries of some blocks from key `start` on, before `stop`, with the value columns at `positions`."""
     schema = scan_schema(file.schema, positions, include_deleted)
 
-    def make(run: Run) -> pa.RecordBatch | None:
+    def make(run: BlockRange) -> pa.RecordBatch | None:
         return run_batch(run, positions, schema, include_deleted)
 
-    def singly(run: Run) -> Iterator[pa.RecordBatch]:
+    def singly(run: BlockRange) -> Iterator[pa.RecordBatch]:
         return block_batches(run, positions, schema, include_deleted)
 
     for batch in in_order(_runs(file, blocks, start, stop), make, singly):
@@ -83,14 +83,14 @@ def scan(
             yield batch
 
 
-def _runs(file: OpenFile, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[Run]:
+def _runs(file: OpenFile, blocks: Sequence[int], start: bytes, stop: bytes | None) -> Iterator[BlockRange]:
     done = 0
     for run in runs_of(file.blocks(blocks)):
         low = lower_bound(run[0].keys, start) if done == 0 and start else 0
         done += len(run)
         last = run[-1]
         high = lower_bound(last.keys, stop) if done == len(blocks) and stop is not None else last.entries
-        yield Run(run, low, high)
+        yield BlockRange(run, low, high)
 
 
 def read_block_range(
@@ -215,7 +215,9 @@ def _has_threads() -> bool:
     return (os.cpu_count() or 1) > 1 and threading.main_thread().is_alive()
 
 
-def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch | None:
+def run_batch(
+    run: BlockRange, positions: Sequence[int], schema: pa.Schema, include_deleted: bool
+) -> pa.RecordBatch | None:
     """The entries of a run, with the columns at `positions`; None where they are too many bytes for one batch, or for
     several that are made at once."""
     if sum(block.plain_bytes for block in run.blocks) > BATCH_PLAIN_BYTES:
@@ -236,7 +238,7 @@ def run_batch(run: Run, positions: Sequence[int], schema: pa.Schema, include_del
 
 
 def block_batches(
-    run: Run, positions: Sequence[int], schema: pa.Schema, include_deleted: bool
+    run: BlockRange, positions: Sequence[int], schema: pa.Schema, include_deleted: bool
 ) -> Iterator[pa.RecordBatch]:
     """As `run_batch`, block by block."""
     for i, block in enumerate(run.blocks):

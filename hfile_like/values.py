@@ -210,7 +210,7 @@ class DictionaryStrings:
         return self._values.take(from_numpy(self._codes[rows], valid))
 
 
-class Column:
+class ValueColumn:
     """A value column of a block of `count` entries, checked against its bytes; values are made as rows are taken.
 
     decoded_bytes   at least what all values take as an array

@@ -43,7 +43,7 @@ from ..engine.predicates.coerce import is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal
 from ..errors import PredicateError
 from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
-from .spark_semantics import Operand, Session, cast_operand, columns_agree, compared, listed, plain_operand
+from .spark_semantics import ComparedColumn, Session, cast_operand, columns_agree, compared, listed, plain_operand
 
 _COMPARISONS = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -240,7 +240,7 @@ class _Reader:
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
-    def _operand_beside(self, tree: Tree, values: Sequence[Value]) -> Operand:
+    def _operand_beside(self, tree: Tree, values: Sequence[Value]) -> ComparedColumn:
         """The operand that is compared with literals. Spark casts a time to the type of the literals, which `compared`
         allows for."""
         of_times = isinstance(tree, CastTo) and tree.type in ("timestamp", "timestamp_ntz")
@@ -250,7 +250,7 @@ class _Reader:
                 return plain_operand(column, kind)
         return self._operand(tree)
 
-    def _operand(self, tree: Tree) -> Operand:
+    def _operand(self, tree: Tree) -> ComparedColumn:
         if isinstance(tree, CastTo):
             inner, target = self._path(tree.child), _type_named(tree.type)
             column, kind = self._column(inner)

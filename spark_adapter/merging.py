@@ -38,7 +38,7 @@ from .jobs import arrow_of, run_frame, slots
 from .key_files import key_range, uncovered_units
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import WRITTEN_SCHEMA, InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
-from .semi_join_tasks import Lookup, find_rows
+from .semi_join_tasks import ShippedLookup, find_rows
 from .shares import pack
 from .wire_types import arrow_schema, check_incoming, names_in
 
@@ -189,7 +189,7 @@ class _Merge:
         planning = Planning(ScanRequest.of(self._table.handle), key_range(keys, names))
         if index is None:
             return Plan(planning), planning.readable_tasks()
-        lookup = Lookup(
+        lookup = ShippedLookup(
             location=self._table.location,
             version=self._table.version,
             log_position=self._table.handle.log_position,

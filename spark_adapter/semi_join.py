@@ -32,7 +32,7 @@ from .column_tree import quoted
 from .jobs import slots
 from .key_files import key_range, uncovered_units
 from .scanning import scan
-from .semi_join_tasks import Batches, Lookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
+from .semi_join_tasks import Batches, ShippedLookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
 from .sessions import read_where
 from .shares import pack
 from .to_columns import to_column
@@ -143,7 +143,7 @@ def _joined(
         key += "_"
     read = tuple(dict.fromkeys([*wanted, *tops]))
     wire = wire_schema(table.schema, read)
-    lookup = Lookup(
+    lookup = ShippedLookup(
         location=table.location,
         version=table.version,
         log_position=table.handle.log_position,
@@ -178,7 +178,7 @@ def _joined(
     return rows.select(*[rows[quoted(name)] for name in wanted])
 
 
-def _rows_by_index(spark: SparkSession, given: DataFrame, lookup: Lookup) -> DataFrame:
+def _rows_by_index(spark: SparkSession, given: DataFrame, lookup: ShippedLookup) -> DataFrame:
     """The rows that the index finds."""
     key: list[Column] = [given[f"k{i}"] for i in range(lookup.leading)]
     # A task's keys lie side by side in the index, so that each of its blocks is read by few tasks.
@@ -194,7 +194,7 @@ def _uncovered_rows(
     spark: SparkSession,
     table: Table,
     given: DataFrame,
-    lookup: Lookup,
+    lookup: ShippedLookup,
     index: IndexState | None,
     condition: Node | None,
 ) -> DataFrame | None:
@@ -235,17 +235,17 @@ def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
 # Functions of batches alone, as Spark takes them.
 
 
-def _find(lookup: Lookup) -> Callable[[Batches], Batches]:
+def _find(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
     return lambda batches: find_rows(lookup, batches)
 
 
-def _read(lookup: Lookup) -> Callable[[Batches], Batches]:
+def _read(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
     return lambda batches: read_rows(lookup, batches)
 
 
-def _read_uncovered(lookup: Lookup) -> Callable[[Batches], Batches]:
+def _read_uncovered(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
     return lambda batches: read_uncovered(lookup, batches)
 
 
-def _encode(lookup: Lookup, schema: pa.Schema) -> Callable[[Batches], Batches]:
+def _encode(lookup: ShippedLookup, schema: pa.Schema) -> Callable[[Batches], Batches]:
     return lambda batches: encode_keys(lookup, schema, batches)

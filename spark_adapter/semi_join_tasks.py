@@ -46,7 +46,7 @@ _BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Lookup:
+class ShippedLookup:
     """A look-up, as executors receive it. Picklable, and small.
 
     names      the columns of the key; the first columns of the index's key first
@@ -82,7 +82,7 @@ class Lookup:
         return key_set(given, [leaves[name] for name in names])
 
 
-def find_rows(lookup: Lookup, batches: Batches) -> Batches:
+def find_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Keys, a column for each name, to the rows that hold them, by the index: batches of HITS."""
     chunks = _chunks(batches, _KEYS_AT_ONCE)
     first = next(chunks, None)
@@ -111,7 +111,7 @@ def _hits(positions: Positions) -> Batches:
         yield pa.RecordBatch.from_arrays(columns, schema=HITS)
 
 
-def read_rows(lookup: Lookup, batches: Batches) -> Batches:
+def read_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Batches of HITS, ascending, to the rows themselves."""
     chunks = _chunks(batches, _ROWS_AT_ONCE)
     first = next(chunks, None)
@@ -144,7 +144,7 @@ class UncoveredFiles:
         return zlib.compress(pickle.dumps(self), 1)
 
 
-def read_uncovered(lookup: Lookup, batches: Batches) -> Batches:
+def read_uncovered(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Pickled `UncoveredFiles`, one a row, to the rows of the files."""
     for batch in batches:
         for data in batch.column(0).to_pylist():
@@ -153,7 +153,7 @@ def read_uncovered(lookup: Lookup, batches: Batches) -> Batches:
                 yield from _to_wire(lookup, rows, files.context.schema, path)
 
 
-def encode_keys(lookup: Lookup, schema: pa.Schema, batches: Batches) -> Batches:
+def encode_keys(lookup: ShippedLookup, schema: pa.Schema, batches: Batches) -> Batches:
     """Keys, a column for each name, to one column of encoded keys, without those that no row can hold."""
     for chunk in _chunks(batches, _KEYS_AT_ONCE):
         encoded = lookup.keys_of(chunk, schema, len(lookup.names)).encoded
@@ -162,7 +162,7 @@ def encode_keys(lookup: Lookup, schema: pa.Schema, batches: Batches) -> Batches:
             yield pa.RecordBatch.from_arrays([part.cast(pa.binary())], names=["key"])
 
 
-def _to_wire(lookup: Lookup, rows: pa.Table, schema: pa.Schema, path: str) -> Batches:
+def _to_wire(lookup: ShippedLookup, rows: pa.Table, schema: pa.Schema, path: str) -> Batches:
     """Rows in the wire types, with their encoded keys where `lookup.key` asks for them."""
     if lookup.key is not None:
         leaves = leaf_types(schema)

@@ -67,19 +67,19 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Operand:
+class ComparedColumn:
     """A column, maybe under a cast that keeps every value. `kinds`: the types that it is compared in, its own first."""
 
     node: Column | Cast
     kinds: tuple[pa.DataType, ...]
 
 
-def plain_operand(column: Column, kind: pa.DataType) -> Operand:
+def plain_operand(column: Column, kind: pa.DataType) -> ComparedColumn:
     """A column of this type. Of an extension type Spark reads the storage, whose values are not always ours."""
-    return Operand(column, (kind if isinstance(kind, pa.BaseExtensionType) else plain_type(kind),))
+    return ComparedColumn(column, (kind if isinstance(kind, pa.BaseExtensionType) else plain_type(kind),))
 
 
-def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> Operand | None:
+def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> ComparedColumn | None:
     """A cast of a column of this type; None where it may change a value, or Spark means something else."""
     if isinstance(kind, pa.BaseExtensionType):
         return None
@@ -88,11 +88,11 @@ def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> Operand 
     of_one_family = any(family(plain) and family(target) for family in families)
     widened = pa.types.is_integer(plain) and (pa.types.is_floating(target) or pa.types.is_decimal(target))
     if plain == target or ((of_one_family or widened) and is_exact_widening(plain, target)):
-        return Operand(node, (plain, target))
+        return ComparedColumn(node, (plain, target))
     return None
 
 
-def compared(op: str, left: Operand, value: Value, session: Session, text: str) -> Node | None:
+def compared(op: str, left: ComparedColumn, value: Value, session: Session, text: str) -> Node | None:
     """`left op value` as a predicate of ours; None where Spark means, or may mean, something else."""
     if value.type == "null":
         return Comparison(op, left.node, Literal(None)) if _has_order(left) else None
@@ -103,7 +103,7 @@ def compared(op: str, left: Operand, value: Value, session: Session, text: str) 
     return None
 
 
-def listed(left: Operand, values: list[Value], session: Session) -> Node | None:
+def listed(left: ComparedColumn, values: list[Value], session: Session) -> Node | None:
     """`left IN (values)`, of one type and nulls; None where Spark means, or may mean, something else."""
     given = [value for value in values if value.type != "null"]
     if given and pa.types.is_temporal(left.kinds[0]):
@@ -125,7 +125,7 @@ def listed(left: Operand, values: list[Value], session: Session) -> Node | None:
     return In(left.node, tuple(Literal(value.value) for value in values))
 
 
-def columns_agree(left: Operand, right: Operand) -> bool:
+def columns_agree(left: ComparedColumn, right: ComparedColumn) -> bool:
     """True where Spark compares two columns as we do: by exact value."""
     if len(left.kinds) > 1 or len(right.kinds) > 1:
         return False
@@ -179,7 +179,7 @@ def _digits(number: int | Decimal) -> tuple[int, int]:
 # -- times ------------------------------------------------------------------------------------------------------------
 
 
-def _compared_times(op: str, left: Operand, value: Value, session: Session, text: str) -> Node | None:
+def _compared_times(op: str, left: ComparedColumn, value: Value, session: Session, text: str) -> Node | None:
     kind = left.kinds[0]
     moment = _moment(kind, value)
     if moment is None or moment.ns % _MICROSECOND_NS:  # Spark has microseconds, and cuts off the rest
@@ -242,7 +242,7 @@ def _in_whole_microseconds(op: str, column: Column | Cast, moment: Temporal) -> 
 # -- types ------------------------------------------------------------------------------------------------------------
 
 
-def _has_order(left: Operand) -> bool:
+def _has_order(left: ComparedColumn) -> bool:
     return canon.order_class(left.kinds[0]) is not None and not pa.types.is_null(left.kinds[0])
 
 

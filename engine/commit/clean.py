@@ -54,7 +54,7 @@ SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes",
 
 
 @dataclass
-class Listing:
+class CleanListing:
     """What was listed before anything was decided.
 
     index_files, data_files   below the index root, and (where data may be removed) below the table
@@ -70,7 +70,7 @@ class Listing:
 
 
 @dataclass
-class Plan:
+class CleanPlan:
     """What one clean does, as of one version: what that version's successor says, and the data files to remove.
 
     cleaned    all versions that can no longer be read; `versions` of them are new
@@ -117,8 +117,8 @@ def clean(
 
 
 def _published(
-    handle: Handle, base: Instant, plan: Plan, plan_again: Callable[[Instant], Plan]
-) -> tuple[Instant, Plan]:
+    handle: Handle, base: Instant, plan: CleanPlan, plan_again: Callable[[Instant], CleanPlan]
+) -> tuple[Instant, CleanPlan]:
     """Publishes the instant that says what is cleaned; the plan is made again where another commit was first."""
     transaction = new_transaction_id()
     leftovers = Leftovers()
@@ -148,12 +148,12 @@ def _walked(storage: Storage) -> list[Entry]:
     return walk(storage, [""])[0]
 
 
-def _listing(handle: Handle, age_us: int, data_files: list[Entry]) -> Listing:
+def _listing(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
     index_files = walk(handle.index_storage, OWN_FOLDERS)[0]
     markers = handle.timeline.markers.in_flight()
     old_us = handle.timeline.markers.clock.now_us() - age_us
     dead = [m for m in markers if m.time_us <= old_us]
-    return Listing(index_files, data_files, dead, [m for m in markers if m not in dead], old_us)
+    return CleanListing(index_files, data_files, dead, [m for m in markers if m not in dead], old_us)
 
 
 def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = None) -> tuple[list[Entry], list[str]]:
@@ -170,14 +170,14 @@ def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = Non
     return entries, list(waiting)
 
 
-def _plan(handle: Handle, latest: Instant, listing: Listing, retain_versions: int) -> Plan:
+def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_versions: int) -> CleanPlan:
     retained = {*latest.savepoints.values(), *(m.base for m in listing.live)}
     last = min(_last_beyond(handle, latest, retain_versions), _last_outlived(handle, latest, listing.old_us))
     cuts = [0, *sorted(v for v in retained if v <= last), last + 1]
     wanted = [(low + 1, high - 1) for low, high in pairwise(cuts) if low + 1 < high]
     cleaned = joined_ranges([*latest.cleaned, *wanted]) if wanted else latest.cleaned
     versions = _length(cleaned) - _length(latest.cleaned)
-    plan = Plan(cleaned, versions, _unfinished(handle, latest, listing.dead))
+    plan = CleanPlan(cleaned, versions, _unfinished(handle, latest, listing.dead))
     if listing.data_files:
         _choose_data(handle, latest, listing, plan)
     return plan
@@ -259,7 +259,7 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
     return Named(runs, fine)
 
 
-def _index_files(handle: Handle, listing: Listing, named: Named) -> list[tuple[str, Entry]]:
+def _index_files(handle: Handle, listing: CleanListing, named: Named) -> list[tuple[str, Entry]]:
     """(kind, file) of what no retained version names, no live transaction owns, and is old enough."""
     live = {m.transaction for m in listing.live}
     dead = {m.transaction for m in listing.dead}
@@ -303,7 +303,7 @@ def remove_file(storage: Storage, index_storage: Storage, kind: str, entry: Entr
 # -- data files -------------------------------------------------------------------------------------------------------
 
 
-def _choose_data(handle: Handle, latest: Instant, listing: Listing, plan: Plan) -> None:
+def _choose_data(handle: Handle, latest: Instant, listing: CleanListing, plan: CleanPlan) -> None:
     """Chooses data files that were removed from the table and lie on storage unchanged, and those that transactions of
     ours wrote and never published: given up ones, and tasks of published ones that were tried again, or run twice."""
     listed = {entry.path: entry for entry in listing.data_files}

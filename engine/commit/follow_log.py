@@ -27,9 +27,9 @@ from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice
-from ..state.run_writing import SHARD_BYTES, Form
+from ..state.run_writing import SHARD_BYTES, RunFormat
 from ..state.runs import RunReaders
-from ..state.snapshot import Snapshot, Tail
+from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX
 from ..tasks.log_attach import opened
@@ -293,7 +293,7 @@ def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: Lo
     results = opened(storage, changes.added, changes.naming, has_changed)
     snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
     removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
-    snapshot.tail = Tail(state.position, state.version, changes.added.num_rows, removed)
+    snapshot.tail = LogTail(state.position, state.version, changes.added.num_rows, removed)
     return snapshot
 
 
@@ -319,7 +319,7 @@ def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int
     order = pc.array_sort_indices(keys)
     keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
     sink = io.BytesIO()
-    form = Form(manifest.BLOCK_BYTES, manifest.SUMMARIES, cut_prefix_bytes=1)
+    form = RunFormat(manifest.BLOCK_BYTES, manifest.SUMMARIES, cut_prefix_bytes=1)
     with SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer:
         writer.write(keys, rows, from_numpy(deleted))
     data = sink.getvalue()

@@ -70,7 +70,7 @@ _UNPACKED: dict[str, tuple[int, Callable[[bytes], Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class SchemaLeaf:
     """What the schema says of one leaf. `width`: bytes of a fixed-length one, else 0."""
 
     physical: str
@@ -115,7 +115,7 @@ class FooterBytes:
     """
 
     created_by: str
-    leaves: list[Leaf]
+    leaves: list[SchemaLeaf]
     defined: frozenset[int]
     row_groups: list[RowGroup]
     chunks: list[list[Chunk]]
@@ -188,13 +188,13 @@ def _text(raw: bytes) -> str:
         return ""
 
 
-def _leaf(column: Any) -> Leaf:
+def _leaf(column: Any) -> SchemaLeaf:
     width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
-    return Leaf(column.physical_type, column.max_definition_level, column.max_repetition_level, width)
+    return SchemaLeaf(column.physical_type, column.max_definition_level, column.max_repetition_level, width)
 
 
 def _group(
-    group: dict[int, Any], leaves: list[Leaf], defined: frozenset[int], size_bytes: int | None
+    group: dict[int, Any], leaves: list[SchemaLeaf], defined: frozenset[int], size_bytes: int | None
 ) -> tuple[RowGroup, list[Chunk]]:
     row_count, columns = group[_ROW_COUNT], group[_COLUMNS]
     if not 0 <= row_count <= _COUNT_MAX:
@@ -211,7 +211,7 @@ def _group(
     return RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)), chunks
 
 
-def _chunk(column: _Column, leaf: Leaf, is_defined: bool, size_bytes: int | None) -> Chunk:
+def _chunk(column: _Column, leaf: SchemaLeaf, is_defined: bool, size_bytes: int | None) -> Chunk:
     values, plain, packed = column.value_count, column.uncompressed_bytes, column.compressed_bytes
     if not (0 <= values <= _COUNT_MAX and 0 <= packed <= _COUNT_MAX and 0 <= plain <= _COUNT_MAX):
         raise ValueError(f"a column chunk of {values:,} values in {packed:,} bytes, {plain:,} uncompressed")
@@ -232,7 +232,7 @@ def _chunk(column: _Column, leaf: Leaf, is_defined: bool, size_bytes: int | None
     return Chunk(values, packed, plain, column.null_count, bounds, has_bounds)
 
 
-def _unpacked(leaf: Leaf, low: bytes, high: bytes) -> tuple[Any, Any] | None:
+def _unpacked(leaf: SchemaLeaf, low: bytes, high: bytes) -> tuple[Any, Any] | None:
     if leaf.physical in _UNPACKED:
         width, unpacked = _UNPACKED[leaf.physical]
         return (unpacked(low), unpacked(high)) if len(low) == len(high) == width else None

@@ -20,7 +20,16 @@ from ... import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf
-from .coerce import NoMeaningError, Place, common_type, integer_range, is_exact_widening, is_text, place, place_uuid
+from .coerce import (
+    LiteralPlace,
+    NoMeaningError,
+    common_type,
+    integer_range,
+    is_exact_widening,
+    is_text,
+    place,
+    place_uuid,
+)
 from .literals import LiteralValue, Temporal
 from .operands import Cast, Column, Literal, Operand
 
@@ -215,12 +224,12 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
     return Not(node) if op == "not in" else node
 
 
-def place_in(ref: ColumnRef, value: LiteralValue) -> Place:
+def place_in(ref: ColumnRef, value: LiteralValue) -> LiteralPlace:
     """Where a literal that is not None lies among the values of a column that has an order. Raises NoMeaningError."""
     return place_uuid(value) if ref.is_uuid else place(value, ref.type)
 
 
-def _compare_place(ref: ColumnRef, op: str, literal_place: Place) -> Node:
+def _compare_place(ref: ColumnRef, op: str, literal_place: LiteralPlace) -> Node:
     if literal_place.where == "exact":
         return make_leaf(ref, op, [literal_place.low])
     if literal_place.where == "span":
@@ -237,7 +246,7 @@ def _compare_place(ref: ColumnRef, op: str, literal_place: Place) -> Node:
     return make_leaf(ref, "<" if is_less else ">=", [literal_place.low])
 
 
-def _compare_span(ref: ColumnRef, op: str, literal_place: Place) -> Node:
+def _compare_span(ref: ColumnRef, op: str, literal_place: LiteralPlace) -> Node:
     if op in ("<", ">="):
         return make_leaf(ref, op, [literal_place.low])
     if op in ("<=", ">"):

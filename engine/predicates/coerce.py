@@ -192,7 +192,7 @@ def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class LiteralPlace:
     """`where` is one of
 
     exact        the literal is the value `low`
@@ -218,7 +218,7 @@ class NoMeaningError(Exception):
         self.value = value
 
 
-def place(value: LiteralValue, kind: pa.DataType) -> Place:
+def place(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
     """Where a literal (not None) lies among the values of a type that has an order. Raises NoMeaningError."""
     if canon.is_bytes_like(kind):
         return _place_bytes(value, kind)
@@ -241,13 +241,13 @@ def place(value: LiteralValue, kind: pa.DataType) -> Place:
     return _place_number(number, 1, 1, *integer_range(kind))
 
 
-def place_uuid(value: LiteralValue) -> Place:
+def place_uuid(value: LiteralValue) -> LiteralPlace:
     """`place` among UUIDs, which are compared as their 16 bytes: of a UUID, those bytes, or a text that is one."""
     read = parse_uuid(value) if isinstance(value, str) else value
     raw = read.bytes if isinstance(read, uuid.UUID) else read
     if not isinstance(raw, bytes) or len(raw) != UUID_BYTES:
         raise NoMeaningError(value)
-    return Place("exact", raw)
+    return LiteralPlace("exact", raw)
 
 
 def integer_range(kind: pa.DataType) -> tuple[int, int]:
@@ -277,41 +277,41 @@ def _number_in(value: str, kind: pa.DataType) -> LiteralValue:
     return number
 
 
-def _place_number(value: Any, multiplier: int, divisor: int, low: int, high: int) -> Place:
+def _place_number(value: Any, multiplier: int, divisor: int, low: int, high: int) -> LiteralPlace:
     """A number, times multiplier / divisor, among the integers from low to high."""
     if isinstance(value, float) and not math.isfinite(value):
-        return Place("under_all" if value < 0 else "over_all")  # NaN is greater than any number
+        return LiteralPlace("under_all" if value < 0 else "over_all")  # NaN is greater than any number
     numerator, denominator = value.as_integer_ratio()
     return _place_ratio(numerator * multiplier, denominator * divisor, low, high)
 
 
-def _place_ratio(numerator: int, denominator: int, low: int, high: int) -> Place:
+def _place_ratio(numerator: int, denominator: int, low: int, high: int) -> LiteralPlace:
     floor, rest = divmod(numerator, denominator)
     if floor > high or (floor == high and rest):
-        return Place("over_all")
+        return LiteralPlace("over_all")
     if floor < low:
-        return Place("under_all")
-    return Place("above" if rest else "exact", floor)
+        return LiteralPlace("under_all")
+    return LiteralPlace("above" if rest else "exact", floor)
 
 
-def _place_float(value: Any, kind: pa.DataType) -> Place:
+def _place_float(value: Any, kind: pa.DataType) -> LiteralPlace:
     if isinstance(value, decimal.Decimal):
         value = float(value)
     if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
-        return Place("exact", value)
+        return LiteralPlace("exact", value)
     with np.errstate(over="ignore"):
         try:
             nearest = float(np.dtype(f"f{kind.bit_width // 8}").type(float(value)))
         except OverflowError:  # an int beyond any double
             nearest = math.inf if value > 0 else -math.inf
     # Python compares int with float exactly
-    return Place("exact" if nearest == value else "below" if nearest > value else "above", nearest)
+    return LiteralPlace("exact" if nearest == value else "below" if nearest > value else "above", nearest)
 
 
-def _place_float_in_decimals(value: float, scale: int, end: int) -> Place:
+def _place_float_in_decimals(value: float, scale: int, end: int) -> LiteralPlace:
     """The decimals (unscaled, -end..end) whose nearest double is the value. By bisection: rounding keeps the order."""
     if not math.isfinite(value):
-        return Place("under_all" if value < 0 else "over_all")
+        return LiteralPlace("under_all" if value < 0 else "over_all")
     divisor, multiplier = 10 ** max(scale, 0), 10 ** max(-scale, 0)
 
     def first(is_far_enough: Any) -> int:
@@ -327,13 +327,13 @@ def _place_float_in_decimals(value: float, scale: int, end: int) -> Place:
 
     low, stop = first(lambda double: double >= value), first(lambda double: double > value)
     if low < stop:
-        return Place("exact", low) if stop - low == 1 else Place("span", low, stop - 1)
+        return LiteralPlace("exact", low) if stop - low == 1 else LiteralPlace("span", low, stop - 1)
     if low > end:
-        return Place("over_all")
-    return Place("below", low)
+        return LiteralPlace("over_all")
+    return LiteralPlace("below", low)
 
 
-def _place_temporal(value: LiteralValue, kind: pa.DataType) -> Place:
+def _place_temporal(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
     family = "time" if pa.types.is_time(kind) else "duration" if pa.types.is_duration(kind) else "timestamp"
     moment = parse_temporal(value, family) if isinstance(value, str) and family != "duration" else value
     if not isinstance(moment, Temporal) or ("timestamp" if moment.kind == "date" else moment.kind) != family:
@@ -343,22 +343,22 @@ def _place_temporal(value: LiteralValue, kind: pa.DataType) -> Place:
     return _place_ratio(moment.ns, unit_ns, low, high)
 
 
-def _place_bytes(value: LiteralValue, kind: pa.DataType) -> Place:
+def _place_bytes(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
     if isinstance(value, uuid.UUID):
         value = str(value) if is_text(kind) else value.bytes
     if not isinstance(value, str | bytes):
         raise NoMeaningError(value)
     if is_text(kind):
         try:
-            return Place("exact", value if isinstance(value, str) else value.decode())
+            return LiteralPlace("exact", value if isinstance(value, str) else value.decode())
         except UnicodeDecodeError:
             raise NoMeaningError(value) from None
     value = value.encode() if isinstance(value, str) else value
     if not pa.types.is_fixed_size_binary(kind) or len(value) == kind.byte_width:
-        return Place("exact", value)
+        return LiteralPlace("exact", value)
     if len(value) > kind.byte_width:
-        return Place("above", value[: kind.byte_width])
-    return Place("below", value.ljust(kind.byte_width, b"\0"))
+        return LiteralPlace("above", value[: kind.byte_width])
+    return LiteralPlace("below", value.ljust(kind.byte_width, b"\0"))
 
 
 # -- raw values as arrays ----------------------------------------------------------------------------------------------

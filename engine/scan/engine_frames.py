@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import empty_table
 from ...errors import InvalidArgumentError, PredicateError
 from ..predicates import Constant, Node, parse
-from .lake_dataset import LakeDataset, Rows
+from .lake_dataset import LakeDataset, RowSource
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 
-def polars_frame(plan: Rows) -> pl.DataFrame:
+def polars_frame(plan: RowSource) -> pl.DataFrame:
     """The rows of a plan. Raises InvalidArgumentError where polars is not installed."""
     polars = _library("polars", "polars")
     frame = polars.from_arrow(plan.to_table())
@@ -30,7 +30,7 @@ def polars_frame(plan: Rows) -> pl.DataFrame:
     return frame
 
 
-def polars_lazy_frame(plan: Rows) -> pl.LazyFrame:
+def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
     """The rows of a plan, narrowed by what polars asks for. Raises InvalidArgumentError where polars is missing."""
     polars = _library("polars", "polars")
     from polars.io.plugins import register_io_source
@@ -62,7 +62,7 @@ def _understood(predicate: pl.Expr, schema: pa.Schema) -> Node:
         return Constant(True)
 
 
-def duckdb_relation(plan: Rows, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
+def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
     """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without DuckDB."""
     duckdb = _library("duckdb", "DuckDB")
     connection = duckdb.default_connection() if connection is None else connection

@@ -30,7 +30,7 @@ _BATCH_ROWS = 131_072  # pyarrow's own default
 _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """What a dataset asks of a plan."""
 
     planning: Planning
@@ -56,7 +56,7 @@ class LakeDataset(ds.UnionDataset):
     def __new__(cls, *args: Any) -> LakeDataset:
         return super().__new__(cls)
 
-    def __init__(self, plan: Rows, filter: Node | None = None):
+    def __init__(self, plan: RowSource, filter: Node | None = None):
         self._plan, self._filter = plan, Constant(True) if filter is None else filter
         super().__init__(plan.schema, [_unreadable(plan.schema)])
 

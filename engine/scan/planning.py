@@ -29,7 +29,7 @@ from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
 from ..state.manifest import any_of
-from ..state.snapshot import Snapshot, Tail
+from ..state.snapshot import LogTail, Snapshot
 from ..storage import options_of
 from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader
@@ -113,7 +113,7 @@ class Planning:
         return self.snapshot.instant
 
     @property
-    def tail(self) -> Tail | None:
+    def tail(self) -> LogTail | None:
         """What the log of another format has added since the version."""
         return self.snapshot.tail
 

@@ -67,7 +67,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class PredicatePart:
     """A leaf, or a part that was not understood, as it is in the predicate: under NOT or not."""
 
     node: AnyLeaf | Unknown | Residual | Constant
@@ -78,19 +78,19 @@ class Part:
         return f"NOT ({text})" if self.is_negated else text
 
 
-def parts_of(bound: Node) -> list[Part]:
+def parts_of(bound: Node) -> list[PredicatePart]:
     """The distinct parts of a bound predicate, in order; of one without any leaf, itself."""
-    return list(dict.fromkeys(_parts(bound, False))) or [Part(Constant(True))]
+    return list(dict.fromkeys(_parts(bound, False))) or [PredicatePart(Constant(True))]
 
 
-def _parts(node: Node, is_negated: bool) -> Iterator[Part]:
+def _parts(node: Node, is_negated: bool) -> Iterator[PredicatePart]:
     if isinstance(node, And | Or):
         for child in node.children:
             yield from _parts(child, is_negated)
     elif isinstance(node, Not):
         yield from _parts(node.child, not is_negated)
     elif isinstance(node, Leaf | ColumnLeaf | Unknown | Residual):
-        yield Part(node, is_negated)
+        yield PredicatePart(node, is_negated)
 
 
 @dataclass
@@ -122,7 +122,7 @@ class PartReasons:
     """One part's reasons: numbers of REASONS, int8 [units], and the bounds of the part's column, None where it has none
     or several."""
 
-    part: Part
+    part: PredicatePart
     numbers: np.ndarray
     bounds: Bounds | None = None
 
@@ -159,7 +159,7 @@ def _end(text: str | None) -> str:
     return "not known" if text is None else text
 
 
-def reasons_of_part(part: Part, pruning: PruningFacts) -> PartReasons:
+def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
@@ -173,7 +173,7 @@ def reasons_of_part(part: Part, pruning: PruningFacts) -> PartReasons:
     return PartReasons(part, _numbers(part, part.node, pruning), bounds)
 
 
-def _numbers(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _numbers(part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     count = pruning.count
     outcomes = _outcomes(part, leaf, pruning.about, pruning.outcomes.get(leaf), count)
     covered = [_limited(pruning.about[c], count) for c in columns_of(leaf)]
@@ -202,7 +202,7 @@ def _numbers(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
 
 
 def _outcomes(
-    part: Part, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
+    part: PredicatePart, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
 ) -> np.ndarray:
     outcomes = leaf_sets(leaf, evidences, count)
     if probed is not None:
@@ -249,7 +249,7 @@ def _crossed(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     return crosses
 
 
-def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _only_by(flag: str, part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: the part can be true only for rows that are null, or NaN."""
     nowhere = np.zeros(pruning.count, dtype=bool)
     without = {
@@ -260,7 +260,7 @@ def _only_by(flag: str, part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.
     return outcomes & TRUE == 0
 
 
-def _filtered(part: Part, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _filtered(part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: a filter was asked for the very values."""
     if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in", "<=>") or part.is_negated:
         return np.zeros(pruning.count, dtype=bool)
@@ -280,7 +280,7 @@ class WhyKept:
     another file of the slice is kept."""
 
     reason: Reason
-    part: Part | None
+    part: PredicatePart | None
     files: int
 
     def __str__(self) -> str:

@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
-class Form:
+class RunFormat:
     """How runs of one kind are written.
 
     block_bytes        of a block, before encoding
@@ -62,7 +62,7 @@ class Form:
         }
 
 
-MANIFEST_FORM = Form(
+MANIFEST_FORM = RunFormat(
     manifest.BLOCK_BYTES,
     manifest.SUMMARIES,
     cut_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
@@ -89,13 +89,20 @@ class RunWriting:
         return self.consolidate(runs, "mc", MANIFEST_FORM)
 
     def append(
-        self, runs: tuple[Run, ...], rows: Rows, version: int, name: str, form: Form, *, leave_damaged: bool = False
+        self,
+        runs: tuple[Run, ...],
+        rows: Rows,
+        version: int,
+        name: str,
+        form: RunFormat,
+        *,
+        leave_damaged: bool = False,
     ) -> tuple[Run, ...]:
         """See `appended`. `name`: of the files, unique within the attempt."""
         paths = self.paths(name)
         return appended(self.storage, self.readers, runs, rows, version, paths, form, leave_damaged=leave_damaged)
 
-    def consolidate(self, runs: tuple[Run, ...], name: str, form: Form) -> tuple[Run, ...] | None:
+    def consolidate(self, runs: tuple[Run, ...], name: str, form: RunFormat) -> tuple[Run, ...] | None:
         """See `consolidated`."""
         return consolidated(self.storage, self.readers, runs, self.paths(name), form)
 
@@ -125,7 +132,7 @@ def run_path(transaction: str, name: str) -> str:
 
 
 def write_runs(
-    storage: Storage, path_of: Callable[[int], str], rows: Rows, segments: tuple[int, int], *, form: Form
+    storage: Storage, path_of: Callable[[int], str], rows: Rows, segments: tuple[int, int], *, form: RunFormat
 ) -> tuple[Run, ...]:
     """Writes rows as one run or more: shards, at the paths that `path_of(0)`, `path_of(1)` ... give. Each is durable
     and whole on return; on an exception the one being written is absent."""
@@ -157,7 +164,7 @@ def write_runs(
     return tuple(runs)
 
 
-def encoded_run(rows: Rows, form: Form) -> bytes:
+def encoded_run(rows: Rows, form: RunFormat) -> bytes:
     """Rows as the bytes of one run, of no shards: to be merged with others."""
     keys, values, deleted = _sorted(rows)
     sink = io.BytesIO()
@@ -188,7 +195,7 @@ def appended(
     rows: Rows,
     segment: int,
     path_of: Callable[[int], str],
-    form: Form,
+    form: RunFormat,
     *,
     leave_damaged: bool = False,
 ) -> tuple[Run, ...]:
@@ -250,7 +257,7 @@ def level_sizes(levels: Sequence[Level]) -> list[tuple[int, int]]:
 
 
 def consolidated(
-    storage: Storage, readers: RunReaders, runs: tuple[Run, ...], path_of: Callable[[int], str], form: Form
+    storage: Storage, readers: RunReaders, runs: tuple[Run, ...], path_of: Callable[[int], str], form: RunFormat
 ) -> tuple[Run, ...] | None:
     """The runs merged into one, or, where the oldest is much larger than the others, into that and one more; None where
     that is so already. A run is of one shard or more."""
@@ -272,7 +279,7 @@ def merged_runs(
     opened: list[SortedFileReader],
     path_of: Callable[[int], str],
     segments: tuple[int, int],
-    form: Form,
+    form: RunFormat,
     *,
     drop_tombstones: bool,
 ) -> tuple[Run, ...]:

@@ -42,7 +42,7 @@ FILE_ROW = (*(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name)
 
 
 @dataclass(frozen=True)
-class Tail:
+class LogTail:
     """What a snapshot holds beyond its version: see `engine.commit.follow_log`.
 
     position    by which the log of another format finds the state again that is pinned
@@ -66,7 +66,7 @@ class Snapshot:
 
     def __init__(self, instant: Instant, readers: RunReaders):
         self.instant, self.readers = instant, readers
-        self.tail: Tail | None = None
+        self.tail: LogTail | None = None
         self.suspects = {pending["path"] for pending in instant.pending}
         self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
         self._ids_by_text: dict[str, int] | None = None

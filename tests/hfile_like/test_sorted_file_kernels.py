@@ -26,7 +26,7 @@ from skipstone.hfile_like.codec import Encoded, Where
 from skipstone.hfile_like.keys import decode_keys
 from skipstone.hfile_like.names import NameStrings
 from skipstone.hfile_like.scanning import joined_column, joined_keys
-from skipstone.hfile_like.values import Column
+from skipstone.hfile_like.values import ValueColumn
 from sorted_file_builders import written
 
 CAP = 1 << 20
@@ -259,7 +259,9 @@ def test_columns_are_encoded_and_read_the_same(pieces, flips):
     bad = sections[-1]._replace(raw=damaged(sections[-1].raw, flips))
     try:
         with kernels(are_used=False):
-            plain = Column(pieces[0].type, len(pieces[-1]), bad.encoding, bad.flags, bad.raw, CAP, WHERE).to_arrow()
+            plain = ValueColumn(
+                pieces[0].type, len(pieces[-1]), bad.encoding, bad.flags, bad.raw, CAP, WHERE
+            ).to_arrow()
             plain.validate(full=True)
     except (CorruptionError, pa.ArrowInvalid):
         plain = None

@@ -30,7 +30,7 @@ import pytest
 from example_counts import only_in_test_all
 from skipstone.engine.parquet import column_stats
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, outcomes, rows
-from skipstone.engine.predicates.coerce import Place
+from skipstone.engine.predicates.coerce import LiteralPlace
 from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
 from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
@@ -174,7 +174,7 @@ def literals_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = importlib.import_module("skipstone.engine.predicates.bind")  # the package's own `bind` is its function
     right = bind.place
 
-    def place(value: object, kind: pa.DataType) -> Place:
+    def place(value: object, kind: pa.DataType) -> LiteralPlace:
         if pa.types.is_signed_integer(kind) and isinstance(value, int) and not isinstance(value, bool):
             span = 2**kind.bit_width
             return right((value + span // 2) % span - span // 2, kind)

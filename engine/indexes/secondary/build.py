@@ -95,7 +95,7 @@ def build_runs(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RowGroups:
     """Some row groups of a file; to its end, where it `is_last`."""
 
     row: dict
@@ -108,12 +108,12 @@ class _Part:
         return self.row["file_id"]
 
 
-def _parts(files: pa.Table) -> Iterator[_Part]:
+def _parts(files: pa.Table) -> Iterator[_RowGroups]:
     for row in files.select(FILE_COLUMNS).to_pylist():
         groups, rows = row["row_groups"] or 1, row["row_count"] or 0
         at_once = max(1, groups * _TASK_ROWS // max(rows, 1))
         for first in range(0, groups, at_once):
-            yield _Part(row, first, first + at_once, first + at_once >= groups)
+            yield _RowGroups(row, first, first + at_once, first + at_once >= groups)
 
 
 @dataclass
@@ -127,8 +127,8 @@ class _Keys:
 
 def _read(
     storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter, has_digests: bool
-) -> Generator[tuple[_Part, _Keys | Exception]]:
-    def read(part: _Part) -> _Keys | Exception:
+) -> Generator[tuple[_RowGroups, _Keys | Exception]]:
+    def read(part: _RowGroups) -> _Keys | Exception:
         try:
             return _keys_of(storage, part, columns, sorter, has_digests)
         except (CorruptionError, StorageError, SchemaError, InvalidArgumentError) as error:
@@ -138,7 +138,7 @@ def _read(
     yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _Part, columns: KeyColumns, sorter: EntrySorter, has_digests: bool) -> _Keys:
+def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: EntrySorter, has_digests: bool) -> _Keys:
     row = part.row
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.places]

@@ -33,7 +33,7 @@ from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
-    from ...state.run_writing import Form, Rows
+    from ...state.run_writing import Rows, RunFormat
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
 KIND_FINE, KIND_AGGREGATE, KIND_FILE, KIND_DIGEST = 0, 1, 2, 3
@@ -56,11 +56,11 @@ SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
 BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to a tenth
 
 
-def run_form(options: Mapping[str, Any]) -> Form:
+def run_form(options: Mapping[str, Any]) -> RunFormat:
     """How the runs of an index with these options are written."""
-    from ...state.run_writing import SHARD_BYTES, Form
+    from ...state.run_writing import SHARD_BYTES, RunFormat
 
-    return Form(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
+    return RunFormat(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
 def widened(rows: pa.Table) -> pa.Table:

@@ -65,7 +65,7 @@ class Blocks:
         return 0 if summary is None else int(summary.live[used].sum())
 
 
-class ColumnStats:
+class ColumnStatsReader:
     """The statistics of one column in the runs of one index, newest run first. `kinds` are the types of its bounds.
 
     Making one, and reading entries, raises DamagedRun where a run turns out damaged or gone.
@@ -277,10 +277,10 @@ class StatsColumn:
         return cls(name, in_files, index, snapshot, readable, is_complete)
 
     @cached_property
-    def stats(self) -> ColumnStats:
+    def stats(self) -> ColumnStatsReader:
         """Raises DamagedRun."""
         instant = self.snapshot.instant
-        return ColumnStats(self.snapshot.readers, self.whole, instant.columns[self.name], self.in_files.kinds())
+        return ColumnStatsReader(self.snapshot.readers, self.whole, instant.columns[self.name], self.in_files.kinds())
 
     def of_files(self, files: ProbedFiles, *, with_bounds: bool = True) -> tuple[ColumnEvidence, np.ndarray]:
         """(evidence about the column in each file, bool: the file has an entry that counts). Raises DamagedRun."""

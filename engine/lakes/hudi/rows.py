@@ -17,13 +17,13 @@ from ...state.manifest import BASE
 from ...storage import Storage
 from ..log_files import first_line_of
 from .log_blocks import COMMAND, LogBlock, log_blocks
-from .timeline import Timeline
+from .timeline import HudiTimeline
 
 
 class SliceReader:
     """Reads slices of one table, at one state of its timeline."""
 
-    def __init__(self, storage: Storage, options: Mapping[str, str], timeline: Timeline):
+    def __init__(self, storage: Storage, options: Mapping[str, str], timeline: HudiTimeline):
         self._storage, self._options, self._timeline = storage, dict(options), timeline
         self._reader: Any = None
 

@@ -39,7 +39,7 @@ from .timeline import (
     RESTORE,
     ROLLBACK,
     HudiInstant,
-    Timeline,
+    HudiTimeline,
     TimelineReader,
     parsed,
 )
@@ -54,7 +54,7 @@ class HudiState:
     """A state of a Hudi timeline; see `LogState`."""
 
     source: HudiSource
-    timeline: Timeline
+    timeline: HudiTimeline
     hudi_columns: HudiColumns
     table_id: str
     mark: str
@@ -146,7 +146,7 @@ class HudiSource:
 class _Look:
     """What was read of a table at one state, and what is read more of it when it is asked for."""
 
-    def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: Timeline):
+    def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: HudiTimeline):
         self.storage, self.properties, self.timeline = storage, properties, timeline
         self._reader = reader
         self._metadata: dict[str, dict[str, Any]] = {}

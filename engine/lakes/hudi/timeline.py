@@ -58,7 +58,7 @@ class HudiInstant:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class HudiTimeline:
     """The active timeline up to a time, some pending instants left out.
 
     latest      the time of the latest completed instant that changed files; EMPTY where there is none
@@ -171,7 +171,7 @@ class TimelineReader:
             if properties.get(name, "false") not in ("", "false"):
                 raise NotReadableError(f"{path}: {name} is set: {reason}, which only Hudi reads", paths=[path])
 
-    def read(self, properties: dict[str, str], position: str | None) -> Timeline:
+    def read(self, properties: dict[str, str], position: str | None) -> HudiTimeline:
         """The timeline at a position (see `Timeline.position`), or the latest. Raises NotReadableError for an action
         that is not known, NotATableError for a position that was archived, cleaned or never was."""
         instants, seen = self._listed(properties)
@@ -191,7 +191,7 @@ class TimelineReader:
         changes = [i for i in changes if i.time <= latest and i.time not in left_out]
         done = {i.time for i in changes}
         pending = {i.time for i in instants if i.action in _PENDING_WRITES and i.time < latest} - done
-        return Timeline(
+        return HudiTimeline(
             latest,
             frozenset(pending),
             tuple(changes),

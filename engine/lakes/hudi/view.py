@@ -22,7 +22,7 @@ from ...state.manifest import BASE, DELETE, LOG, ROLLBACK
 from ...storage import Entry, Storage
 from ...storage.threads import prefetched
 from .log_blocks import COMMAND, CORRUPT, DATA, LogBlock, log_blocks
-from .timeline import FOLDER, Timeline
+from .timeline import FOLDER, HudiTimeline
 
 _BASE_NAME = re.compile(r"([A-Za-z0-9-]+)_([A-Za-z0-9-]+)_(\d+)\.(\w+)\Z", re.ASCII)
 _LOG_NAME = re.compile(r"\.(.+)_(\d+)\.(log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(.cdc)?)?\Z", re.ASCII)
@@ -98,7 +98,7 @@ def list_partition(storage: Storage, partition: str) -> list[HudiFile]:
     return _files(storage.list_folder(partition)[0])
 
 
-def list_table(storage: Storage, timeline: Timeline, is_partition_folder: Callable[[str], bool]) -> list[HudiFile]:
+def list_table(storage: Storage, timeline: HudiTimeline, is_partition_folder: Callable[[str], bool]) -> list[HudiFile]:
     """The bases and logs of all partitions. Raises NotReadableError for a folder with files of completed commits that
     is neither marked as a partition nor known as one."""
     files: list[HudiFile] = []
@@ -149,7 +149,7 @@ class View:
     """
 
     storage: Storage
-    timeline: Timeline
+    timeline: HudiTimeline
     replaced: frozenset[Group]
     table_merge: str
     written_by: Callable[[str], set[str] | None]
@@ -243,7 +243,7 @@ def _kind(live: list[LogBlock] | None) -> str:
     return DELETE if live else ROLLBACK
 
 
-def _slice_of(timeline: Timeline, log: HudiFile, base: HudiFile | None) -> str:
+def _slice_of(timeline: HudiTimeline, log: HudiFile, base: HudiFile | None) -> str:
     """Layout 2: the instant of a log's slice: that of the base, or of a pending write that was begun before the log was
     completed."""
     first = log.instant if base is None else base.instant
