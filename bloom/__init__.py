@@ -4,7 +4,7 @@ Arrow arrays flow in and become 64-bit hashes (`hashing`, after `canon`). Hashes
 become the hashes to probe with (`probes`). Begin with `split_block`. The modules form a line: each imports from
 those before it:
 
-    plain, lazy     XXH64 and the filter in Python and numpy; when `kernels`, their compiled twins, are loaded
+    plain           XXH64 and the filter in Python and numpy; `kernels`, their compiled twins, `skipstone.lazy` loads
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
     probes          Probes: the hashes of a value; probe_rows: those of a value in a group's rows
     sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
@@ -14,9 +14,9 @@ those before it:
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from ..lazy import names_from
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 # What only builders need is loaded when it is first used.
 _HOMES = {
-    **dict.fromkeys(("FilterGroup", "GroupPart"), "group"),
-    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_groups", "plan_rungs"), "sizing"),
-    **dict.fromkeys(("solve_blocks", "solve_exact_blocks"), "sizing"),
-    **dict.fromkeys(("SplitBlockBuilder", "SplitBlockFilter", "estimated_keys", "fold_words"), "split_block"),
-    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), "split_block"),
+    **dict.fromkeys(("FilterGroup", "GroupPart"), ".group"),
+    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_groups", "plan_rungs"), ".sizing"),
+    **dict.fromkeys(("solve_blocks", "solve_exact_blocks"), ".sizing"),
+    **dict.fromkeys(("SplitBlockBuilder", "SplitBlockFilter", "estimated_keys", "fold_words"), ".split_block"),
+    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), ".split_block"),
 }
 
 __all__ = [
@@ -79,8 +79,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    return value
+__getattr__ = names_from(__name__, _HOMES)

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from ..lazy import kernels_for, read_only
 from . import plain
 from .hashing import checked_blocks, checked_count, checked_hashes, checked_name, distinct
-from .lazy import kernels_for, read_only
 from .probes import as_words, probes_for
 from .sizing import checked_fpp, plan_rungs, solve_blocks
 from .split_block import (
@@ -59,7 +59,7 @@ class GroupPart:
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
         """bool [n, members of this part] for hashes, uint64 [n]."""
         hashes = checked_hashes(hashes)
-        kernels = kernels_for(_PLAIN_PROBE_NS * len(hashes) * len(self.members))
+        kernels = kernels_for("bloom.kernels", _PLAIN_PROBE_NS * len(hashes) * len(self.members))
         if kernels is not None:
             return kernels.probe_group(read_only(self.words.reshape(-1)), len(self.members), read_only(hashes))
         out = np.empty((len(hashes), len(self.members)), dtype=bool)

@@ -5,7 +5,7 @@ a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's 
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
 Fixed widths are hashed by numpy in closed form, strings in plain Python or numpy, and either by a compiled kernel when
-they are many: see `lazy.py`.
+they are many: see `skipstone.lazy`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow as pa
 from .. import canon
 from ..arrays import to_numpy, valid_mask
 from ..errors import InvalidArgumentError
+from ..lazy import kernels_for, load_for, read_only
 from . import plain
-from .lazy import kernels_for, load_kernels_for, read_only
 
 BLOCKS_MAX = 1 << 26
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -147,7 +147,7 @@ def pieces(values: pa.Array | pa.ChunkedArray, plain_ns: int) -> list[pa.Array]:
             values are loaded here: they would for no part on its own.
     """
     hash_ns = _PLAIN_TEXT_NS if canon.is_bytes_like(plain_type(values)) else _PLAIN_WORD_NS
-    load_kernels_for((hash_ns + plain_ns) * len(values))
+    load_for("bloom.kernels", (hash_ns + plain_ns) * len(values))
     if len(values) <= _PIECE or pa.types.is_dictionary(values.type):
         return [values]  # each part of dictionary-encoded values would hash the whole dictionary
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
@@ -243,7 +243,7 @@ def _plain_var_ns(offsets: np.ndarray) -> int:
 def hash_fixed(values: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of each number's little-endian bytes."""
     values = np.ascontiguousarray(values)
-    kernels = kernels_for(_PLAIN_WORD_NS * len(values)) if values.itemsize == 8 else None
+    kernels = kernels_for("bloom.kernels", _PLAIN_WORD_NS * len(values)) if values.itemsize == 8 else None
     if kernels is not None:
         return kernels.xxh64_words(read_only(values.view(np.uint64)))
     return plain.xxh64_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
@@ -264,7 +264,7 @@ def hash_wide(rows: np.ndarray) -> np.ndarray:
 
 def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of data[offsets[i]:offsets[i + 1]] for int64 [n + 1] offsets into uint8 data."""
-    kernels = kernels_for(_plain_var_ns(offsets))
+    kernels = kernels_for("bloom.kernels", _plain_var_ns(offsets))
     if kernels is None:
         return plain.xxh64_var(offsets, data)
     return kernels.xxh64_var(read_only(offsets), read_only(data))

@@ -1,4 +1,4 @@
-"""Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `lazy.py` alone.
+"""Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `skipstone.lazy` alone.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
 which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ..arrays import from_numpy
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
+from ..lazy import kernels_for, read_only
 from . import plain
 from .hashing import (
     PARQUET_PREFIX,
@@ -40,7 +41,6 @@ from .hashing import (
     hash_raw,
     pieces,
 )
-from .lazy import kernels_for, load_kernels_for, read_only
 from .probes import probes_for
 from .sizing import (
     BLOCKS_MAX,
@@ -202,7 +202,7 @@ class SplitBlockFilter:
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
         """bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
         hashes = checked_hashes(hashes)
-        kernels = kernels_for(_PLAIN_PROBE_NS * len(hashes))
+        kernels = kernels_for("bloom.kernels", _PLAIN_PROBE_NS * len(hashes))
         if kernels is None:
             return plain.probe(self.words, hashes)
         return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
@@ -260,7 +260,7 @@ def _empty_words(blocks: int) -> np.ndarray:
 
 def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
-    kernels = kernels_for(_PLAIN_INSERT_NS * len(hashes))
+    kernels = kernels_for("bloom.kernels", _PLAIN_INSERT_NS * len(hashes))
     if kernels is None:
         plain.insert(words, hashes)
     else:
@@ -325,11 +325,6 @@ def _crc(head: bytes | memoryview, bits: bytes | memoryview) -> int:
     return zlib.crc32(bits, zlib.crc32(head))
 
 
-# Kernels are loaded where the many small calls pay for them together: no one of them would.
-_COUNTED_TOGETHER = 1 << 16
-_PLAIN_NS = 500
-
-
 class SplitBlockBuilder:
     """Takes values of one type, in any order and number, and gives a filter of them.
 
@@ -346,14 +341,9 @@ class SplitBlockBuilder:
         self._words = None if blocks is None else np.zeros((blocks, 8), dtype=np.uint32)
         self._name: str | None = None
         self._hashes: list[np.ndarray] = []
-        self._uncounted = 0
 
     def add(self, values: pa.Array | pa.ChunkedArray) -> None:
         """Takes values; nulls are left out. Raises InvalidArgumentError where they are not hashed as the others are."""
-        self._uncounted += len(values)
-        if self._uncounted >= _COUNTED_TOGETHER:
-            load_kernels_for(_PLAIN_NS * self._uncounted)
-            self._uncounted = 0
         hashed = hash_array(values)
         if self._name not in (None, hashed.name):
             raise InvalidArgumentError(f"a filter of {self._name!r} holds no values of {hashed.name!r}")

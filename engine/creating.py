@@ -41,7 +41,7 @@ from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
-from .tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
+from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions
 
 _EMPTY = "to begin an empty table there, give {schema}"
@@ -103,14 +103,9 @@ def create_handle(
     if not is_declared:
         listed = _listed(storage, index_storage, files, schema, report, is_there=place is not None)
     with Leftovers() as leftovers:
+        reading = FooterReading(is_hive, columns, sets_aside=files is None)
         results, pending = attach(
-            storage,
-            index_storage,
-            transaction,
-            listed,
-            leftovers,
-            FooterReading(is_hive, columns, sets_aside=files is None),
-            progress=report,
+            AttachRequest(storage, index_storage, transaction, listed, leftovers, reading, report)
         )
         if schema is None and not results and not is_declared:
             raise CorruptionError(

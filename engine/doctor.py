@@ -135,9 +135,10 @@ def _kernels() -> Iterator[Check]:
         yield Check("kernels", WARNING, "NUMBA_DISABLE_JIT is set: builds are slow", "unset NUMBA_DISABLE_JIT")
         return
     try:
-        from ..bloom import SplitBlockFilter, kernels, lazy
+        from ..bloom import SplitBlockFilter, kernels
+        from ..lazy import load
 
-        lazy.load_kernels_for(2 * lazy.LOAD_ABOVE_NS)
+        load("bloom.kernels")
         SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)
     except Exception as error:  # of numba's or LLVM's own kinds; plain twins serve
         remedy = "pip install --force-reinstall numba llvmlite; until then builds take the slower plain path"

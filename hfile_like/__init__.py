@@ -11,7 +11,7 @@ A file may be damaged or crafted: every length, count and offset is checked befo
 
 Begin with `reader` and `writer`, then `block`. The modules are in a line, and each imports from those before it:
 
-    bytes        byte_io (sources and outputs), codec (checksums, compression, limits), lazy (when kernels are loaded)
+    bytes        byte_io (sources and outputs), codec (checksums, compression, limits)
     encodings    integers; keys; names (strings of one make); values
     a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
     the index    index_rows (its tables, and bounds of blocks), index (the way down them)
@@ -23,14 +23,14 @@ Begin with `reader` and `writer`, then `block`. The modules are in a line, and e
     making keys  ordered (numbers and typed tuples as keys)
 
 What only writers need is imported by no reader. `kernels_*` are compiled twins of code in the modules that call them;
-`lazy` alone imports them.
+`skipstone.lazy` alone imports them.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from ..lazy import names_from
 from .byte_io import BytesSource, PathSource, Source
 from .entries import KeyLayout, prefix_changes
 from .file import GroupHandle, StridedSection
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 # What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
-    "Finding": "inspection",
-    "MergeSummary": "merge",
-    "OrderedCode": "ordered",
-    "SortedFileWriter": "writer",
-    "WriterOptions": "writer",
-    "merge_runs": "merge",
+    "Finding": ".inspection",
+    "MergeSummary": ".merge",
+    "OrderedCode": ".ordered",
+    "SortedFileWriter": ".writer",
+    "WriterOptions": ".writer",
+    "merge_runs": ".merge",
 }
 
 __all__ = [
@@ -84,8 +84,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    return value
+__getattr__ = names_from(__name__, _HOMES)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import byte_table, fixed_rows, is_text, offsets_and_data, to_numpy, valid_mask
+from ..lazy import kernels_for, read_only
 from . import codec, integers
 from .block import ENCODING_BITMAP, ENCODING_NONE, HEAD, SECTION
 from .codec import GAIN_THIRD, Compressor, Encoded, padding
@@ -27,7 +28,6 @@ from .keys import (
     NUMBERS_HEAD,
     common_prefix_length,
 )
-from .lazy import kernels_for, read_only
 from .name_encoding import NameEncoder
 from .values import (
     DICTIONARY_MAX,
@@ -174,7 +174,7 @@ def _table(keys: pa.BinaryArray) -> np.ndarray:
 
 def encode_bundles(keys: pa.BinaryArray) -> bytes:
     """Encoding 2."""
-    kernels = kernels_for("keys", _BUNDLING_PLAIN_NS * len(keys))
+    kernels = kernels_for("hfile_like.kernels_keys", _BUNDLING_PLAIN_NS * len(keys))
     if kernels is None:
         return encode_bundles_plainly(keys)
     offsets, data = offsets_and_data(keys)
@@ -286,7 +286,7 @@ def _encode_fixed_quickly(column: pa.Array) -> Encoded | None:
     choice."""
     if encoding_of(column.type) != VALUES_FIXED:
         return None
-    kernels = kernels_for("columns", _FIXED_PLAIN_NS)
+    kernels = kernels_for("hfile_like.kernels_columns", _FIXED_PLAIN_NS)
     validity, data = column.buffers()
     if kernels is None or data is None:
         return None

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..lazy import kernels_for, read_only
 from .codec import Where
-from .lazy import kernels_for, read_only
 
 # About what a frame of reference costs without compiled code, however many integers it is of.
 _FRAME_PLAIN_NS = 60_000
@@ -205,12 +205,12 @@ def sloped(numbers: np.ndarray) -> Line:
 def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> bytes:
     """Base, step and items, as they are stored, of integers of any width, `flat` where not all are `valid`, else
     `sloped`."""
-    kernels = kernels_for("columns", _FRAME_PLAIN_NS)
+    kernels = kernels_for("hfile_like.kernels_columns", _FRAME_PLAIN_NS)
     if kernels is None:
         return encode_frame_plainly(values, valid)
     out = np.empty(24 + 8 * len(values), dtype=np.uint8)
     live = _NO_NULLS if valid is None else valid.view(np.uint8)
-    size = kernels.encode_frame(read_only(values), values.itemsize, values.dtype.kind == "i", live, out)
+    size = kernels.encode_frame(read_only(values.view(np.uint8)), values.itemsize, values.dtype.kind == "i", live, out)
     return out[:size].tobytes()
 
 

@@ -3,8 +3,8 @@
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
 
-Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So every
-position is an int64.
+Imported by `skipstone.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So
+every position is an int64.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compiled twin of `key_order.merge_order`: runs of ascending keys become one, by a heap and galloping.
 
-Imported by `lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
+Imported by `skipstone.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What `render` takes was checked: numbers have no more digits than they may, and `out` is as long as all values.
 
-Imported by `lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
+Imported by `skipstone.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data
-from .lazy import kernels_for, read_only
+from ..lazy import kernels_for, read_only
 
 _WORD = 8
 # About what ordering a key of a merge takes without compiled code.
@@ -105,7 +105,7 @@ def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
     keys     the runs one after the other, oldest first; each is strictly ascending
     bounds   int64 [runs + 1]: where each run begins, and where the last ends
     """
-    compiled = kernels_for("merge", _ORDER_NS * len(keys))
+    compiled = kernels_for("hfile_like.kernels_merge", _ORDER_NS * len(keys))
     if compiled is None:
         return plain_order(keys)
     offsets, data = offsets_and_data(keys)

@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 
 from ..arrays import binary_array, binary_rows, byte_table, empty_bytes, from_numpy, offsets_of
 from ..errors import InvalidArgumentError
+from ..lazy import kernels_for, read_only
 from . import integers
 from .codec import Where, padding
-from .lazy import kernels_for, read_only
 
 ENCODING_FIXED = 1
 ENCODING_BUNDLE = 2
@@ -260,7 +260,7 @@ def render_bundles(sections: Sequence[memoryview | bytes], counts: Sequence[int]
     """The keys of blocks in bundles that hold `counts` keys, one after the other, by compiled code. None where they do
     not fit, take more than `cap` bytes, or the plain twin is the better choice."""
     total = sum(counts)
-    kernels = kernels_for("keys", _BUNDLED_PLAIN_NS * total)
+    kernels = kernels_for("hfile_like.kernels_keys", _BUNDLED_PLAIN_NS * total)
     if kernels is None or not total:
         return None
     raw, begins, ends, sizes = joined_sections(sections, counts)
@@ -277,7 +277,7 @@ def render_wide(
 ) -> pa.BinaryArray | None:
     """As `render_bundles`, of blocks of transposed keys or of numbers, all of one width."""
     total, width = sum(counts), int.from_bytes(sections[0][:4], "little")
-    kernels = kernels_for("keys", _WIDE_PLAIN_NS * total)
+    kernels = kernels_for("hfile_like.kernels_keys", _WIDE_PLAIN_NS * total)
     if kernels is None or not 0 < width * total <= min(cap, ARRAY_BYTES_MAX):
         return None
     out = np.empty((total, width), dtype=np.uint8)

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import offsets_and_data
+from ..lazy import kernels_for, read_only
 from . import codec, integers
 from .codec import padding
-from .lazy import kernels_for, read_only
 from .names import (
     DIGITS_MAX,
     HEAD,
@@ -146,7 +146,7 @@ def _guess(samples: Sequence[bytes], pattern: bytes) -> Guess | None:
 def encode_guess(guess: Guess, column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
     """As `NameEncoder.encode`, by a guess at the parts; None where a value does not fit it."""
     live = None if valid is None else np.flatnonzero(valid)
-    kernels = kernels_for("names", _PLAIN_NS * len(column))
+    kernels = kernels_for("hfile_like.kernels_names", _PLAIN_NS * len(column))
     offsets, data = offsets_and_data(column)
     starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
     if live is not None:

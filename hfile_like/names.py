@@ -45,10 +45,10 @@ from ..arrays import (
     with_nulls,
 )
 from ..errors import CorruptionError
+from ..lazy import kernels_for, read_only
 from . import integers
 from .codec import Where, padding, python_value
 from .integers import Line, Rows, row_count
-from .lazy import kernels_for, read_only
 
 LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
 NUMBERS, DIGITS = (PADDED, PLAIN), (HEX, UUID, RANDOM_UUID)
@@ -326,7 +326,7 @@ def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes:
         for i, part in enumerate(first.parts)
         if part.data is not None
     }
-    kernels = kernels_for("names", _PLAIN_NS + _PLAIN_VALUE_NS * count)
+    kernels = kernels_for("hfile_like.kernels_names", _PLAIN_NS + _PLAIN_VALUE_NS * count)
     if kernels is None:
         return _rendered_plainly(first, numbers, digits)
     return _rendered(kernels, first, numbers, digits, offsets_of(lengths))

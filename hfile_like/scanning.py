@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..arrays import from_numpy, is_large
 from ..errors import InvalidArgumentError
+from ..lazy import is_loaded, kernels_for
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Block
 from .byte_io import Source, close_source, name_of, open_source, read_exact
 from .codec import Encoded, Where, checked_text
@@ -29,7 +30,6 @@ from .keys import (
     render_bundles,
     render_wide,
 )
-from .lazy import is_loaded, kernels_for
 from .names import NameStrings
 from .names import joined as joined_names
 from .open_file import OpenFile
@@ -44,7 +44,7 @@ _RUNS_ALONE, _RUNS_AHEAD = 3, 3
 _BYTES_AHEAD = 1 << 23
 # About what a column of a block costs without compiled code: a few calls of numpy and Arrow, whatever it holds.
 _COLUMN_PLAIN_NS = 20_000
-_FAMILIES = ("names", "keys", "columns")
+_KERNELS = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "columns"))
 
 # Of stored bytes: decoded they are up to a few times as many, which still fit the processor's last cache.
 BATCH_STORED_BYTES = 1 << 19
@@ -185,7 +185,7 @@ def in_order(
     rest = iter(runs)
     for i, run in enumerate(rest, 1):
         yield from results_of(run, make(run))
-        if i >= _RUNS_ALONE and any(map(is_loaded, _FAMILIES)) and _has_threads():
+        if i >= _RUNS_ALONE and any(map(is_loaded, _KERNELS)) and _has_threads():
             break
     else:
         return
@@ -314,12 +314,14 @@ def _deleted(blocks: Sequence[Block]) -> np.ndarray | None:
 
 def can_join_keys(encodings: set[int]) -> bool:
     """Whether `joined_keys` may give something: nothing has to be decompressed to know."""
-    return is_loaded("keys") and (encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS})
+    return is_loaded("hfile_like.kernels_keys") and (
+        encodings == {ENCODING_BUNDLE} or encodings <= {ENCODING_FIXED, ENCODING_NUMBERS}
+    )
 
 
 def can_join_columns(blocks: int) -> bool:
     """Whether `joined_column` may give something of so many blocks; counts what the plain path will take."""
-    return kernels_for("columns", _COLUMN_PLAIN_NS * blocks) is not None
+    return kernels_for("hfile_like.kernels_columns", _COLUMN_PLAIN_NS * blocks) is not None
 
 
 def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.BinaryArray | None:
@@ -333,7 +335,7 @@ def joined_keys(sections: Sequence[Encoded], counts: Sequence[int], cap: int) ->
 
 def joined_column(kind: pa.DataType, sections: Sequence[Encoded], counts: Sequence[int], cap: int) -> pa.Array | None:
     """As `joined_keys`, of a value column. Strings are not checked for being text."""
-    kernels = kernels_for("columns", _COLUMN_PLAIN_NS * len(sections))
+    kernels = kernels_for("hfile_like.kernels_columns", _COLUMN_PLAIN_NS * len(sections))
     if kernels is None or any(section.flags & ~FLAG_VALIDITY for section in sections):
         return None
     blocks = (

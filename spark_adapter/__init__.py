@@ -57,8 +57,9 @@ DataFrame itself (`df.filter`, `df.where`) is Spark's: correct, but it prunes no
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from ..lazy import names_from
 
 if TYPE_CHECKING:
     from ..engine.scan.coarse_snapshot import Coarse
@@ -142,11 +143,8 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    # Executors import this package too: the verbs, and what they import, stay out of every worker.
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Executors import this package too: the verbs, and what they import, stay out of every worker.
+__getattr__ = names_from(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

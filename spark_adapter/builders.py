@@ -24,7 +24,7 @@ from ..engine.progress import Progress
 from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
-from ..engine.tasks.attach import TASK_FILES, FooterReading, attach_files
+from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
 from .jobs import run_parts, slots
 from .parts import Spill, split_evenly
 
@@ -99,36 +99,27 @@ class AttachPart:
             return attach_files(storage, index_storage, path, list(entries_of(listed)), self.reading)
 
 
-def attach(
-    spark: SparkSession,
-    storage: Storage,
-    index_storage: Storage,
-    transaction: str,
-    listed: pa.Table,
-    leftovers: Leftovers,
-    reading: FooterReading,
-    *,
-    progress: Progress | None = None,
-) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """As `attach_all`, by executors. `progress("footers, parts", read, of all)`."""
-    if not listed.num_rows:
-        return [], ()
-    options = options_of(storage, index_storage)
+def attach(spark: SparkSession, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """As `attach_all`; of many files, by executors: then progress is reported as "footers, parts"."""
+    listed, index_storage = request.listed, request.index_storage
+    if listed.num_rows < PART_FILES_MIN:
+        return attach_all(request)
+    options = options_of(request.storage, index_storage)
     parts = min(PARTS_A_CORE * slots(spark), -(-listed.num_rows // PART_FILES_MIN))
     cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
-    places = (storage.uri, index_storage.uri, options, transaction)
+    places = (request.storage.uri, index_storage.uri, options, request.transaction)
 
     def note(result: TaskResult) -> None:
         if result.index is not None:
-            leftovers.add(index_storage, result.index.path)
+            request.leftovers.add(index_storage, result.index.path)
 
     results = run_parts(
         spark,
-        AttachPart(*places, reading),
+        AttachPart(*places, request.reading),
         (listed[cut] for cut in cuts),
         step="footers, parts",
-        progress=progress,
-        spill=Spill(index_storage.uri, _fresh_path(transaction, "listing"), options),
+        progress=request.progress,
+        spill=Spill(index_storage.uri, _fresh_path(request.transaction, "listing"), options),
         on_result=note,
     )
     for result in results:

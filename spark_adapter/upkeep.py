@@ -31,7 +31,6 @@ from ..engine.open import open_table
 from ..engine.perf import ROUNDS, Perf, perf_of
 from ..engine.progress import Progress, progress_function
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage
-from ..engine.tasks.attach import Attacher, FooterReading, attach_all
 from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.handle import Handle
-    from ..engine.indexes.task_result import TaskResult
-    from ..engine.state.leftovers import Leftovers
 
 _OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
 _DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
@@ -87,26 +84,10 @@ def sync(
                 report,
                 adopts=new_columns == "adopt",
                 list_files=partial(list_files, spark),
-                attach=partial(_attach, spark),
+                attach=partial(attach, spark),
             )
         handle.move_to(instant)
         return result.moved_to(refresh_all(handle, progress=report, builder=Executors(spark))) if refresh else result
-
-
-def _attach(
-    spark: SparkSession,
-    storage: Storage,
-    index_storage: Storage,
-    transaction: str,
-    listed: pa.Table,
-    leftovers: Leftovers,
-    reading: FooterReading,
-    *,
-    progress: Progress | None = None,
-) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """As `attach_all`, by executors where there are many files."""
-    work: Attacher = attach_all if listed.num_rows < PART_FILES_MIN else partial(attach, spark)
-    return work(storage, index_storage, transaction, listed, leftovers, reading, progress=progress)
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

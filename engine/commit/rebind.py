@@ -27,7 +27,7 @@ from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
 from ..storage.threads import STAT_THREADS, prefetched
-from ..tasks.attach import FooterReading, attach_all
+from ..tasks.attach import AttachRequest, FooterReading, attach_all
 from .publish import Change
 from .schemas import misfits, widens, without
 
@@ -193,15 +193,10 @@ def _bound_again(
     rebound = _to_rebind(files, after, handle.storage)
     if not rebound.ids:
         return [], {}
-    results, _ = attach_all(
-        handle.storage,
-        handle.index_storage,
-        change.transaction,
-        rebound.listed,
-        change.leftovers,
-        FooterReading(handle.is_hive, after.stats_paths()),
-        part=part,
-    )
+    reading = FooterReading(handle.is_hive, after.stats_paths())
+    storages = handle.storage, handle.index_storage
+    request = AttachRequest(*storages, change.transaction, rebound.listed, change.leftovers, reading)
+    results, _ = attach_all(request, part=part)
     results = rebound.bound(results, after)
     results = without(results, misfits(after, results, newer.ids_by_text()), handle.index_storage)
     # What could not be read, or does not fit after all, stays as it is.

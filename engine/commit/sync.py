@@ -30,7 +30,7 @@ from ..state import Instant, is_of_table, new_transaction_id
 from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
-from ..tasks.attach import COLUMNS_MAX, Attacher, FooterReading, attach_all, column_filter
+from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .alter import adding, columns_state, evolver, new_columns
 from .bind import Moved
@@ -292,15 +292,9 @@ def _attached(
     def wanted(leaf: str) -> bool:
         return has_statistics(leaf) or (adopts and names.isdisjoint((leaf, leaf.split(".", 1)[0])))
 
-    return attach(
-        handle.storage,
-        handle.index_storage,
-        change.transaction,
-        listed,
-        change.leftovers,
-        FooterReading(handle.is_hive, wanted),
-        progress=progress,
-    )
+    reading = FooterReading(handle.is_hive, wanted)
+    storages = handle.storage, handle.index_storage
+    return attach(AttachRequest(*storages, change.transaction, listed, change.leftovers, reading, progress))
 
 
 def _paths(results: Iterable[TaskResult]) -> list[str]:

@@ -14,9 +14,9 @@ together as slices). `run_writing.py` writes and merges them, `leftovers.py` rem
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from ...lazy import names_from
 from .coverage import Coverage, IndexState, Run, joined_ranges
 from .instant import (
     COMMIT_STATES,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 # What only writers need is loaded when it is first used.
 _HOMES = {
-    **dict.fromkeys(("is_of_table", "new_transaction_id", "now_us"), "clock"),
-    **dict.fromkeys(("Marker", "transaction_of"), "markers"),
+    **dict.fromkeys(("is_of_table", "new_transaction_id", "now_us"), ".clock"),
+    **dict.fromkeys(("Marker", "transaction_of"), ".markers"),
 }
 
 __all__ = [
@@ -62,8 +62,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-    return value
+__getattr__ = names_from(__name__, _HOMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -129,50 +129,47 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-class Attacher(Protocol):
-    """Whoever attaches a listing, as `attach_all` does."""
+@dataclass(frozen=True)
+class AttachRequest:
+    """A listing whose files are to be attached.
 
-    def __call__(
-        self,
-        storage: Storage,
-        index_storage: Storage,
-        transaction: str,
-        listed: pa.Table,
-        leftovers: Leftovers,
-        reading: FooterReading,
-        *,
-        progress: Progress | None = None,
-    ) -> tuple[list[TaskResult], tuple[dict, ...]]: ...
+    transaction   names the task index files
+    listed        as of `lakes.directory.LISTED`
+    leftovers     every task index file is in it before it is started
+    progress      called as progress("footers", read, of all)
+    """
+
+    storage: Storage
+    index_storage: Storage
+    transaction: str
+    listed: pa.Table
+    leftovers: Leftovers
+    reading: FooterReading
+    progress: Progress | None = None
 
 
-def attach_all(
-    storage: Storage,
-    index_storage: Storage,
-    transaction: str,
-    listed: pa.Table,
-    leftovers: Leftovers,
-    reading: FooterReading,
-    *,
-    progress: Progress | None = None,
-    part: str = "attached",
-) -> tuple[list[TaskResult], tuple[dict, ...]]:
+Attacher: TypeAlias = Callable[[AttachRequest], tuple[list[TaskResult], tuple[dict, ...]]]
+"""Whoever attaches a listing, as `attach_all` does."""
+
+
+def attach_all(request: AttachRequest, *, part: str = "attached") -> tuple[list[TaskResult], tuple[dict, ...]]:
     """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are set aside).
 
-    Every task index file is in `leftovers` before it is started, with `part` in its name.
-    `progress("footers", read, of all)`.
+    Task index files have `part` in their names.
     """
+    listed, index_storage = request.listed, request.index_storage
     results: list[TaskResult] = []
     pending: list[dict] = []
     for start in range(0, listed.num_rows, TASK_FILES):
-        path = f"tasks/{transaction[:2]}/{transaction}-{part}-{start // TASK_FILES}.sbf"
-        leftovers.add(index_storage, path)
+        path = f"tasks/{request.transaction[:2]}/{request.transaction}-{part}-{start // TASK_FILES}.sbf"
+        request.leftovers.add(index_storage, path)
         result = attach_files(
-            storage,
+            request.storage,
             index_storage,
             path,
             list(entries_of(listed.slice(start, TASK_FILES))),
-            reading,
-            progress=_of_all(progress, start, listed.num_rows),
+            request.reading,
+            progress=_of_all(request.progress, start, listed.num_rows),
         )
         pending += result.pending
         if result.files.num_rows:

@@ -15,7 +15,8 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
-from skipstone.bloom import SplitBlockFilter, fpp_of, lazy
+from skipstone import lazy
+from skipstone.bloom import SplitBlockFilter, fpp_of
 
 FAILS_BY_CHANCE_MAX = 1e-7
 MEMBERS = 2_000_000

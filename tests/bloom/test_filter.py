@@ -13,8 +13,9 @@ import pytest
 from example_counts import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone import lazy
 from skipstone.arrays import valid_mask
-from skipstone.bloom import SplitBlockFilter, hash_array, kernels, lazy, plain, solve_blocks, solve_exact_blocks
+from skipstone.bloom import SplitBlockFilter, hash_array, kernels, plain, solve_blocks, solve_exact_blocks
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 
 DECIMAL = decimal.Decimal
@@ -312,7 +313,7 @@ def test_large_and_small_inputs_answer_alike():
     """Compiled and plain give the same bits and the same answers, over more than one piece of the plain twin's."""
     values = pa.array(np.arange(80_000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "_loaded", kernels)
+        patch.setattr(lazy, "_loaded", {"bloom.kernels": kernels})
         patch.setattr(lazy, "USE_ABOVE_NS", -1)
         compiled = SplitBlockFilter.build(values)
         answers = compiled.contains(pa.array(np.arange(160_000)))

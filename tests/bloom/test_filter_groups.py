@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skipstone import lazy
 from skipstone.bloom import (
     FilterGroup,
     SplitBlockFilter,
@@ -14,7 +15,6 @@ from skipstone.bloom import (
     fpp_of,
     hash_array,
     kernels,
-    lazy,
     probe_rows,
     solve_blocks,
 )
@@ -129,7 +129,7 @@ def test_large_batches_answer_as_small_ones():
     group = FilterGroup.build(arrays)
     asked = pa.array(np.arange(0, 40_000, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "_loaded", kernels)
+        patch.setattr(lazy, "_loaded", {"bloom.kernels": kernels})
         patch.setattr(lazy, "USE_ABOVE_NS", -1)
         compiled = group.contains(asked)
         patch.setattr(lazy, "USE_ABOVE_NS", 10**18)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.bloom import distinct, hash_array, hash_raw, kernels, lazy, plain
+from skipstone import lazy
+from skipstone.bloom import distinct, hash_array, hash_raw, kernels, plain
 from skipstone.errors import InvalidArgumentError
 
 DECIMAL = decimal.Decimal
@@ -148,7 +149,7 @@ def test_compiled_and_plain_hash_alike(values: list[bytes | None]):
     array = pa.array(values, pa.binary())
     expected = [None if value is None else plain.xxh64(value) for value in values]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "_loaded", kernels)
+        patch.setattr(lazy, "_loaded", {"bloom.kernels": kernels})
         patch.setattr(lazy, "USE_ABOVE_NS", -1)
         assert masked(hash_array(array)) == expected
         patch.setattr(lazy, "USE_ABOVE_NS", 10**18)

@@ -9,7 +9,8 @@ import sys
 import numba
 import pyarrow as pa
 import pytest
-from skipstone.bloom import SplitBlockFilter, lazy
+from skipstone import lazy
+from skipstone.bloom import SplitBlockFilter
 
 needs_a_compiler = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels are loaded where they are compiled")
 
@@ -76,36 +77,33 @@ def test_kernels_run_as_python_without_the_compiler():
 
 @needs_a_compiler
 def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", None)
+    monkeypatch.setattr(lazy, "_loaded", {})
     monkeypatch.setattr(lazy, "_spent_ns", 0)
-    assert lazy.kernels_for(lazy.LOAD_ABOVE_NS) is None
+    assert lazy.kernels_for("bloom.kernels", lazy.LOAD_ABOVE_NS) is None
     monkeypatch.setattr(lazy, "_spent_ns", 0)
-    loaded = lazy.kernels_for(lazy.LOAD_ABOVE_NS + 1)
+    loaded = lazy.kernels_for("bloom.kernels", lazy.LOAD_ABOVE_NS + 1)
     assert loaded is not None and hasattr(loaded, "insert")
-    assert lazy.kernels_for(lazy.USE_ABOVE_NS) is None
-    assert lazy.kernels_for(lazy.USE_ABOVE_NS + 1) is loaded
+    assert lazy.kernels_for("bloom.kernels", lazy.USE_ABOVE_NS) is None
+    assert lazy.kernels_for("bloom.kernels", lazy.USE_ABOVE_NS + 1) is loaded
     assert SplitBlockFilter.build(pa.array([1])).contains(pa.array([1])).to_pylist() == [True]
 
 
 @needs_a_compiler
 def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", None)
+    monkeypatch.setattr(lazy, "_loaded", {})
     monkeypatch.setattr(lazy, "_spent_ns", 0)
     part = lazy.LOAD_ABOVE_NS // 4
-    assert [lazy.kernels_for(part) is None for _ in range(5)] == [True, True, True, True, False]
-    monkeypatch.setattr(lazy, "_loaded", None)
-    monkeypatch.setattr(lazy, "_spent_ns", 0)
-    assert all(lazy.kernels_for(lazy.COUNTED_ABOVE_NS) is None for _ in range(1000)), "look-ups never wait for numba"
+    assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 
 @needs_a_compiler
 def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", None)
+    monkeypatch.setattr(lazy, "_loaded", {})
     monkeypatch.setattr(lazy, "_spent_ns", 0)
     monkeypatch.setattr(lazy, "LOAD_ABOVE_NS", 50_000_000)
     built = SplitBlockFilter.build(pa.array([1, 2, 3]))
     asked = pa.array(range(500_000))
     assert built.contains(asked).true_count >= 2
-    assert lazy._loaded is None and lazy._spent_ns > 30_000_000
+    assert not lazy._loaded and lazy._spent_ns > 30_000_000
     assert built.contains(asked).true_count >= 2
-    assert lazy._loaded is not None
+    assert lazy._loaded["bloom.kernels"] is not None

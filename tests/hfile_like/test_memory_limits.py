@@ -103,7 +103,8 @@ def test_sections_that_claim_too_much_together_are_refused() -> None:
 _BOMBS = """
 import io, resource, sys
 import pyarrow as pa
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
+from skipstone import lazy
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 
 target, value = io.BytesIO(), bytes(4 << 20)
 schema = pa.schema([("v", pa.binary())])
@@ -116,7 +117,7 @@ del value
 lazy.LOAD_ABOVE_NS = -1 if sys.argv[1] == "compiled" else 1 << 62
 if sys.argv[1] == "compiled":
     for family in ("keys", "merge", "names", "columns"):
-        lazy.load(family)
+        lazy.load(f"hfile_like.kernels_{family}")
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + (230 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 reader = SortedFileReader(data)

@@ -3,6 +3,7 @@ plain one refuses, refused."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -19,8 +20,9 @@ import pytest
 import skipstone.hfile_like
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from skipstone import lazy
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import SortedFileReader, lazy, name_encoding
+from skipstone.hfile_like import SortedFileReader, name_encoding
 from skipstone.hfile_like.block_encoding import encode_bundles, encode_bundles_plainly, encode_column, encode_fixed
 from skipstone.hfile_like.codec import Encoded, Where
 from skipstone.hfile_like.keys import decode_keys
@@ -31,7 +33,7 @@ from sorted_file_builders import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-FAMILIES = ("names", "keys", "merge", "columns")
+MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns"))
 
 
 @contextmanager
@@ -39,10 +41,8 @@ def kernels(*, are_used: bool) -> Iterator[None]:
     """Compiled kernels for whatever little there is to do, or none."""
     before, least = dict(lazy._loaded), lazy.USE_ABOVE_NS
     found: dict[str, ModuleType | None] = {}
-    for family in FAMILIES:
-        found[family] = None
-        if are_used:
-            found[family] = __import__(f"skipstone.hfile_like.kernels_{family}", fromlist=["config"])
+    for module in MODULES:
+        found[module] = importlib.import_module(f"skipstone.{module}") if are_used else None
     lazy._loaded.update(found)
     lazy.USE_ABOVE_NS = -1 if are_used else least
     try:
@@ -298,10 +298,11 @@ def test_many_blocks_scan_as_one_block_does():
 WARM = """
 import io
 import pyarrow as pa
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lazy, merge_runs
+from skipstone import lazy
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 
-FAMILIES = {families}
-modules = [lazy.load(family) for family in FAMILIES]
+MODULES = {modules}
+modules = [lazy.load(module) for module in MODULES]
 keys = [f'd={{i // 500}}/part-{{i:06d}}-{{i * 7919 % 1000}}.parquet'.encode() for i in range(9_000)]
 values = pa.record_batch({{'n': [i * i for i in range(9_000)], 's': [f'c {{i % 700}}' for i in range(9_000)]}})
 for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
@@ -313,9 +314,9 @@ for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
         runs.append(target.getvalue())
     assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
     assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
-found = {{f: [k.stats for k in vars(m).values() if hasattr(k, 'stats')] for f, m in zip(FAMILIES, modules)}}
-for family, stats in found.items():
-    print(family, sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats))
+found = {{name: [k.stats for k in vars(m).values() if hasattr(k, 'stats')] for name, m in zip(MODULES, modules)}}
+for name, stats in found.items():
+    print(name, sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats))
 """
 
 
@@ -323,8 +324,8 @@ for family, stats in found.items():
 def test_a_second_process_compiles_nothing(tmp_path):
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "0"}
     there = Path(skipstone.hfile_like.__file__).parent.glob("kernels_*.py")
-    families = sorted(path.stem.removeprefix("kernels_") for path in there)
-    program = WARM.format(families=families)
+    modules = [f"hfile_like.{path.stem}" for path in sorted(there)]
+    program = WARM.format(modules=modules)
 
     def counts() -> dict[str, tuple[int, int]]:
         done = subprocess.run(
@@ -332,12 +333,12 @@ def test_a_second_process_compiles_nothing(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         told = [line.split() for line in done.stdout.splitlines()]
-        return {family: (int(misses), int(hits)) for family, misses, hits in told}
+        return {module: (int(misses), int(hits)) for module, misses, hits in told}
 
     counts()
-    # Of every family something was used, and nothing compiled.
+    # Of every module something was used, and nothing compiled.
     again = counts()
-    assert len(again) == len(families) >= 3
+    assert len(again) == len(modules) >= 3
     assert all(not misses and hits for misses, hits in again.values()), again
 
 

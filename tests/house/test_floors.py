@@ -4,7 +4,7 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py    every error is one of errors.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py    every error is one of errors.py
 
 An import inside a function, or for type checkers alone, is an arrow as well.
 """
@@ -28,6 +28,7 @@ ROOMS = {
     "canon": 0,
     "caching": 0,
     "compiling": 0,
+    "lazy": 0,
     "hfile_like": 1,
     "bloom": 1,
     "engine": 2,
@@ -59,7 +60,7 @@ ENGINE_ROOMS = (
 # The modules of the two rooms below it, likewise; kernels are imported by `lazy` alone.
 MODULES = {
     "hfile_like": (
-        *("byte_io", "codec", "lazy"),
+        *("byte_io", "codec"),
         *("integers", "keys", "names", "values"),
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
@@ -67,7 +68,7 @@ MODULES = {
         *("name_encoding", "block_encoding", "index_building", "inspection", "reader"),
         *("writer", "key_order", "merge_cursor", "merge", "ordered"),
     ),
-    "bloom": ("plain", "lazy", "hashing", "probes", "sizing", "split_block", "group"),
+    "bloom": ("plain", "hashing", "probes", "sizing", "split_block", "group"),
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (

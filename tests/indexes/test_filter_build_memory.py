@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone import col
-from skipstone.bloom.lazy import load_kernels_for
 from skipstone.engine.indexes.bloom import build as filter_building
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom import task_filters as filter_sizing
 from skipstone.hfile_like import SortedFileReader
+from skipstone.lazy import load
 
 GROUPS, ROWS = 48, 50_000
 HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it
@@ -30,7 +30,7 @@ def _keys(group: int) -> np.ndarray:
 
 def _peak_bytes(work: Callable[[], object]) -> int:
     """The most that numpy and Python held at once while it worked; Arrow's memory is apart (one row group or two)."""
-    load_kernels_for(10**10)
+    load("bloom.kernels")
     work()  # modules and kernels take memory of their own, once
     gc.collect()
     tracemalloc.start()

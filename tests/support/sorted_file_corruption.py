@@ -27,8 +27,9 @@ from functools import cache
 from itertools import islice
 
 from guarded_memory import guard_everything
+from skipstone import lazy
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
-from skipstone.hfile_like import SortedFileReader, lazy
+from skipstone.hfile_like import SortedFileReader
 from sorted_file_crafted import CRAFTED
 from sorted_file_layout import Layout, Region, u
 from sorted_file_reads import NAME, Face, Faces, Named, block_faces, crafted_faces, text_of

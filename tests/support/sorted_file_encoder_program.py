@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from guarded_memory import guarded
-from skipstone.hfile_like import lazy
+from skipstone import lazy
 from skipstone.hfile_like.block_encoding import encode_column, encode_keys
 from skipstone.hfile_like.codec import compressor_of
 from skipstone.hfile_like.key_order import merge_order, plain_order

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from .... import canon
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
-from ....bloom.lazy import load_kernels_for
 from ....errors import CorruptionError, SchemaError, StorageError
+from ....lazy import load_for
 from ...lakes import is_log, parquet_options
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
@@ -193,7 +193,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
     sizing = FilterSizing.of(index.options)
     make_filters = copied_file if index.options["source"] == "parquet" else hashed_file
     if make_filters is hashed_file:
-        load_kernels_for(_PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
+        load_for("bloom.kernels", _PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (
         FilterRunWriter(handle.index_storage, path, sizing.fpp) as writer,
         closing(_file_filters(handle, files, column, sizing, make_filters)) as results,

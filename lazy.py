@@ -1,0 +1,82 @@
+"""What is loaded when it is first used: names of a package, and compiled kernels where work pays for them.
+
+Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` takes how long the plain twin
+would take, and gives none until that much has come together: a process that looks up a few keys never waits for numba.
+Once loaded, everything but the smallest work uses them. Without numba, or where it is broken or does not compile, the
+plain twins answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+
+import numpy as np
+
+LOAD_ABOVE_NS = 300_000_000
+USE_ABOVE_NS = 10_000
+
+_loaded: dict[str, ModuleType | None] = {}
+_spent_ns = 0
+
+
+def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package. `homes`: in which of its modules each name lives; a relative name."""
+
+    def load_name(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load_name
+
+
+def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
+    """A module of kernels, or None where the plain twin is the better choice, or there is no compiler.
+
+    Args:
+        module: its name below this package: "bloom.kernels".
+        plain_ns: about how long the plain twin would take, in nanoseconds.
+    """
+    global _spent_ns
+    if module not in _loaded:
+        _spent_ns += plain_ns
+        load_for(module, 0)
+    return _loaded.get(module) if plain_ns > USE_ABOVE_NS else None
+
+
+def load_for(module: str, plain_ns: int) -> None:
+    """Loads a module of kernels where it pays with work that is yet to come, in parts: about so many nanoseconds of its
+    plain twin. The parts are counted when they are done."""
+    if module not in _loaded and _spent_ns + plain_ns > LOAD_ABOVE_NS:
+        load(module)
+
+
+def is_loaded(module: str) -> bool:
+    """Whether a module of kernels is, and is of use."""
+    return _loaded.get(module) is not None
+
+
+def load(module: str) -> ModuleType | None:
+    """A module of kernels, whatever it costs; None without a compiler."""
+    try:
+        kernels: ModuleType | None = import_module(f".{module}", __package__)
+    except ImportError:
+        kernels = None  # a broken numba must not break an answer that the plain twin can give
+    if kernels is not None and sys.modules["numba"].config.DISABLE_JIT:
+        # Without a compiler the plain twins are faster by far: then kernels run where a test asks for them.
+        kernels = None
+    _loaded[module] = kernels
+    return kernels
+
+
+def read_only(raw: memoryview | bytes | np.ndarray) -> np.ndarray:
+    """The same memory as an array that cannot be written: kernels are compiled for that kind alone. Of raw bytes,
+    uint8 [n]."""
+    view = raw.view() if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
+    view.flags.writeable = False
+    return view
