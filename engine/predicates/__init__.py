@@ -38,7 +38,7 @@ from .ast import (
     Unknown,
     col,
 )
-from .bind import bind, resolve
+from .bind import bind
 from .bound import (
     ColumnLeaf,
     ColumnRef,
@@ -49,6 +49,7 @@ from .bound import (
     columns_read,
     leaves_of,
     residuals,
+    resolve,
     unknowns,
 )
 from .operands import Cast, Column, Literal

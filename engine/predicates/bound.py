@@ -1,4 +1,5 @@
-"""What a predicate is after it met a schema: And, Or, Not, Constant and Unknown over two kinds of leaf.
+"""What a predicate is after it met a schema: And, Or, Not, Constant and Unknown over two kinds of leaf; and the columns
+that names become.
 
 A leaf holds its literals in the column's own type, so it compares exactly. Two leaves exist only here: `always` and
 `never` are TRUE and FALSE for every value but NULL for a null, which is what remains of `int < 1000.5` on an int8 or of
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...caching import cached_property
+from ...errors import PredicateError
 from .ast import And, In, Like, Node, Not, Or, Unknown
 from .coerce import array_of
 from .operands import Cast, Column, Literal
@@ -234,3 +236,77 @@ def brief(node: Node) -> str:
     if isinstance(node, Not) and isinstance(node.child, In | Leaf | And | Or):
         return f"NOT ({brief(node.child)})"
     return str(node)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+_resolved: tuple[pa.Schema | None, dict[tuple[str, bool], ColumnRef]] = (None, {})  # of the last schema
+
+
+def resolve(name: str, schema: pa.Schema, any_case: bool = False) -> ColumnRef:
+    """The column of this name; dots lead through structs only. With `any_case` a name that differs in the case of its
+    letters will do, where there is one such."""
+    global _resolved
+    last, refs = _resolved
+    if last is not schema:
+        refs = {}
+        _resolved = (schema, refs)
+    ref = refs.get((name, any_case))
+    if ref is None:
+        ref = refs[name, any_case] = _resolve(name, schema, any_case)
+    return ref
+
+
+def _resolve(name: str, schema: pa.Schema, any_case: bool) -> ColumnRef:
+    path, kind = _walk(name, list(schema), name)
+    if path is None and any_case:
+        same = [other for other in dict.fromkeys(_all_names(list(schema), "")) if other.casefold() == name.casefold()]
+        if len(same) > 1:
+            raise PredicateError(f"{name!r} may be {' or '.join(map(repr, same))}: write it in one of these ways")
+        if same:
+            name = same[0]
+            path, kind = _walk(name, list(schema), name)
+    if path is None:
+        raise PredicateError(f"no column is named {name!r}{near_matches(name, schema, any_case)}")
+    return ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
+
+
+def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
+    # a field whose own name holds dots wins over a path through structs
+    for each in fields:
+        if each.name == name:
+            return (name,), each.type
+    for each in fields:
+        if not name.startswith(f"{each.name}."):
+            continue
+        kind = canon.compared_type(each.type)
+        if pa.types.is_struct(kind):
+            rest, leaf_kind = _walk(name[len(each.name) + 1 :], list(kind), full_name)
+            if rest is not None:
+                return (each.name, *rest), leaf_kind
+        elif pa.types.is_nested(kind):
+            raise PredicateError(
+                f"{full_name!r} leads through {each.name!r}, a {kind}: dotted paths go through structs only"
+            )
+    return None, pa.null()
+
+
+def near_matches(name: str, schema: pa.Schema, any_case: bool = True) -> str:
+    """A hint for an error about a name that no column has."""
+    import difflib
+
+    names = list(_all_names(list(schema), ""))
+    lowered = {name.lower(): name for name in names}
+    near = [lowered[low] for low in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
+    if near:
+        return f"; did you mean {', '.join(near)}?{'' if any_case else ' (case matters)'}"
+    shown = ", ".join(names[:10])
+    return f"; the columns are {shown}{', ...' if len(names) > 10 else ''}"
+
+
+def _all_names(fields: list[pa.Field], prefix: str) -> Iterator[str]:
+    for each in fields:
+        yield prefix + each.name
+        if pa.types.is_struct(each.type):
+            yield from _all_names(list(each.type), f"{prefix}{each.name}.")

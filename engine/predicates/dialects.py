@@ -18,7 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...errors import InvalidArgumentError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, StartsWith
-from .bind import resolve
+from .bound import resolve
 from .coerce import is_text, plain_type
 from .literals import Temporal, parse_uuid
 from .operands import Column, Literal, Operand

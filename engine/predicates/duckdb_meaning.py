@@ -20,8 +20,8 @@ import pyarrow as pa
 from ... import canon
 from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, StartsWith
-from .bind import bind, resolve
-from .bound import unknowns
+from .bind import bind
+from .bound import resolve, unknowns
 from .coerce import is_exact_widening, is_text, ns_per_count, plain_type
 from .literals import Temporal, parse_temporal, parse_uuid
 from .operands import Cast, Column, Literal, Operand

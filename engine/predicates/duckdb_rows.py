@@ -21,7 +21,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
-from .bind import near_matches
+from .bound import near_matches
 
 _ROWS = "__rows"
 _SETTINGS = {

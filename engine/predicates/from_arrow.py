@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from ...arrays import empty_table, joined
 from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
-from .bind import bind, resolve
-from .bound import unknowns
+from .bind import bind
+from .bound import resolve, unknowns
 from .operands import Cast, Column, Literal, Operand
 
 _COMPARISONS = {

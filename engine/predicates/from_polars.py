@@ -14,8 +14,8 @@ import pyarrow as pa
 from ...arrays import empty_table
 from ...errors import PredicateError
 from .ast import And, Comparison, In, IsNull, Node, Not, Or, StartsWith, Unknown
-from .bind import bind, resolve
-from .bound import unknowns
+from .bind import bind
+from .bound import resolve, unknowns
 from .literals import Temporal
 from .operands import Column, Literal
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Node, StartsWith
-from .bind import resolve
+from .bound import resolve
 from .coerce import is_text, plain_type
 from .duckdb_meaning import time_beside
 from .literals import DAY_NS, Temporal, days_from_civil

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
-from .bind import bind, resolve
-from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of
+from .bind import bind
+from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolve
 from .operands import Column, Literal
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
