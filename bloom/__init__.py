@@ -8,7 +8,7 @@ those before it:
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
     probes          Probes: the hashes of a value; probe_rows: those of a value in a group's rows
     sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
-    split_block     SplitBlockFilter: one filter, bits as in Parquet; SplitBlockBuilder: of values a few at a time
+    split_block     SplitBlockFilter: one filter, bits as in Parquet
     group           FilterGroup: many filters, transposed, so that one range read answers for all
 """
 
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
         DistinctCounter,
         cheapest_blocks,
         fpp_of,
-        plan_groups,
         plan_rungs,
         solve_blocks,
         solve_exact_blocks,
     )
     from .split_block import (
-        SplitBlockBuilder,
         SplitBlockFilter,
         estimated_keys,
         fold_words,
@@ -44,9 +42,9 @@ if TYPE_CHECKING:
 # What only builders need is loaded when it is first used.
 _HOMES = {
     **dict.fromkeys(("FilterGroup", "GroupPart"), ".group"),
-    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_groups", "plan_rungs"), ".sizing"),
+    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_rungs"), ".sizing"),
     **dict.fromkeys(("solve_blocks", "solve_exact_blocks"), ".sizing"),
-    **dict.fromkeys(("SplitBlockBuilder", "SplitBlockFilter", "estimated_keys", "fold_words"), ".split_block"),
+    **dict.fromkeys(("SplitBlockFilter", "estimated_keys", "fold_words"), ".split_block"),
     **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), ".split_block"),
 }
 
@@ -56,7 +54,6 @@ __all__ = [
     "GroupPart",
     "HashedValues",
     "Probes",
-    "SplitBlockBuilder",
     "SplitBlockFilter",
     "bucket_of",
     "cheapest_blocks",
@@ -68,7 +65,6 @@ __all__ = [
     "hash_raw",
     "insert_hashes",
     "measured_fpp",
-    "plan_groups",
     "plan_rungs",
     "probe_rows",
     "probe_together",

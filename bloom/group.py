@@ -2,7 +2,7 @@
 
 A value touches one bucket of a filter, so of a transposed group it touches one row of 32 bytes times the members: one
 range read answers for every member, with nothing resident. All members of such a matrix have one size. Members of very
-unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_groups`).
+unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_rungs`).
 
 Two ways to ask: `FilterGroup.contains` where the group is in memory, `bucket_of` and `probe_rows` where only the rows
 of a few buckets were read.

@@ -152,18 +152,14 @@ def solve_exact_blocks(ndv: int, fpp: float) -> int:
     return enough if enough == 1 else -(-enough // step) * step
 
 
-def plan_groups(ndvs: Sequence[int], fpp: float) -> list[tuple[int, list[int]]]:
-    """Which members share a transposed group, and its size: `[(blocks, member indices), ...]`, largest first.
+def plan_rungs(rungs: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Which members share a transposed group, and its size: `[(blocks, member indices), ...]`, largest first; by the
+    least size in blocks (a power of two) that each member may have.
 
     Members of one rung share a group with those one rung below; a member further below joins while all such strays
     together cost at most an eighth of the group. So a group takes less than 2.2 times what its members would alone, and
     a small member is not stretched to the size of a giant. Indices ascend within a group.
     """
-    return plan_rungs([solve_blocks(ndv, fpp) for ndv in ndvs])
-
-
-def plan_rungs(rungs: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """As `plan_groups`, from the least size in blocks (a power of two) that each member may have."""
     groups: list[tuple[int, list[int]]] = []
     own_total = strays_extra = 0
     for member in sorted(range(len(rungs)), key=lambda i: -rungs[i]):

@@ -36,7 +36,6 @@ from .hashing import (
     checked_form,
     checked_hashes,
     checked_name,
-    distinct,
     hash_array,
     hash_raw,
     pieces,
@@ -46,7 +45,6 @@ from .sizing import (
     BLOCKS_MAX,
     DistinctCounter,
     checked_blocks,
-    checked_count,
     checked_fpp,
     solve_blocks,
     solve_exact_blocks,
@@ -323,44 +321,3 @@ def _words_of(bits: memoryview) -> np.ndarray:
 
 def _crc(head: bytes | memoryview, bits: bytes | memoryview) -> int:
     return zlib.crc32(bits, zlib.crc32(head))
-
-
-class SplitBlockBuilder:
-    """Takes values of one type, in any order and number, and gives a filter of them.
-
-    fpp   the false-positive probability asked for, above 0 and below 1
-    ndv   how many distinct values to size for. None counts them: 8 bytes a value are then held until the end, else no
-          more than the filter
-
-    Raises InvalidArgumentError for an argument that has no meaning.
-    """
-
-    def __init__(self, fpp: float = 0.01, ndv: int | None = None):
-        self._fpp = checked_fpp(fpp)
-        blocks = None if ndv is None else solve_exact_blocks(checked_count("ndv", ndv), self._fpp)
-        self._words = None if blocks is None else np.zeros((blocks, 8), dtype=np.uint32)
-        self._name: str | None = None
-        self._hashes: list[np.ndarray] = []
-
-    def add(self, values: pa.Array | pa.ChunkedArray) -> None:
-        """Takes values; nulls are left out. Raises InvalidArgumentError where they are not hashed as the others are."""
-        hashed = hash_array(values)
-        if self._name not in (None, hashed.name):
-            raise InvalidArgumentError(f"a filter of {self._name!r} holds no values of {hashed.name!r}")
-        self._name = hashed.name
-        if self._words is None:
-            self._hashes.append(hashed.present())
-        else:
-            insert_hashes(self._words, hashed.present())
-
-    def finish(self) -> SplitBlockFilter:
-        """The filter of all that was added."""
-        name = hash_array(pa.array([], pa.binary())).name if self._name is None else self._name
-        if self._words is not None:
-            return SplitBlockFilter(self._words, name)
-        hashes = distinct(np.concatenate([np.zeros(0, dtype=np.uint64), *self._hashes]))
-        return SplitBlockFilter.build_from_hashes(hashes, solve_exact_blocks(len(hashes), self._fpp), name)
-
-    def to_bytes(self) -> bytes:
-        """`finish`, as bytes."""
-        return self.finish().to_bytes()

@@ -145,7 +145,7 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     )
     instant = snapshot.instant
     indexed = {
-        made_as: {instant.path_of(c) for i in instant.indexes if i.kind == made_as for c in i.columns}
+        made_as: {name for index in instant.indexes if index.kind == made_as for name in instant.names_of(index)}
         for made_as in ("stats", "bloom")
     }
     keys = {instant.path_of(i.columns[0]) for i in instant.indexes if i.kind == "secondary"}

@@ -44,7 +44,6 @@ from .scanning import read_block_range
 if TYPE_CHECKING:
     from .inspection import Finding
     from .merge import MergeSummary, merge_runs
-    from .open_file import read_strided_rows
     from .ordered import OrderedCode
     from .writer import SortedFileWriter, WriterOptions
 

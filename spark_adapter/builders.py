@@ -23,6 +23,7 @@ from ..engine.open import open_table
 from ..engine.progress import Progress
 from ..engine.state import IndexState, Run
 from ..engine.state.leftovers import Leftovers
+from ..engine.state.paths import task_path
 from ..engine.storage import Storage, StorageOptions, open_storage, options_of
 from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
 from .jobs import run_parts, slots
@@ -215,7 +216,7 @@ class Executors:
     ) -> list[Any]:
         """What executors make of the files, part by part; each file that they write is noted, should the rest fail."""
         storage, options = handle.index_storage, handle.storage_options
-        columns = ", ".join(handle.instant.path_of(column) for column in index.columns[:3])
+        columns = ", ".join(handle.instant.names_of(index)[:3])
         parts = max(1, min(PARTS_A_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
 
         def note(built: Any) -> None:
@@ -243,4 +244,4 @@ def _written(built: Built | tuple[AddedFiles, list[int]]) -> list[str]:
 
 def _fresh_path(transaction: str, name: str) -> str:
     """Where a file of a transaction goes; another each time, as a task may run twice."""
-    return f"tasks/{transaction[:2]}/{transaction}-{name}-{uuid.uuid4().hex[:12]}.sbf"
+    return task_path(transaction, f"{name}-{uuid.uuid4().hex[:12]}")

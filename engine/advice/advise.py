@@ -217,7 +217,7 @@ class _Workload:
     def candidates(self) -> list[tuple[str, tuple[str, ...]]]:
         """(kind, columns) that may help, of columns that many queries name first."""
         instant = self.handle.snapshot.instant
-        has = {(index.kind, tuple(instant.path_of(c) for c in index.columns)) for index in instant.indexes}
+        has = {(index.kind, tuple(instant.names_of(index))) for index in instant.indexes}
         stats = {name for kind, names in has for name in names if kind == "stats"}
         filters = {name for kind, names in has for name in names if kind == "bloom"}
         keys = {names[0] for kind, names in has if kind == "secondary"}

@@ -95,7 +95,7 @@ class Trial:
                 raise InvalidArgumentError(
                     f"{self.handle.location}: its paths do not say its partitions, so that no sample can be indexed"
                 )
-        paths = {instant.path_of(c) for index in instant.indexes if index.kind == "stats" for c in index.columns}
+        paths = {name for index in instant.indexes if index.kind == "stats" for name in instant.names_of(index)}
         tops = {path: top_level(instant.schema, path) for path in paths}
         stats = [self._names[top] + path[len(top) :] for path, top in tops.items() if top in self._names]
         keys = pa.schema([instant.schema.field(name) for name in instant.partitioning])

@@ -30,7 +30,7 @@ class Moved:
     """Files that a storage has under another time or etag than recorded, as the manifest is to have them from now on.
 
     live    file_id and the manifest's fields of live files
-    removed files that were taken out, as `Snapshot.gone` gives them
+    removed files that were taken out, as `Snapshot.removed_files` gives them
     """
 
     live: pa.Table

@@ -25,12 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import to_numpy
-from ...errors import CorruptionError, FormatVersionError, InvalidArgumentError, is_integer
+from ...errors import InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
 from ..state.leftovers import Leftovers
 from ..state.run_writing import RunWriting
+from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
@@ -254,7 +255,7 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
                     if fine is not None:
                         named = fine_paths(handle.readers, index, run)
                         fine = None if named is None else fine | named
-                except (CorruptionError, FormatVersionError, FileMissingError):
+                except DAMAGE:
                     fine = None
     return Named(runs, fine)
 

@@ -8,7 +8,6 @@ removed ones are not read.
 
 from __future__ import annotations
 
-import io
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
-from ...hfile_like import SortedFileWriter
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
 from ..lakes.log import Columns, LogState, Naming, described, recorded_state
@@ -27,7 +25,7 @@ from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
 from ..state.paths import first_twice
-from ..state.run_writing import SHARD_BYTES, RunFormat
+from ..state.run_writing import MANIFEST_FORM, SHARD_BYTES, encoded_run
 from ..state.runs import RunReaders
 from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage
@@ -202,7 +200,7 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
     stats = tuple(leaves[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
     indexes = [IndexState(index_id, "stats", stats, {}, "commit", coverage=coverage)]
     for index in base.indexes:
-        paths = [base.path_of(column) for column in index.columns]
+        paths = base.names_of(index)
         if index.kind != "stats" and all(path in data_paths for path in paths):
             ids = tuple(leaves[path] for path in paths)
             indexes.append(replace(index, id=index_id + len(indexes), columns=ids, runs=(), coverage=coverage))
@@ -316,12 +314,6 @@ def with_files(
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
     """A run of the manifest in memory alone: no other handle, and no process, knows its name."""
-    order = pc.array_sort_indices(keys)
-    keys, rows, deleted = keys.take(order), rows.take(order), deleted[to_numpy(order)]
-    sink = io.BytesIO()
-    form = RunFormat(manifest.BLOCK_BYTES, manifest.SUMMARIES, cut_prefix_bytes=1)
-    with SortedFileWriter(sink, schema=rows.schema, **form.options()) as writer:
-        writer.write(keys, rows, from_numpy(deleted))
-    data = sink.getvalue()
-    ends = keys[0].as_py().hex(), keys[len(keys) - 1].as_py().hex()
+    data = encoded_run((keys, rows, deleted), MANIFEST_FORM)
+    ends = (bound.as_py().hex() for bound in pc.min_max(keys).values())
     return Run(f"tail/{uuid.uuid4().hex}", len(data), len(keys), (segment, segment), *ends), data

@@ -249,7 +249,7 @@ def _names(columns: str | Sequence[str]) -> list[str]:
 
 
 def _label(instant: Instant, index_kind: IndexKind, index: IndexState) -> str:
-    return f"{index_kind.name}({', '.join(instant.path_of(c) for c in index.columns)})"
+    return f"{index_kind.name}({', '.join(instant.names_of(index))})"
 
 
 def _same(instant: Instant, wanted: IndexState, index_kind: IndexKind) -> IndexState | None:
@@ -352,6 +352,6 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
 def _cover(handle: Handle, progress: Progress | None, builder: Builder) -> None:
     """Refreshes the indexes that lack files."""
     for index in handle.instant.indexes:
-        paths = [handle.instant.path_of(column) for column in index.columns]
+        paths = handle.instant.names_of(index)
         if paths and kind_or_none(index.kind) is not None:
             refresh_index(handle, paths, index.kind, progress=progress, builder=builder)

@@ -17,6 +17,7 @@ from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
 from ..state.leftovers import Leftovers
+from ..state.paths import task_path
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..tasks.attach import column_filter
@@ -80,7 +81,7 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
     unread: list[dict] = []
     with handle.timeline.markers.holding(transaction, base.version, "sync"), change.leftovers as leftovers:
         if changes.added.num_rows:
-            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            path = task_path(transaction, "attached")
             leftovers.add(handle.index_storage, path)
             results = attach_log(
                 handle.storage,
@@ -165,7 +166,7 @@ def first_version(
     with Leftovers() as leftovers:
         files = state.changes().added
         if files.num_rows:
-            path = f"tasks/{transaction[:2]}/{transaction}-attached.sbf"
+            path = task_path(transaction, "attached")
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
             results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress, state)

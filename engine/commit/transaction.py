@@ -388,5 +388,5 @@ def _key_specs(base: Instant) -> tuple[KeySpec, ...]:
     """The keys that tasks keep for secondary indexes; two indexes of the same columns share one."""
     kinds = leaf_types(base.schema)
     kept = [i for i in base.indexes if i.kind == "secondary" and i.maintain == "commit"]
-    columns = dict.fromkeys(tuple(base.path_of(c) for c in index.columns) for index in kept)
+    columns = dict.fromkeys(tuple(base.names_of(index)) for index in kept)
     return tuple(KeySpec(names, tuple(kinds[name] for name in names)) for names in columns)

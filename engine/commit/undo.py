@@ -4,7 +4,7 @@
     restore     the files of an older version, whatever came since
     savepoint   a name for a version, kept in every instant until it is dropped
 
-A file that comes back is a new file (`indexes/stats/restored_files.py`), and its data must be there, unchanged.
+A file that comes back is a new file (`indexes/stats/rows.py`), and its data must be there, unchanged.
 Whenever another commit was first, the undo is worked out again over the newer version, so it never undoes what it has
 not seen.
 """

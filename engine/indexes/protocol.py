@@ -70,7 +70,7 @@ class Job:
 
     def path(self, storage: Storage, name: str) -> str:
         """The path of a run of that name, noted."""
-        from ..state.run_writing import run_path
+        from ..state.paths import run_path
 
         path = run_path(self.transaction, f"{name}-{self.part}" if self.part else name)
         self.leftovers.add(storage, path)

@@ -47,13 +47,11 @@ def parse(
     return node
 
 
-def prepare(
-    where: object, schema: pa.Schema, params: Sequence | Mapping | None = None, *, tests_rows: bool = True
-) -> Node:
+def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Node:
     """`where`, parsed, bound to the schema and simplified: ready for `evaluate`, and, where rows are to be tested, for
     `matches`: what we do not understand is then given to an engine that does, as `Residual`."""
     try:
-        bound = bind(_parsed(where, schema, params, "duckdb"), schema)
+        bound = bind(_parsed(where, schema, None, "duckdb"), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)
     except RecursionError:
         raise too_deep() from None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.secondary.choice import best_index, covered_by, index_names, reader_of
+from ..indexes.secondary.choice import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of
@@ -165,7 +165,7 @@ class _Groups:
         if plan.bound != Constant(True) or not wanted.any():
             return none
         index = best_index(plan.instant, self._names)
-        if index is None or sorted(index_names(plan.instant, index)) != sorted(self._names):
+        if index is None or sorted(plan.instant.names_of(index)) != sorted(self._names):
             return none
         if sum(run.entries for run in index.runs) * _ROWS_AN_ENTRY_MIN > plan.instant.totals["rows"]:
             return none  # values that hardly repeat are read faster from the files
@@ -178,7 +178,7 @@ class _Groups:
             return covered, reader_of(plan.snapshot, index, damaged).value_counts(survivors.ids[covered])
 
         covered, (values, counts) = plan.evidence.without_damaged(ask)
-        of_name = dict(zip(index_names(plan.instant, index), values, strict=True))
+        of_name = dict(zip(plan.instant.names_of(index), values, strict=True))
         kinds = zip(self._names, self._kinds, strict=True)
         self._add([stored_codes(of_name[name].cast(kind)) for name, kind in kinds], counts)
         none[units.unit_of[covered]] = True

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import PredicateError, SchemaError
-from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, leading_names, reader_of
+from ..indexes.secondary.choice import best_index, concatenated, covered_by, leading_names, reader_of
 from ..indexes.secondary.hits import Positions
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
@@ -91,7 +91,7 @@ class Lookup(Planning):
             alone = units.is_alone
             covered &= alone
             if self._index is not None:
-                step.index = f"secondary({', '.join(index_names(self.instant, self._index))})"
+                step.index = f"secondary({', '.join(self.instant.names_of(self._index))})"
             compared = alone & ~covered
             if joined_rows is not None and not self._is_decided:
                 holds = covered & np.isin(ids, joined_rows.file_ids)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ... import canon
 from ...arrays import from_numpy, offsets_of, to_numpy
-from ..indexes.secondary.choice import best_index, concatenated, covered_by, index_names, reader_of
+from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
@@ -115,7 +115,7 @@ class _FirstRows:
         covered, parts = plan.evidence.without_damaged(lambda: self._ask(index, survivors.ids, countable))
         if not parts:
             return None
-        self.index = f"secondary({', '.join(index_names(plan.instant, index))})"
+        self.index = f"secondary({', '.join(plan.instant.names_of(index))})"
         rows = concatenated([rows for rows, _ in parts])
         chosen = np.zeros(units.count, dtype=bool)
         chosen[units.unit_of[np.isin(survivors.ids, rows.file_ids)]] = True

@@ -51,7 +51,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
-_FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
 class Planning:

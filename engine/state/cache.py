@@ -206,7 +206,7 @@ def set_cache_budget(budget_bytes: int) -> None:
     Runs are decoded whole up to 65,536 entries, and one takes about 3 MB then: the default is room for some forty of
     them, the bounds of three columns and the names of 800,000 files, and little enough that each worker of a Spark
     executor may have as much. More pays where more tables are asked in turn, or with `open(cache="coarse")`.
-    `Table.forget` lets go of one table's. What a handle has read itself (its version, its list of files) goes with the
+    What a handle has read itself (its version, its list of files) goes with the
     handle and is not counted, nor is what an opened run keeps of block indexes below its footer.
 
     Raises InvalidArgumentError for what is no number of bytes.

@@ -199,6 +199,10 @@ class Instant:
         """The dotted path of a column id."""
         return next(path for path, number in self.columns.items() if number == column_id)
 
+    def names_of(self, index: IndexState) -> list[str]:
+        """The dotted paths of an index's columns."""
+        return [self.path_of(column) for column in index.columns]
+
     def stats_paths(self) -> tuple[str, ...]:
         """The dotted paths of the columns whose statistics commits keep."""
         ids = {c for i in self.indexes if i.kind == "stats" and i.maintain == "commit" for c in i.columns}

@@ -1,4 +1,5 @@
-"""Paths of files, many at once: as the manifest has them, in which partitions they lie, whether one is there twice."""
+"""Paths of files, many at once: as the manifest has them, in which partitions they lie, whether one is there twice; and
+where runs and task index files lie."""
 
 from __future__ import annotations
 
@@ -97,3 +98,13 @@ def first_twice(paths: pa.ChunkedArray) -> str | None:
     near = joined(paths.filter(pa.array(np.isin(every, same)))).to_pylist()
     path, count = Counter(near).most_common(1)[0]
     return path if count > 1 else None
+
+
+def run_path(transaction: str, name: str) -> str:
+    """Where a run lies; folders by the transaction's first letters keep each of a bounded size."""
+    return f"runs/{transaction[:2]}/{transaction}-{name}.sbf"
+
+
+def task_path(transaction: str, name: str) -> str:
+    """Where a task index file lies."""
+    return f"tasks/{transaction[:2]}/{transaction}-{name}.sbf"

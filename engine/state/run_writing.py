@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, joined, null_column, to_numpy
-from ...errors import CorruptionError, FormatVersionError
 from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
-from ..storage import FileMissingError, Storage
+from ..storage import Storage
 from . import Run, manifest
 from .leftovers import Leftovers
 from .merge_policy import MergePolicy
-from .runs import RunReaders, first_of_each, written_as
+from .paths import run_path
+from .runs import DAMAGE, RunReaders, first_of_each, written_as
 
 SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
@@ -126,11 +126,6 @@ def widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def run_path(transaction: str, name: str) -> str:
-    """Where a run lies; folders by the transaction's first letters keep each of a bounded size."""
-    return f"runs/{transaction[:2]}/{transaction}-{name}.sbf"
-
-
 def write_runs(
     storage: Storage, path_of: Callable[[int], str], rows: Rows, segments: tuple[int, int], *, form: RunFormat
 ) -> tuple[Run, ...]:
@@ -222,7 +217,7 @@ def appended(
             else:
                 opened.append(SortedFileReader(encoded_run(rows, form)))
                 merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
-        except (CorruptionError, FormatVersionError, FileMissingError) as error:
+        except DAMAGE as error:
             if not leave_damaged:
                 raise
             warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)

@@ -27,6 +27,7 @@ T = TypeVar("T")
 _Layers = list[Numbered]
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 _PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts, side by side
+DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading a run raises where it cannot be read
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 _NODES_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the nodes of a run's block index are up to so small a part of it
 
@@ -44,7 +45,7 @@ def reading_run(run: Run) -> Iterator[None]:
     """What says that the run is damaged, gone, or of a format that is not known becomes a DamagedRun that names it."""
     try:
         yield
-    except (CorruptionError, FormatVersionError, FileMissingError) as error:
+    except DAMAGE as error:
         raise DamagedRun(run, error) from error
 
 

@@ -11,7 +11,7 @@ or archived are the folders listed: the timeline's, and its last. Neither is bel
 
 An instant is valid only under its own version's name. The hint is put once its instant is durable, so one of this table
 that names a newer version than can be read means that the version was lost: readers say so, and writers refuse
-(`following.py`). A hint that is not ours (other bytes, another table's id) means nothing.
+(`lineage.py`). A hint that is not ours (other bytes, another table's id) means nothing.
 """
 
 from __future__ import annotations

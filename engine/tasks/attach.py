@@ -16,6 +16,7 @@ from ..lakes.directory import entries_of
 from ..parquet.footers import Footer, read_footer
 from ..progress import Progress
 from ..state.leftovers import Leftovers
+from ..state.paths import task_path
 from ..storage import Entry, FileMissingError, Storage
 from ..storage.threads import FOOTER_THREADS, prefetched, threads_for
 
@@ -161,7 +162,7 @@ def attach_all(request: AttachRequest, *, part: str = "attached") -> tuple[list[
     results: list[TaskResult] = []
     pending: list[dict] = []
     for start in range(0, listed.num_rows, TASK_FILES):
-        path = f"tasks/{request.transaction[:2]}/{request.transaction}-{part}-{start // TASK_FILES}.sbf"
+        path = task_path(request.transaction, f"{part}-{start // TASK_FILES}")
         request.leftovers.add(index_storage, path)
         result = attach_files(
             request.storage,

@@ -26,6 +26,7 @@ from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import leaf_types, plain_schema
 from ..state.markers import Markers
+from ..state.paths import task_path
 from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .attach import FooterReading, attach_files
@@ -188,9 +189,7 @@ class TaskWriter:
         return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
 
     def _index_path(self, prefix: str = "") -> str:
-        tx = self.spec.transaction
-        name = f"{tx}-{prefix}{self._task}-{len(self.results)}"
-        self._index_paths.append(f"tasks/{tx[:2]}/{name}.sbf")
+        self._index_paths.append(task_path(self.spec.transaction, f"{prefix}{self._task}-{len(self.results)}"))
         return self._index_paths[-1]
 
     def _finish(self) -> None:

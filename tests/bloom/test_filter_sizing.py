@@ -13,7 +13,7 @@ from skipstone.bloom import (
     SplitBlockFilter,
     cheapest_blocks,
     fpp_of,
-    plan_groups,
+    plan_rungs,
     solve_blocks,
     solve_exact_blocks,
 )
@@ -102,7 +102,7 @@ def test_a_filter_too_large_is_refused_and_says_what_to_do():
 
 @given(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=40), st.sampled_from([0.1, 0.01, 0.001]))
 def test_rule_31_plans_hold_every_member_once_and_bound_the_waste(ndvs: list[int], fpp: float):
-    plan = plan_groups(ndvs, fpp)
+    plan = plan_rungs([solve_blocks(ndv, fpp) for ndv in ndvs])
     assert sorted(member for _, members in plan for member in members) == list(range(len(ndvs)))
     for blocks, members in plan:
         own = [solve_blocks(ndvs[member], fpp) for member in members]
@@ -112,16 +112,17 @@ def test_rule_31_plans_hold_every_member_once_and_bound_the_waste(ndvs: list[int
 
 
 def test_rule_31_skewed_members_go_apart():
-    plan = plan_groups([1_000_000] + [10] * 50, 0.01)
+    plan = plan_rungs([solve_blocks(ndv, 0.01) for ndv in [1_000_000] + [10] * 50])
     assert [members for _, members in plan] == [[0], list(range(1, 51))]
 
 
 def test_a_short_last_row_group_stays_with_its_fellows():
-    assert [members for _, members in plan_groups([50_000] * 30 + [40], 0.01)] == [list(range(31))]
+    rungs = [solve_blocks(ndv, 0.01) for ndv in [50_000] * 30 + [40]]
+    assert [members for _, members in plan_rungs(rungs)] == [list(range(31))]
 
 
 def test_no_members_no_groups():
-    assert plan_groups([], 0.01) == []
+    assert plan_rungs([]) == []
 
 
 @given(st.integers(0, 5_000_000), st.sampled_from([1, 30, 100, 10_000]), st.sampled_from([1, 5_000, 4_000_000, 10**9]))

@@ -25,7 +25,7 @@ from skipstone.engine.indexes.probe_results import ProbeResult
 from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
 from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
 from skipstone.engine.state import IndexState, Run
-from skipstone.engine.state.run_writing import run_path
+from skipstone.engine.state.paths import run_path
 from skipstone.engine.state.runs import reading_run, written_as
 from skipstone.hfile_like import KeyLayout, SortedFileWriter
 

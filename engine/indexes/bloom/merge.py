@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 
 from ....arrays import from_numpy, positions, string_array
 from ....bloom import SplitBlockFilter, plan_rungs
-from ....errors import CorruptionError, FormatVersionError
+from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows
 from ...state import IndexState, Run
 from ...state.merge_policy import MergePolicy
-from ...state.runs import check_written_as, written_as
-from ...storage import FileMissingError, Ranged, Storage
+from ...state.runs import DAMAGE, check_written_as, written_as
+from ...storage import Ranged, Storage
 from ..protocol import CommitWork
 from .coarse_groups import CoarseGroups, section_name
 from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Tasks, write_entries
@@ -39,8 +39,6 @@ POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, sm
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
 RUN_BYTES_MAX = 16 << 30
 RUN_FILES_MAX = 1 << 20
-
-DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 
 def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str]) -> tuple[Run, ...]:
@@ -61,7 +59,7 @@ def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[]
         try:
             opened = [OpenRun.of(storage, run) for run in chosen]
             merged = join_runs(storage, opened, path_of(), _segments(opened))
-        except DAMAGED:
+        except DAMAGE:
             continue
         storage.delete(runs[-1].path)
         return _with(runs, chosen, merged)
@@ -96,7 +94,7 @@ def merged_all(
             if len(opened) < len(chosen):
                 raise CorruptionError("a filter run is damaged")
             merged = join_runs(storage, opened, path_of(), _segments(opened), live)
-        except DAMAGED:
+        except DAMAGE:
             bad = [run for run in chosen if not _is_whole(storage, run)]
             for run in bad or chosen:
                 del sizes[run.path]
@@ -160,7 +158,7 @@ def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None
 def _opened(storage: Storage, run: Run) -> OpenRun | None:
     try:
         return OpenRun.of(storage, run)
-    except DAMAGED:
+    except DAMAGE:
         return None
 
 

@@ -15,14 +15,9 @@ from .hits import Positions
 from .reader import SecondaryReader
 
 
-def index_names(instant: Instant, index: IndexState) -> list[str]:
-    """The columns of an index's key."""
-    return [instant.path_of(column) for column in index.columns]
-
-
 def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
     """The first columns of an index's key that are among some columns."""
-    key = index_names(instant, index)
+    key = instant.names_of(index)
     return key[: next((i for i, name in enumerate(key) if name not in names), len(key))]
 
 
@@ -34,7 +29,7 @@ def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
     current = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
 
     def rank(index: IndexState) -> tuple[bool, int]:
-        is_other = set(index_names(instant, index)) != set(names)
+        is_other = set(instant.names_of(index)) != set(names)
         return is_other, -len(leading_names(instant, index, names))
 
     ranked = sorted(current, key=rank)
@@ -45,7 +40,7 @@ def reader_of(snapshot: Snapshot, index: IndexState, damaged: Collection[str] = 
     """The runs of an index, for asking, less those that are damaged."""
     leaves = leaf_types(snapshot.instant.schema)
     runs = [run for run in index.runs if run.path not in damaged]
-    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in index_names(snapshot.instant, index)])
+    return SecondaryReader(snapshot.readers, runs, [leaves[name] for name in snapshot.instant.names_of(index)])
 
 
 def covered_by(snapshot: Snapshot, index: IndexState, ids: np.ndarray, damaged: Collection[str] = ()) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The secondary index: value -> the rows that hold it. See `format.py`, and `questions.py` for the choice."""
+"""The secondary index: value -> the rows that hold it. See `format.py`, `key_ranges.py` for what it can look up."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SecondaryKind:
         from .build import FILE_COLUMNS, KeyColumns, build_runs
 
         instant = handle.instant
-        names = _names(instant, index)
+        names = instant.names_of(index)
         in_files = [column_in_files(instant, name) for name in names]
         columns = KeyColumns(
             places=[column for column in in_files if column is not None],  # else they could not be indexed
@@ -105,7 +105,7 @@ class SecondaryKind:
 
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
         options = {"shard_bytes": index.options["shard_bytes"]}
-        (definition,) = self.define(instant, _names(instant, index), index.maintain, options)
+        (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
 
     def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
@@ -117,7 +117,7 @@ class SecondaryKind:
         probes = []
         row_counts = _RowCounts(snapshot)
         for index in indexes:
-            names, types = _names(snapshot.instant, index), _types(snapshot.instant, index)
+            names, types = snapshot.instant.names_of(index), _types(snapshot.instant, index)
             code = OrderedCode(types)
             reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
             for fit in fits_of(bound, names):
@@ -135,11 +135,7 @@ def _up_to(files: pa.Table, rows: int) -> int:
 
 def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
     leaves = leaf_types(instant.schema)
-    return [leaves[name] for name in _names(instant, index)]
-
-
-def _names(instant: Instant, index: IndexState) -> list[str]:
-    return [instant.path_of(column) for column in index.columns]
+    return [leaves[name] for name in instant.names_of(index)]
 
 
 def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:

@@ -18,15 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from ....arrays import from_numpy
-from ....errors import CorruptionError, FormatVersionError
 from ....hfile_like import SortedFileReader
 from ....hfile_like.ordered import ordered_class
 from ...state import IndexState, Run
 from ...state.manifest import split_file_ids
 from ...state.merge_policy import MergePolicy
 from ...state.run_writing import Level, level_bytes, level_sizes, levels_of
-from ...state.runs import RunReaders, check_written_as
-from ...storage import FileMissingError, Ranged, Storage
+from ...state.runs import DAMAGE, RunReaders, check_written_as
+from ...storage import Ranged, Storage
 from ..protocol import CommitWork, MergeWork
 from ..task_result import TaskResult
 from .format import (
@@ -43,7 +42,6 @@ from .format import (
 from .sort import EntrySource, KeyRun, larger, merged_entries
 
 POLICY = MergePolicy(commit_bytes=4 << 20)
-_DAMAGED = (CorruptionError, FormatVersionError, FileMissingError)
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def appended_entries(
             old = [source for level in levels[start:] for source in _sources(readers, level, None)]
             entries = merged_entries([*old, *new.sources()], by_values=True)
             written = write_entries(storage, path_of, entries, segments, form)
-        except _DAMAGED as error:
+        except DAMAGE as error:
             if start == len(levels):  # what is new is damaged, or gone: there is no commit
                 raise
             damage = error
@@ -331,7 +329,7 @@ def merged_entry_runs(index: IndexState, work: MergeWork) -> IndexState:
             lambda shard: writing.path(f"p{index.id}c-{shard}"),
             _form(index),
         )
-    except (CorruptionError, FormatVersionError, FileMissingError) as error:
+    except DAMAGE as error:
         warnings.warn(f"an index with a damaged run is left as it is: {error}", stacklevel=4)
         return index
     return index if runs is None else replace(index, runs=runs)

@@ -17,16 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....arrays import empty_bytes, from_numpy, joined, to_numpy
-from ....errors import CorruptionError, FormatVersionError
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
 from ...state.coverage import is_covered
 from ...state.manifest import fingerprints, split_file_ids
 from ...state.run_writing import Rows
-from ...state.runs import DamagedRun, RunReaders, entries_of, get_runs, numbered_entries
+from ...state.runs import DAMAGE, DamagedRun, RunReaders, entries_of, get_runs, numbered_entries
 from ...state.snapshot import Snapshot
-from ...storage import FileMissingError
 from . import format as stats
 
 _STATS_NAMES = [f.name for f in STATS_FIELDS]
@@ -265,7 +263,7 @@ def _current_aggregates(
     keys = pa.concat_arrays([_aggregate_keys(column, partitions) for column in columns])
     try:
         entries = get_runs(readers, index.runs, keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
-    except (CorruptionError, FormatVersionError, FileMissingError):
+    except DAMAGE:
         entries = get_runs(readers, (), keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
     parts = stats.KEYS.decode(entries.column("key"))
     group = np.searchsorted(partitions, parts["partition"].astype(np.uint32))

@@ -23,7 +23,8 @@ from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
 from ...state.manifest import BASE
-from ...state.run_writing import run_path, write_runs
+from ...state.paths import run_path, task_path
+from ...state.run_writing import write_runs
 from ...storage.threads import prefetched
 from ..protocol import Built, Job
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
@@ -110,7 +111,7 @@ def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> 
     files that were only declared and do not exist, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
     part = f"-{job.part}" if job.part else ""
-    path = f"tasks/{job.transaction[:2]}/{job.transaction}-stats{index.columns[0]}{part}.sbf"
+    path = task_path(job.transaction, f"stats{index.columns[0]}{part}")
     job.leftovers.add(handle.index_storage, path)
     rows = files.select(_FILE_COLUMNS).to_pylist()
     with TaskIndexWriter(handle.index_storage, path) as fine:

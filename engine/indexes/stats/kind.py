@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from .... import canon
-from ....errors import CorruptionError, FormatVersionError
 from ...predicates import (
     ANY,
     FALSE,
@@ -33,9 +32,8 @@ from ...predicates import (
     leaves_of,
 )
 from ...state import IndexState, Instant, Run
-from ...state.runs import RunReaders
+from ...state.runs import DAMAGE, RunReaders
 from ...state.snapshot import Snapshot
-from ...storage import FileMissingError
 from ..columns import checked_options, checked_shard_bytes, column_ids
 from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
 from ..protocol import Built, Job, Probe, ProbedFiles
@@ -91,7 +89,7 @@ class StatsKind:
         runs = index.runs if rows is None else _appended(index, rows, work)
         try:
             merged = work.writing.consolidate(runs, f"s{index.id}c", stats.run_form(index.options))
-        except (CorruptionError, FormatVersionError, FileMissingError):
+        except DAMAGE:
             merged = None
         return replace(index, runs=merged or runs)
 
