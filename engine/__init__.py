@@ -1,11 +1,14 @@
 """The engine: what a table is, how it changes, and how a query finds out what it need not read.
 
-Users meet `table.py` (verbs that make versions; `readable.py` has those that read), `create.py` and `open.py`. Below
-them, a room imports only from rooms that stand before it in this list:
+Users meet `table.py` (verbs that make versions; `readable.py` has those that read), `create.py` and `open.py`, which
+make tables of what `creating.py` and `opening.py` give: handles. Below them, a room imports only from rooms that stand
+before it in this list:
 
+    choices.py, html.py    the words that arguments take, as types; small pages and whole documents
     progress.py   what every room uses to report how far it is
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
     predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match
+    observing.py  events for whoever listens: plans, commits, builds
     scan_log.py   a file of what scans asked and skipped, where somebody wants one
     hive.py       partition values as text in paths, and back
     state/        versions: the timeline of instants, the manifest of live files, the runs both are kept in
@@ -24,8 +27,9 @@ may match; `scan/fine.py` asks their task index files which row groups may; `sca
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
 `commit/publish.py` puts the instant if nobody was first, or binds again.
 
-Above all stand verbs that read a table as users do: `verify.py`, `doctor.py`, `report.py`, and `advice/`, which builds
-indexes over a sample to say which would pay.
+Above all stand verbs that read a table as users do: `verify.py`, `doctor.py`, `report.py` with `column_layout.py`,
+`perf.py`, `notebook.py`, and `advice/`, which builds indexes over a sample to say which would pay. `clustering.py`
+orders rows that are written anew, for Spark.
 
 What lies on disk: `LAYOUT.md` beside this file.
 """

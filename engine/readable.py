@@ -330,5 +330,5 @@ class ReadableTable:
         from .scan.lookup import lookup
 
         read, selected = read_columns(columns, self.schema)
-        plan = lookup(keys, on, ScanRequest.of(self.handle, read, limit=limit, reader=reader))
-        return Plan(plan.planning, selected)
+        request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
+        return Plan(lookup(keys, on, request), selected)

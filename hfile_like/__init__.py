@@ -1,8 +1,8 @@
 """The sorted-block file: immutable, sorted binary keys with typed values, read a range at a time.
 
-    with SortedFileWriter("run.skb", schema=pa.schema([("size", pa.int64())])) as w:
+    with SortedFileWriter("run.sbf", schema=pa.schema([("size", pa.int64())])) as w:
         w.write([b"a", b"b"], pa.record_batch({"size": [1, 2]}))
-    with SortedFileReader("run.skb") as r:
+    with SortedFileReader("run.sbf") as r:
         r.get(b"b")                                     # {"size": 2}
 
 Keys and Arrow arrays flow in through `writer`, which cuts them into blocks; blocks, an index of them and a footer lie

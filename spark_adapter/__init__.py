@@ -29,26 +29,31 @@ They stand on these, each of which imports from those above it; verbs import `sc
 
     options           what a load or a save asks for, as options of a data source: texts
     wire_types        Arrow types and rows as Spark takes and hands them
-    jobs              a function over many parts, run by executors: progress, errors, large parts through storage
+    parts             what the parts of a job are, and how they reach executors
+    jobs              a function over many parts, run by executors: progress and errors
     shares            files dealt out to tasks; in an executor, the rows of a task's files
     clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
     builders          listing, footers and indexes, as executors do them
     key_files         where keys may lie: their range, files that an index does not cover
     rewriting         what verbs that rewrite files have in common on the driver
     column_tree       a PySpark Column, classic or of Connect, as one tree
+    catalyst_tree     an expression in a plan of Spark's, as the same tree
     spark_semantics   where a comparison means the same to Spark and to us
-    catalyst_tree     the same of an expression in a plan of Spark's
+    from_columns      Columns as predicates
     where_text        SQL text where no session is: what means one thing in all of them
-    from_columns      Columns as predicates;  to_columns: predicates as Columns
+    to_columns        predicates as Columns
     pushdown_guard    what Spark's Parquet reader would read or skip wrongly
+    metadata_answers  count(*), min and max of whole tables, from metadata
     source            the data source "skipstone": planned on the driver, read and written by executors
-    formats           what format("skipstone") does besides, in a process that registered it
     loads             the loads of ours in a DataFrame's plan, and their versions
+    formats           what format("skipstone") does besides, in a process that registered it
+    sessions          what a session decides: what texts and Columns mean, in which session a thread works
     plan_rewriting    Catalyst's plan of a query, its relations loaded anew by its filters
 
-Executors import `shares`, `wire_types` and `source`, or a `*_tasks`, and nothing of the verbs. What they need travels
-in partitions, closures and rows: Spark's own channel, pickled. Nothing pickled goes through storage, where others may
-write. `pyspark_skipstone` is a top-level package: by its name Spark finds the data source without `register`.
+Executors import `shares`, `wire_types` and `source`, or a `*_tasks`; of the verbs only `upkeep`, for its parts. What
+they need travels in partitions, closures and rows: Spark's own channel, pickled. Nothing pickled goes through storage,
+where others may write. `pyspark_skipstone` is a top-level package: by its name Spark finds the data source without
+`register`.
 
 The predicate is part of the load, and every `scan` is a fresh load. Spark's own filter pushdown is not used: PySpark
 keeps one plan for a relation whatever filters are on it, and a second query over it loses rows. A filter on the

@@ -6,6 +6,8 @@ publish.py, queue.py             runs are written, then the instant is put if no
 conflicts.py                     what counts as a conflict
 sync.py                          follows a directory; rebind.py: columns that files hold and the table did not read
 sync_log.py, follow_log.py       follow the log of another format
+moved_files.py, elsewhere.py     a lake that was copied or moved: bound again, or read as it stands
+lookahead.py                     what a commit far away reads while its data are on their way
 alter.py, undo.py, indexing.py, clean.py, repair.py   the other verbs
 
 In: results of tasks (`indexes/task_result.py`) and a handle on a version. Out: the next instant, and the runs it names.

@@ -1,4 +1,4 @@
-"""The log of a table, by the format's name: a new format is one line here."""
+"""The log of a table, by the format's name."""
 
 from __future__ import annotations
 

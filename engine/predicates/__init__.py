@@ -1,10 +1,12 @@
 """Predicates: parse -> bind -> simplify -> outcomes -> rows, each a function of one value.
 
-    parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`);
+    parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`,
+                  `operands.py`);
                   `prepare` goes on to a bound, simplified predicate: the same meaning in fewer nodes
       from_sql.py       SQL text: split at AND, OR, NOT. `sql_parameters.py` puts in parameters and the clock,
                         `sql_leaves.py` reads a leaf, `duckdb_meaning.py` decides whether DuckDB means by it what we do,
-                        `implied.py` what follows from one that DuckDB tests
+                        `implied.py` what follows from one that DuckDB tests. `plain_tokens.py` spares plain texts the
+                        parser, `sql_types.py` has types by name, `dialects.py` texts of other engines
       from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the leaves that result are in `bound.py`

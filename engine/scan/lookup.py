@@ -25,7 +25,6 @@ from ..state import IndexState
 from ..storage.threads import prefetched
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
-from .plan import Plan
 from .planning import THREADS, Planning, planned_again
 from .prune import PruneRequest, prune
 from .request import ScanRequest
@@ -196,19 +195,19 @@ def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
     return refs
 
 
-def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> Plan:
+def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> Planning:
     """See `Table.lookup`."""
     key_rows = keys_table(keys, on)
     values = []
     for name, ref in _columns(key_rows.column_names, request.snapshot.instant.schema).items():
         if pa.types.is_null(ref.type):
-            return Plan(Planning(request, Constant(False)))
+            return Planning(request, Constant(False))
         values.append(values_in_column(key_rows.column(name), ref))
     if len(values) == 1 and key_rows.num_rows <= FEW_KEYS:
         where = col(key_rows.column_names[0]).is_in(values[0].drop_null().unique())
-        return Plan(Planning(request, where))
+        return Planning(request, where)
     keys_of_columns = pa.table(values, names=key_rows.column_names)
-    return Plan(Lookup(request, keys_of_columns))
+    return Lookup(request, keys_of_columns)
 
 
 class RowsAt(Planning):

@@ -1,16 +1,16 @@
 """Versions: the timeline of instants, and the runs in which they keep what is live.
 
 An instant (`instant.py`) is one action, and with it the whole state of the table at its version. `timeline.py` finds
-and publishes them, `archive.py` keeps old ones, `lineage.py` checks that each follows the one before, `markers.py`
-shows transactions in flight, `clock.py` tells what time it is where the index lies. An index may come from anyone:
-`instant_fields.py` holds each instant to one table of its fields, whose parts are in `fields.py`.
+and publishes them under the names of `version_files.py`, `archive.py` keeps old ones, `lineage.py` checks that each
+follows the one before, `markers.py` shows transactions in flight, `clock.py` tells what time it is where the index
+lies. An index may come from anyone: `instant_fields.py` holds each instant to one table of its fields, whose parts are
+in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
-together as slices). `run_writing.py` writes and merges them, `leftovers.py` removes what a failed change wrote,
-`runs.py` reads them as one, through the process's cache (`cache.py`); `coverage.py` says which files an index covers.
-`snapshot.py` is what one version holds, `paths.py` how files are named. Begin at `snapshot.py` to read, and at
-`instant.py` to change what lies on disk.
-"""
+together as slices). `run_writing.py` writes and merges them (when: `merge_policy.py`), `leftovers.py` removes what a
+failed change wrote, `runs.py` reads them as one, through the process's cache (`cache.py`), many entries by threads
+(`run_parts.py`); `coverage.py` says which files an index covers. `snapshot.py` is what one version holds, `paths.py`
+how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what lies on disk."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import functools
 import importlib.util
@@ -42,6 +43,7 @@ PAGES = sorted(
 )
 
 
+ROOMS = ("engine/", "bloom/", "hfile_like/", "spark_adapter/")  # in commands/ a file is a verb
 MADE = ("docs/commands.md", "docs/decisions.md")  # by `make docs`
 
 
@@ -65,6 +67,21 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
     named = re.findall(r"`([\w/]+/\w+\.py)`", text)
     assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in _modules())] == []
+
+
+PACKAGES = sorted({path.rpartition("/")[0] for path in _modules() if path.startswith(ROOMS) and "/" in path})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_lives_in_it(package: str) -> None:
+    """By name: each of its modules and folders stands in its docstring, and every file that one names is there."""
+    front = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    inside = [path.removeprefix(f"{package}/").split("/") for path in _modules() if path.startswith(f"{package}/")]
+    names = {parts[0].removesuffix(".py") for parts in inside if not parts[0].startswith(("__init__", "kernels_"))}
+    assert [name for name in sorted(names) if not re.search(rf"(?<![a-z_]){name}(?![a-z_])", front)] == []
+    for path in (path for path in _modules() if path.rpartition("/")[0] == package):
+        named = re.findall(r"`([\w/]+\.py)", (ROOT / path).read_text(encoding="utf-8"))
+        assert [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in _modules())] == [], path
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 In: the values of the key's columns with their rows. Out: for a predicate, the rows in which a part of it is TRUE.
 `format.py` describes keys and values.
 
-    kind.py          the verbs of a kind, the probe, and the choice among several indexes
+    kind.py          the verbs of a kind, the probe, and which of several indexes a predicate asks
+    choice.py        which index looks up keys, of which files; hits.py: the rows that it found
     key_ranges.py    which part of a predicate a key can look up, as which ranges of keys
     reader.py        the look-up
     build.py         keys of existing files
