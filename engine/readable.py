@@ -278,9 +278,9 @@ class ReadableTable:
         if refresh not in (None, "sync"):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
         if refresh is not None:
-            from .commit.sync_log import follow
+            from .commit.sync_log import sync_table
 
-            follow(self.handle)
+            sync_table(self.handle)
         read, selected = read_columns(columns, self.schema)
         how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **how)

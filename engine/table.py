@@ -181,9 +181,9 @@ class Table(ReadableTable):
         if new_columns not in ("adopt", "report"):
             raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
         self.handle.check_latest()
-        from .commit.sync_log import follow
+        from .commit.sync_log import sync_table
 
-        result = follow(self.handle, _reported(progress), adopts=new_columns == "adopt")
+        result = sync_table(self.handle, _reported(progress), adopts=new_columns == "adopt")
         if not refresh:
             return result
         from .commit.indexing import refresh_all

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..arrays import joined
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
-from .commit.rebind import names_ever, sure_columns, unread_columns
+from .commit.adopt_columns import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
 from .lakes import parquet_options
 from .parquet.footers import read_footer

@@ -23,8 +23,7 @@ from ..engine.choices import NewColumns
 from ..engine.commit.clean import clean as clean_here
 from ..engine.commit.clean import remove_file, remove_here, walk
 from ..engine.commit.indexing import refresh_all
-from ..engine.commit.sync import SyncResult
-from ..engine.commit.sync import sync as sync_here
+from ..engine.commit.sync import SyncResult, sync_directory
 from ..engine.commit.sync_log import sync_log
 from ..engine.lakes import parquet_options
 from ..engine.open import open_table
@@ -79,7 +78,7 @@ def sync(
         if handle.log is not None:
             instant, result = sync_log(handle, report)
         else:
-            instant, result = sync_here(
+            instant, result = sync_directory(
                 handle,
                 report,
                 adopts=new_columns == "adopt",

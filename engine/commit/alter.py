@@ -21,8 +21,8 @@ from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
 from ..state import IndexState, Instant, new_transaction_id
 from ..state.run_writing import SHARD_BYTES
+from .adopt_columns import bind_again, names_ever
 from .publish import Change, publish, publish_definition, successor
-from .rebind import names_ever, rebind
 from .schemas import (
     check_table_schema,
     file_schema,
@@ -68,7 +68,7 @@ def alter(
     ):
         change.evolve = evolver(handle, base, wanted, change)
         if wanted.add:
-            rebind(handle, handle.committed, change.evolve(base), change)
+            bind_again(handle, handle.committed, change.evolve(base), change)
         handle.move_to(_published(handle, base, change))
     return handle.version
 

@@ -32,12 +32,12 @@ from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
+from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolver, new_columns
 from .bind import Moved
 from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .rebind import live_schemas, names_ever, rebind, sure_columns
 from .schemas import misfits, pending_of, without
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Difference:
     removed: dict[int, str]
 
 
-def sync(
+def sync_directory(
     handle: Handle,
     progress: Progress | None = None,
     adopts: bool = True,
@@ -87,7 +87,7 @@ def sync(
 
         try:
             copied = listed if is_copy else None
-            return _committed(handle, snapshot, changes, validate, progress, adopts, copied, rebinding, attach)
+            return _commit_directory(handle, snapshot, changes, validate, progress, adopts, copied, rebinding, attach)
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -98,7 +98,7 @@ def sync(
 def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tuple[Instant, RebindResult]:
     """See `Table.rebind`."""
     rebinding = Rebinding(trusted)
-    instant, result = sync(handle, progress, rebinding=rebinding)
+    instant, result = sync_directory(handle, progress, rebinding=rebinding)
     added, removed = set(result.added), set(result.removed)
     replaced = added & removed
     changed, bare = replaced & rebinding.changed, replaced & rebinding.bare
@@ -216,7 +216,7 @@ def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
 # -- the commit -------------------------------------------------------------------------------------------------------
 
 
-def _committed(
+def _commit_directory(
     handle: Handle,
     snapshot: Snapshot,
     changes: Difference,
@@ -265,7 +265,7 @@ def _committed(
         change.removed = {number: path for number, path in replaced.items() if path not in set_aside}
         added, removed = _paths(change.results), list(change.removed.values())
         if unread_schemas:
-            rebind(handle, snapshot, after, change, changes.removed)
+            bind_again(handle, snapshot, after, change, changes.removed)
         is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
         if not change.results and not change.removed and change.pending == base.pending and is_recorded:
             leftovers.remove()

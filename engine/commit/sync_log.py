@@ -25,7 +25,7 @@ from ..tasks.log_attach import attach_log
 from .follow_log import Followed, at_state, followed, fresh
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .sync import Synced, SyncResult, sync
+from .sync import Synced, SyncResult, sync_directory
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ..storage import Storage
 
 
-def follow(handle: Handle, progress: Progress | None = None, *, adopts: bool = True) -> SyncResult:
+def sync_table(handle: Handle, progress: Progress | None = None, *, adopts: bool = True) -> SyncResult:
     """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
-    instant, result = sync(handle, progress, adopts) if handle.log is None else sync_log(handle, progress)
+    instant, result = sync_directory(handle, progress, adopts) if handle.log is None else sync_log(handle, progress)
     handle.move_to(instant)
     return result
 
@@ -55,7 +55,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
         else:
             return base, SyncResult(base.version)
         try:
-            return _committed(handle, base, state, changes, progress)
+            return _commit_log(handle, base, state, changes, progress)
         except CommitConflictError:
             pause(attempt)  # another may have followed the log as far, or further: look again
     raise CommitConflictError(
@@ -63,7 +63,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     )
 
 
-def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed, progress: Progress | None) -> Synced:
+def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followed, progress: Progress | None) -> Synced:
     def validate(newer: Snapshot) -> None:
         if newer.instant.source != base.source:
             raise CommitConflictError("another writer followed the log meanwhile")
@@ -79,7 +79,8 @@ def _committed(handle: Handle, base: Instant, state: LogState, changes: Followed
         validate=validate,
     )
     unread: list[dict] = []
-    with handle.timeline.markers.holding(transaction, base.version, "sync"), change.leftovers as leftovers:
+    leftovers = change.leftovers
+    with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
         if changes.added.num_rows:
             path = task_path(transaction, "attached")
             leftovers.add(handle.index_storage, path)

@@ -27,9 +27,9 @@ from ..state.manifest import FILE_FIELDS, IDENTITY
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched
+from .adopt_columns import bound_names, restored_results
 from .conflicts import check_not_superseded, check_slices
 from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
-from .rebind import bound_names, restored_results
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -107,7 +107,11 @@ def _publish(
             raise NothingToDo(newer.instant)
 
     change.rebuild = rebuild
-    with handle.timeline.markers.holding(change.transaction, latest.version, action), change.leftovers:
+    leftovers = change.leftovers
+    with (
+        handle.timeline.markers.holding(change.transaction, latest.version, action, lambda: leftovers.is_lost),
+        leftovers,
+    ):
         try:
             rebuild(Snapshot(latest, handle.readers))
             instant = publish(handle.timeline, handle.readers, latest, change)

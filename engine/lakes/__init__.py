@@ -6,7 +6,8 @@ changed since another, the rows that deletes take out. `delta.py` and `iceberg.p
 library (`delta_files.py` and `iceberg_files.py` look at a stranger's files first; `iceberg_columns.py`,
 `iceberg_catalog.py`), `hudi/` by reading the timeline itself. A new format is a file here, which `log_files.py` helps
 to write, its name in `KINDS`, and a line each in `sources.py` and `detection.py`. `locations.py` reads what users name
-a table by."""
+a table by.
+"""
 
 from __future__ import annotations
 

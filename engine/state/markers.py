@@ -59,7 +59,7 @@ class Markers:
         transaction: str,
         base: int,
         action: str,
-        is_lost: Callable[[], bool] = lambda: False,
+        is_lost: Callable[[], bool],
         task: str | None = None,
     ) -> Iterator[None]:
         """Holds a marker, of a transaction or of one task of it, for the length of a block, and keeps it young. It

@@ -107,6 +107,40 @@ def test_rule_03_a_file_that_could_not_be_removed_keeps_its_transactions_marker(
     assert not list(tmp_path.glob("*.parquet")) and not table.handle.timeline.markers.in_flight()
 
 
+@pytest.mark.parametrize("verb", ["restore", "sync of a log"])
+def test_rule_03_so_do_the_runs_of_an_undo_and_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """They failed at the instant, and the storage lets none of their runs go."""
+    if verb == "restore":
+        table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+        commit_rows(table, {"a": [1]})
+        with table.transaction() as tx:
+            tx.remove(live_paths(table))
+    else:
+        deltalake = pytest.importorskip("deltalake")
+        deltalake.write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+        table = ss.create(tmp_path)
+        deltalake.write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="append")
+    real = local.LocalStorage.delete
+
+    def delete(self, path: str) -> None:
+        if path.endswith(".sbf"):
+            raise ss.StorageError(f"{path}: refused")
+        real(self, path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(local.LocalStorage, "delete", delete)
+        patch.setattr(local.LocalStorage, "put_if_absent", put_if_absent)
+        table.restore(version=2) if verb == "restore" else table.sync()
+    assert len(table.handle.timeline.markers.in_flight()) == 1
+    table.clean(min_age=dt.timedelta(0))
+    assert not table.handle.timeline.markers.in_flight()
+
+
 def test_rule_03_files_of_a_table_that_was_indexed_here_before_are_anybodys(tmp_path: Path) -> None:
     make_file(tmp_path, "f.parquet", {"a": [2]})
     commit_rows(ss.create(tmp_path), {"a": [1]})

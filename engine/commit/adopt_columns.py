@@ -158,7 +158,7 @@ def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
     return sure
 
 
-def rebind(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
+def bind_again(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
     """Has a change bind live files again that hold columns of `after` unread. `leave`: ids of files to pass over."""
     if not any(sure_columns(after, schema) for schema in after.file_schemas):
         return
