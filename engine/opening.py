@@ -41,18 +41,9 @@ def open_handle(
     pickle_credentials: bool = False,
 ) -> Handle:
     """See `open.open_table`."""
-    pins: dict[str, Any] = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
-    if sum(pin is not None for pin in pins.values()) > 1:
-        raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
-    if isinstance(log_version, str) and log_version.isascii() and log_version.isdecimal():
-        log_version = int(log_version)
-        pins["log_version"] = log_version
-    for argument in ("version", "log_version"):
-        number = pins[argument]
-        if number is not None and not is_integer(number):
-            raise InvalidArgumentError(f"{argument}= is a whole number, not {number!r}")
-    if as_of is not None and not isinstance(as_of, dt.datetime):
-        raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
+    log_version = _checked_log_version(log_version)
+    pins = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
+    _check_pins(pins)
     if cache not in (None, "coarse"):
         raise InvalidArgumentError(f'cache= is "coarse", or nothing, not {cache!r}')
     table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
@@ -62,14 +53,7 @@ def open_handle(
     latest = timeline.latest(beside=lambda hinted: readers.open_ahead(_runs(hinted))) if version is None else None
     instant = latest if version is None else timeline.read(version)
     if instant is None:
-        kind = storage.kind()
-        if kind == "file":
-            raise NotATableError(f"{storage.uri} is a file, not a table's directory")
-        why = "" if kind else " (and no such directory)"
-        raise NotATableError(
-            f"{storage.uri}: no Skipstone index here{why}",
-            hint="make one with {create}, or say where it is with {index_path}",
-        )
+        raise _no_index(storage)
     indexed = instant.source["kind"]
     for wanted in (source, table.kind):
         if wanted is not None and wanted != indexed:
@@ -111,7 +95,6 @@ def open_handle(
         raise InvalidArgumentError(
             f"{storage.uri}: log_version= is for a table that follows a Delta, Iceberg or Hudi log"
         )
-    assert isinstance(log_version, int)
     latest = instant
     nearest = _nearest_to(log_version, timeline, latest)
     handle = handle_on(nearest, True)
@@ -119,6 +102,36 @@ def open_handle(
     if indexed == HUDI or not _stands_for(nearest, log_version, latest):
         handle.pin_log(log.position_of(log_version))
     return handle
+
+
+def _checked_log_version(given: int | str | None) -> int | None:
+    if isinstance(given, str) and given.isascii() and given.isdecimal():
+        return int(given)
+    if given is not None and not is_integer(given):
+        raise InvalidArgumentError(f"log_version= is a whole number, not {given!r}")
+    return given
+
+
+def _check_pins(pins: Mapping[str, Any]) -> None:
+    """At most one of them says which version."""
+    if sum(pin is not None for pin in pins.values()) > 1:
+        raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
+    version, as_of = pins["version"], pins["as_of"]
+    if version is not None and not is_integer(version):
+        raise InvalidArgumentError(f"version= is a whole number, not {version!r}")
+    if as_of is not None and not isinstance(as_of, dt.datetime):
+        raise InvalidArgumentError(f"as_of= is a datetime, not {as_of!r}")
+
+
+def _no_index(storage: Storage) -> NotATableError:
+    kind = storage.kind()
+    if kind == "file":
+        return NotATableError(f"{storage.uri} is a file, not a table's directory")
+    why = "" if kind else " (and no such directory)"
+    return NotATableError(
+        f"{storage.uri}: no Skipstone index here{why}",
+        hint="make one with {create}, or say where it is with {index_path}",
+    )
 
 
 def _runs(instant: Instant) -> list[Run]:

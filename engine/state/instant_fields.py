@@ -308,28 +308,28 @@ def _check_references(instant: Instant) -> None:
     ranges_of = [*instant.cleaned, *(each for i in instant.indexes for each in i.coverage.segments)]
     newest = max((0, *instant.savepoints.values(), *(last for _, last in ranges_of)))
     following = instant.next
-    checks = {
-        "summary": lambda: _check_summary(instant.action, instant.summary),
-        "previous": lambda: instant.previous is None or instant.previous[0] < version,
-        "savepoints, cleaned, coverage": lambda: newest <= version,
-        "manifest, runs": lambda: all(run.segments[0] <= run.segments[1] <= version for run in runs),
-        "schema": lambda: len(set(instant.schema.names)) == len(instant.schema.names),
-        "fields": lambda: instant.fields.keys() == set(instant.schema.names),
-        "partitioning": lambda: instant.fields.keys() >= set(instant.partitioning),
-        "columns": lambda: instant.columns.keys() <= set(_paths(instant.schema)),
-        "index columns": lambda: indexed <= set(instant.columns.values()),
-        "next": lambda: (
+    _check_summary(instant.action, instant.summary)
+    holds = {
+        "previous": instant.previous is None or instant.previous[0] < version,
+        "savepoints, cleaned, coverage": newest <= version,
+        "manifest, runs": all(run.segments[0] <= run.segments[1] <= version for run in runs),
+        "schema": len(set(instant.schema.names)) == len(instant.schema.names),
+        "fields": instant.fields.keys() == set(instant.schema.names),
+        "partitioning": instant.fields.keys() >= set(instant.partitioning),
+        "columns": instant.columns.keys() <= set(_paths(instant.schema)),
+        "index columns": indexed <= set(instant.columns.values()),
+        "next": (
             max(instant.fields.values(), default=0) < following["field"]
             and max(instant.columns.values(), default=0) < following["column"]
             and max((i.id for i in instant.indexes), default=0) < following["index"]
         ),
-        "index ids": lambda: len({i.id for i in instant.indexes}) == len(instant.indexes),
-        "totals": lambda: instant.totals["plain"] <= instant.totals["files"],
-        "manifest": lambda: bool(instant.manifest) or not instant.totals["files"],
-        "file_schemas": lambda: all({*s.fields} <= {*s.schema.names} for s in instant.file_schemas),
+        "index ids": len({i.id for i in instant.indexes}) == len(instant.indexes),
+        "totals": instant.totals["plain"] <= instant.totals["files"],
+        "manifest": bool(instant.manifest) or not instant.totals["files"],
+        "file_schemas": all({*s.fields} <= {*s.schema.names} for s in instant.file_schemas),
     }
-    for name, holds in checks.items():
-        if holds() is False:
+    for name, is_so in holds.items():
+        if not is_so:
             raise FieldError(f"{name}: does not fit the rest of the instant")
 
 
