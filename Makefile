@@ -27,6 +27,8 @@ SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 KERNEL_TESTS = tests/hfile_like tests/bloom
 FIND_JAVA := java_home="$$($(PY) scripts/java_home.py)" && export JAVA_HOME="$$java_home"
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+# Hundreds of processes begin in a run of the tests: each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all torture check format bench docs wheel clean distclean
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import seaweed_server
+import spark_daemon
 import spark_sessions
 from example_counts import EXAMPLES_ALL, is_thorough, some_cases
 from hypothesis import HealthCheck, settings
@@ -34,7 +35,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # By default the examples are the same in every run, so that what passed once is not refused by luck the next time; new
 # ones are looked for by `make test-all`.
 settings.register_profile(
-    "default", max_examples=6, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
+    "default", max_examples=4, deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, database=None
 )
 settings.register_profile("all", max_examples=EXAMPLES_ALL, deadline=None, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("all" if is_thorough() else "default")
@@ -54,6 +55,17 @@ if not is_thorough():
 os.environ.pop("COLUMNS", None)  # or what commands print is folded to the width of whoever runs the tests
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Side by side each process begins to collect in another folder, so that of modules whose assertions pytest has to
+    rewrite, in a fresh checkout, each rewrites some and finds the others done."""
+    config, tests = session.config, Path(__file__).parent
+    if hasattr(config, "workerinput") and [Path(arg).resolve() for arg in config.args] == [tests]:
+        folders = sorted({str(path.parent) for path in tests.glob("*/test_*.py")})
+        first = int(config.workerinput["workerid"][2:]) * len(folders) // config.workerinput["workercount"]
+        config.args = folders[first:] + folders[:first]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves cases out that repeat a promise. Side by side, what takes longest begins first, so that no process is left
     alone with it at the end."""
@@ -67,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return len(_SHARED) + (_LONG_FOLDERS.index(folder) if folder in _LONG_FOLDERS else len(_LONG_FOLDERS))
 
     if hasattr(config, "workerinput"):  # of pytest-xdist
-        items.sort(key=place)
+        items.sort(key=lambda item: (place(item), str(item.path)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -142,7 +154,8 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             session = spark_sessions.elsewhere(told, workdir)
         else:
             patch.setenv("JAVA_HOME", request.getfixturevalue("java_home"))
-            patch.setenv("PYSPARK_PYTHON", sys.executable)
+            for name, value in spark_daemon.environment().items():
+                patch.setenv(name, value)
             patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
             patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
             patch.setenv("SPARK_LOCAL_DIRS", str(workdir / "local"))

@@ -63,7 +63,7 @@ PAIRS = [  # two transactions on one version, and the file over which they meet 
 ]
 
 
-@pytest.mark.some_cases(14)
+@pytest.mark.some_cases(7)
 @pytest.mark.parametrize("is_swapped", [False, True])
 @pytest.mark.parametrize("one, other, met", PAIRS)
 def test_rule_04_two_handles(lake: Path, one: Act, other: Act, met: str | None, is_swapped: bool) -> None:

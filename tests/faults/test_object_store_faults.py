@@ -177,7 +177,7 @@ def test_one_fault_at_any_call_is_overcome(action: str, begun: Objects) -> None:
     print(f"\n{action}: {tried} faults, one a run; each was overcome")
 
 
-@pytest.mark.some_cases(16)
+@pytest.mark.some_cases(8)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["busy", "lost", "late", "denied"])
 def test_a_store_that_fails_for_good_leaves_all_or_nothing(kind: str, action: str, begun: Objects) -> None:

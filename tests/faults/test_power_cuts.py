@@ -42,7 +42,7 @@ def test_what_is_built_on_a_dead_writers_doings_outlives_a_power_cut(
         if key in seen:
             continue
         seen.add(key)
-        if not is_thorough() and len(seen) % 3 != 1:
+        if not is_thorough() and len(seen) % 5 != 1:
             continue
         root = tmp_path / str(number)
         put_tree(moment.tree("killed"), root)
@@ -72,7 +72,7 @@ def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_
     outcomes = {"harmless": 0, "noticed": 0}
     flush, flushes = 0 if is_thorough() else -2, 1
     while flush < flushes:
-        flush += 1 if is_thorough() else 3
+        flush += 1 if is_thorough() else 5
         root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
         with without_flushes():
             action.prepare(root)
@@ -101,7 +101,7 @@ def test_a_flush_that_the_disk_only_says_it_made_is_noticed_or_does_no_harm(tmp_
 @pytest.mark.parametrize("action", _actions("write", "create_index bloom"), ids=lambda action: action.name)
 def test_what_succeeded_though_a_flush_was_refused_outlives_a_power_cut(tmp_path: Path, action: Action) -> None:
     outcomes = {"succeeded": 0, "reported": 0}
-    for flush in range(1, 1000, 1 if is_thorough() else 4):
+    for flush in range(1, 1000, 1 if is_thorough() else 6):
         root, cut = tmp_path / str(flush), tmp_path / f"{flush}-cut"
         with without_flushes():
             action.prepare(root)

@@ -66,13 +66,19 @@ def _insert(package: Path, temporary: Path, before: str = "", after: str = "", *
     return int(hits), int(misses), path.strip()
 
 
-def test_an_archive_without_a_home(archive: Path, tmp_path: Path) -> None:
-    """What one application unpacked is found by the next, which unpacks it elsewhere."""
-    hits, misses, path = _insert(archive, tmp_path / "temporary")
+@pytest.fixture(scope="module")
+def kept(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files of a process without a home, which compiled there."""
+    folder = tmp_path_factory.mktemp("kept") / "temporary"
+    hits, misses, path = _insert(archive, folder)
     assert (hits, misses) == (0, 1)
-    assert path.startswith(str(tmp_path / "temporary" / "skipstone-kernels-"))
-    again = shutil.copy(archive, tmp_path / "again.zip")
-    assert _insert(Path(again), tmp_path / "temporary") == (1, 0, path)
+    assert path.startswith(str(folder / "skipstone-kernels-"))
+    return folder
+
+
+def test_an_archive_without_a_home(archive: Path, kept: Path, tmp_path: Path) -> None:
+    """What one application unpacked is found by the next, which unpacks it elsewhere."""
+    assert _insert(Path(shutil.copy(archive, tmp_path / "again.zip")), kept)[:2] == (1, 0)
 
 
 @only_in_test_all
@@ -83,11 +89,10 @@ def test_a_read_only_installation_without_a_home(installed: Path, tmp_path: Path
     assert not (installed / "skipstone/bloom/__pycache__").is_dir()
 
 
-def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed: Path, tmp_path: Path) -> None:
-    assert _insert(installed, tmp_path / "temporary")[:2] == (0, 1)
+def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed: Path, kept: Path) -> None:
     with (installed / "skipstone/compiling.py").open("a") as file:
         file.write("# edited\n")
-    assert _insert(installed, tmp_path / "temporary")[:2] == (0, 1)
+    assert _insert(installed, kept)[:2] == (0, 1)
 
 
 def test_a_read_only_installation_with_a_home(installed: Path, tmp_path: Path) -> None:
@@ -120,14 +125,14 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(archive: Path, tmp_pat
     assert _insert(archive, tmp_path / "temporary") == (0, 1, "None")
 
 
-def test_what_was_cut_short_is_compiled_again(archive: Path, tmp_path: Path) -> None:
+def test_what_was_cut_short_is_compiled_again(archive: Path, kept: Path, tmp_path: Path) -> None:
     """As a loss of power leaves it. The process that meets it leaves it whole."""
-    _, _, path = _insert(archive, tmp_path / "temporary")
+    shutil.copytree(kept, tmp_path / "temporary")
     for suffix in ("nbc", "nbi") if is_thorough() else ("nbc",):
-        for kept in Path(path).glob(f"*.{suffix}"):
-            kept.write_bytes(kept.read_bytes()[: 100 if suffix == "nbi" else 0])
-        assert _insert(archive, tmp_path / "temporary") == (0, 1, path), suffix
-        assert _insert(archive, tmp_path / "temporary") == (1, 0, path), suffix
+        for file in (tmp_path / "temporary").rglob(f"*.{suffix}"):
+            file.write_bytes(file.read_bytes()[: 100 if suffix == "nbi" else 0])
+        assert _insert(archive, tmp_path / "temporary")[:2] == (0, 1), suffix
+        assert _insert(archive, tmp_path / "temporary")[:2] == (1, 0), suffix
 
 
 def test_a_place_that_is_lost_while_we_run(archive: Path, tmp_path: Path) -> None:

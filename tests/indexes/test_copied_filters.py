@@ -98,7 +98,7 @@ def test_the_size_of_a_copy_is_not_told_as_one_that_was_worked_out(tmp_path: Pat
         assert "copied from the Parquet files" in told and "is sized" not in told
 
 
-@pytest.mark.some_cases(10)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("name", [*TYPES, *AS_INTEGERS])
 def test_rule_26_every_type_is_asked_as_its_file_stores_it(tmp_path: Path, name: str) -> None:
     kind, value = TYPES[AS_INTEGERS.get(name, name)]
@@ -252,7 +252,7 @@ def test_damaged_headers_are_refused_and_end(data: st.DataObject) -> None:
     assert 0 <= size_bytes < 2**35 and len(choices) == 3 and read <= len(raw)
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("flips", range(32))
 def test_a_file_with_a_damaged_header_is_a_hole(tmp_path: Path, flips: int) -> None:
     path = tmp_path / "a.parquet"

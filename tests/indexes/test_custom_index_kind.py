@@ -269,7 +269,7 @@ def test_a_build_publishes_what_it_has_and_a_killed_one_goes_on(
     assert opened.verify(deep=True) == []
 
 
-@settings(max_examples=examples(5, 400))
+@settings(max_examples=examples(4, 400))
 @given(
     files=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), min_size=1, max_size=5),
     later=st.lists(st.lists(st.none() | st.integers(-40, 40), min_size=1, max_size=5), max_size=3),

@@ -202,7 +202,8 @@ def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> N
 def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filter_merging, "POLICY", replace(filter_merging.POLICY, commit_bytes=200_000))
     paths, runs, most, added = _paths(), (), 0, 0
-    for step in range(250):
+    count = 250 if is_thorough() else 100
+    for step in range(count):
         runs = (*runs, _written(storage, f"run-{step}", [([step], _hashes(step, 1_500))]))
         added += runs[-1].size_bytes
         before = set(runs)
@@ -214,7 +215,7 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
     assert {path.name for path in Path(storage.root).iterdir()} >= {run.path for run in runs}
     runs = merged_all(storage, runs, lambda: next(paths))
     assert len(runs) == 1
-    assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(250))
+    assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(count))
 
 
 def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:

@@ -321,6 +321,7 @@ def test_no_aggregate_of_a_damaged_index_is_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:an index run is damaged")
+@pytest.mark.some_cases(2)
 @pytest.mark.parametrize("harm", ["gone", "cut"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_table_whose_statistics_are_damaged_takes_commits(tmp_path: Path, harm: str, which: int) -> None:

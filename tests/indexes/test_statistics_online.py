@@ -75,8 +75,9 @@ def test_a_handle_of_an_older_version_builds_what_it_sees(tmp_path: Path) -> Non
     assert kept_paths(other, "y = 5000") == [] and kept_paths(other, "y = 199") == [unseen]
 
 
-@pytest.mark.parametrize("how", ["written", "attached", "told"])
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("how", ["written", "attached", "told"])
 def test_what_a_transaction_adds_that_began_before_the_index(tmp_path: Path, how: str, partitioned: bool) -> None:
     folder = "p=1/" if partitioned else ""
     for number in (0, 1):

@@ -78,7 +78,7 @@ VALUES = {
 }
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("synced", [True, False])
 def test_partition_values_of_every_type_are_those_of_the_log(tmp_path, name, synced):

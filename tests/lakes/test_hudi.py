@@ -223,7 +223,7 @@ def test_a_log_of_deletes_keeps_no_slice_and_one_of_rows_does(version, tmp_path)
     assert table.scan("v = 2").files().num_rows == 3
 
 
-@pytest.mark.some_cases(12)
+@pytest.mark.some_cases(6)
 @pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ", "MERGE_ON_READ with Parquet logs"])
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ READS: dict[str, Callable[[ss.Table], Any]] = {
 }
 
 
-@pytest.mark.some_cases(10)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changed_since_it_was_indexed_is_not_read(
@@ -125,7 +125,7 @@ def test_an_error_over_the_planned_file_stays_what_it_is(table: ss.Table, tmp_pa
         raise KeyError("a column of the other file")
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("when", ["before it is opened", "once it is open"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("read", ["to_table", "to_batches", "count"])

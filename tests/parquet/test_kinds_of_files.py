@@ -131,7 +131,7 @@ def test_rows_of_every_encoding_are_looked_up_by_position(tmp_path: Path, encodi
     assert repr(found.to_pylist()) == repr(expected.take([2, 18, 38]).to_pylist())
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("name", list(COLUMNS))
 def test_every_type_is_indexed_or_refused_by_its_name(tmp_path: Path, name: str) -> None:
     rows = WHOLE.select(["id", name])

@@ -44,8 +44,10 @@ def _check(table: ss.Table, connection: duckdb.DuckDBPyConnection, where: str, p
     kept = {int(path[:4]) for path in plan.files()["path"].to_pylist()}
     assert set(expected) <= kept, where
     assert sorted(plan.to_table()["n"].to_pylist()) == expected, where
-    assert not prunes or len(kept) < table.files().num_rows, where
-    assert table.scan(f"NOT ({where})").files().num_rows == table.files().num_rows, "under NOT nothing follows"
+    count = table.files().num_rows
+    assert not prunes or len(kept) < count, where
+    if " = " in where or is_thorough():
+        assert table.scan(f"NOT ({where})").files().num_rows == count, "under NOT nothing follows"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def times(tmp_path_factory: pytest.TempPathFactory) -> tuple[ss.Table, duckdb.Du
      "date_trunc('month', ts)", "date_trunc('quarter', day)", "date_trunc('year', ts)"],
 )  # fmt: skip
 def test_times_cut_down(times: tuple[ss.Table, duckdb.DuckDBPyConnection], call: str) -> None:
-    for edge, op in zip(EDGES[:5], itertools.cycle(OPS), strict=False):
+    for edge, op in few_of(zip(EDGES[:5], OPS, strict=True), 3):
         sides = (f"{call} {op} DATE '{edge}'", f"DATE '{edge}' {op} {call}")
         for where in sides if is_thorough() else sides[(len(call) + len(op)) % 2 :][:1]:
             _check(*times, where)

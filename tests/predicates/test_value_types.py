@@ -121,7 +121,7 @@ def _plain(values: pa.Array) -> list:
     return values.to_pylist()
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("name", COMPARED)
 def test_rule_43_values_are_compared_under_every_kind_of_index(name: str, tmp_path: Path) -> None:
     values = COMPARED[name]

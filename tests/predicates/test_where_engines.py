@@ -341,7 +341,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(where=TREES)
 def test_random_trees_give_the_rows_of_duckdb(table: ss.Table, where: str) -> None:
     with duckdb.connect(":memory:") as connection:
@@ -435,7 +435,7 @@ def test_floats_beside_integers(tmp_path: Path) -> None:
 # -- polars' is_between with nulls -------------------------------------------------------------------------------------
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("ends", [(None, 5), (5, None), (None, None), (3, 7)])
 @pytest.mark.parametrize("closed", ["both", "left", "right", "none"])
 def test_polars_between_with_a_null(table: ss.Table, ends: tuple[int | None, int | None], closed: str) -> None:

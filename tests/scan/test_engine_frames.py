@@ -27,7 +27,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 
 
 @given(conditions)
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 def test_a_lazy_frame_gives_the_rows_that_polars_would_find(table: ss.Table, condition: tuple[str, Any]) -> None:
     _, expression = condition
     everything = pl.from_arrow(pa.concat_tables([part(number) for number in range(6)]))

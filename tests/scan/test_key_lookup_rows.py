@@ -122,7 +122,7 @@ def _tables(draw: st.DrawFn, root: str, schema: pa.Schema, names: list[str]) -> 
     return table, parts
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(data=st.data())
 def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
     """Keys of any columns, against indexes of them, of the first of them, of others, and of none."""

@@ -39,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 
 
 @given(conditions)
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(7))
 def test_engines_get_the_rows_that_they_would_find_themselves(
     table: ss.Table, everything: pa.Table, where: tuple[str, Any]
 ) -> None:

@@ -51,7 +51,7 @@ def _check(table: ss.Table, lake: Lake, node: object) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(4))
 def test_they_are_those_of_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))

@@ -76,7 +76,7 @@ def _check_order(table: ss.Table, lake: Lake, node: ast.Node, keys: list, limit:
 
 
 @given(st.data())
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -90,7 +90,7 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -110,7 +110,7 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.lists(st.none() | st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1))), st.integers(0, 5))
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(25))
 def test_codes_are_counted_as_by_hand(parts: list[list[int | None]], pending_max: int) -> None:
     counts = CodeCounts(pending_max)
     for number, part in enumerate(parts):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from example_counts import few_of
 
 WHERES = [
     "lower(s) = 'aa'",
@@ -100,7 +101,7 @@ def test_rows_are_duckdbs(tmp_path: Path, kind: str) -> None:
     table, rows = LAKES[kind](tmp_path)
     connection = duckdb.connect(":memory:")
     connection.register("lake", rows)
-    for where in WHERES:
+    for where in WHERES if kind == "directory" else few_of(WHERES, 3):
         expected = sorted(n for (n,) in connection.execute(f"SELECT a FROM lake WHERE {where}").fetchall())
         plan = table.scan(where)
         assert _numbers(plan.to_table()) == expected, where

@@ -20,7 +20,7 @@ from predicate_strategies import predicates
 
 
 @given(st.data())
-@settings(max_examples=examples(10, 2000))
+@settings(max_examples=examples(5, 2000))
 def test_a_scan_gives_exactly_the_rows_that_match(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         table, lake = data.draw(lakes(root))
@@ -111,7 +111,7 @@ _WHERES = [None, "n % 2 = 0", "payload.at.y = 'y'", "payload.user > 'a' OR n < 2
     st.sampled_from(_WHERES),
     st.sampled_from([["n"], ["payload.at.x", "n"]]),
 )
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(5))
 def test_fields_alone_are_those_of_the_whole_struct(
     parts: list[pa.Array], columns: list[str], where: str | None, order_by: list[str]
 ) -> None:

@@ -207,7 +207,7 @@ def _kept(table: ss.Table, node: object, mode: str = "snapshot") -> set[str]:
 
 
 @given(st.data())
-@settings(max_examples=examples(10, 2000))
+@settings(max_examples=examples(5, 2000))
 def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         lake = [data.draw(groups(root, number)) for number in range(data.draw(st.integers(1, 3)))]
@@ -269,7 +269,7 @@ def _check_bases(table: ss.Table, lake: list[list[File]], states: dict[str, str]
 
 
 @given(st.data())
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(4))
 def test_what_carries_nothing_keeps_nothing(data: st.DataObject) -> None:
     """A table answers as one that was never told of superseded slices, failed commits, and blocks without rows."""
     with tempfile.TemporaryDirectory() as root:

@@ -129,7 +129,7 @@ TIGHT: dict[str, set[int]] = {
 LOOSE = {"f > 3": {0, 1, 2, 3}}
 
 
-@pytest.mark.some_cases(48)
+@pytest.mark.some_cases(24)
 @pytest.mark.parametrize("where", TIGHT)
 def test_statistics_prune_files_and_row_groups(table: ss.Table, where: str) -> None:
     plan = table.scan(where)

@@ -159,7 +159,7 @@ def _kept(table: ss.Table, where: object, as_groups: bool) -> set[int]:
     return {order.index(path) for path in kept}
 
 
-@pytest.mark.some_cases(100)
+@pytest.mark.some_cases(50)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CLASSES)
 def test_what_statistics_rule_out_is_skipped(lakes: Lakes, name: str, kind: str) -> None:

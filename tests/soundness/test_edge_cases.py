@@ -70,7 +70,7 @@ def test_a_handle_that_outlived_its_table_tells_nothing_to_the_next_open(outlive
     assert _values(ss.open(lake)) == wanted
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("versions", [(1, 1), (3, 3), (3, 1), (1, 3)])
 @pytest.mark.parametrize("verb", ["create_index", "write", "sync"])
 def test_a_handle_that_outlived_its_table_does_not_commit_into_the_one_in_its_place(outlived, versions, verb):

@@ -135,7 +135,7 @@ WIDENED = {
 }
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("case", WIDENED)
 @pytest.mark.parametrize("filtered", [False, True])
 def test_trap_a_widened_column_keeps_its_old_files(tmp_path: Path, case: str, filtered: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import is_thorough
+from example_counts import few_of, is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,7 +166,7 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
     before = all_rows(lake)
     wheres = {"x": ss.col("x").between(1 << 38, (1 << 38) + (1 << 34)), "y": "y LIKE 'http://one.example/33%'"}
     shares = {}
-    for curve in ("linear", "zorder", "hilbert"):
+    for curve in few_of(("linear", "zorder", "hilbert"), 2):
         table = ss.open(lake)
         told = {name: table.scan(where) for name, where in wheres.items()}
         read = {name: plan.files().num_rows for name, plan in told.items()}
@@ -183,7 +183,7 @@ def test_a_look_up_reads_fewer_files_by_every_column(tmp_path: Path) -> None:
         assert f"{found.files_after} files, {curve}" in repr(found)
         assert "x 100.0% -> 6.2%" in repr(found) or curve != "linear"
     assert shares["linear"]["x"] < 0.07 < 0.9 < shares["linear"]["y"]
-    for curve in ("zorder", "hilbert"):
+    for curve in list(shares)[1:]:
         assert shares[curve]["x"] < 0.5
         assert shares[curve]["y"] < 0.5
     assert all_rows(lake).equals(before)

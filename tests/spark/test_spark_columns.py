@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from example_counts import few_of
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -145,7 +146,8 @@ def test_what_is_not_understood_prunes_nothing_and_hides_nothing(lake: str, plai
             (~(~(F.col("k") == 31) | column), 1),
         )
     ]
-    for (case, where, files), truth in zip(around, _truths(plain, "n", [w for _, w, _ in around]), strict=True):
+    tried = few_of(around, 25)  # each form around some of them
+    for (case, where, files), truth in zip(tried, _truths(plain, "n", [w for _, w, _ in tried]), strict=True):
         node = from_column(where, table.schema)
         assert unknowns(node), case
         assert table.scan(node).files().num_rows == files, case
@@ -170,7 +172,7 @@ def test_a_null_among_no_values_is_what_the_session_says(spark: SparkSession, la
         for name, value in settings.items():
             session.conf.set(f"spark.sql.{name}", value)
         plain = session.read.parquet(lake)
-        for where in (~F.col("k").isin([]), ~(F.col("k").isin([]) & F.col("flag"))):
+        for where in few_of((~(F.col("k").isin([]) & F.col("flag")), ~F.col("k").isin([])), 1):
             assert sks.scan(session, lake, where).count() == plain.where(where).count(), (settings, where)
 
 
@@ -205,8 +207,8 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     for number in range(1, 300):
         column = column | (F.col("k") == 100 * number)
     table = ss.open(lake)
-    assert table.scan(from_column(column, table.schema)).files().num_rows == 1
-    assert table.scan(from_column(column, table.schema)).count() == 1
+    plan = table.scan(from_column(column, table.schema))
+    assert (plan.files().num_rows, plan.count()) == (1, 1)
 
 
 def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> None:

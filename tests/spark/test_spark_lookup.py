@@ -141,15 +141,16 @@ def test_whole_rows_come_as_a_scan_tells_them(spark, lake: Path, many: None) -> 
 
 def test_a_condition_chooses_among_the_rows_of_the_keys(spark, lake: Path, many: None) -> None:
     keys = spark.createDataFrame(pa.table({"k": pa.array(range(-40, 400, 6))}))
-    for place, count in few_of((("whole", 99), ("part", 99), ("none", 99), ("whole", 2)), 3):
+    for place, count in few_of((("whole", 2), ("none", 99), ("whole", 99), ("part", 99)), 2):
         options = {"index_path": lake.parent / place}
         chosen = keys.limit(count)
         rows = sks.lookup(spark, lake, chosen, "k", ["id", "s", "f", "p"], **options).toArrow()
         for where in ("s < 'v5' AND f > 1", "id BETWEEN 100 AND 800 AND p = 1"):
             made = sks.lookup(spark, lake, chosen, "k", ["id"], where=where, **options)
             expected = spark.createDataFrame(rows).where(where).select("id")
-            assert made.columns == ["id"] and sorted(made.collect()) == sorted(expected.collect())
-            assert count == 2 or made.count() > 0
+            found = made.collect()
+            assert made.columns == ["id"] and sorted(found) == sorted(expected.collect())
+            assert count == 2 or found
     with pytest.raises(ss.PredicateError):
         sks.lookup(spark, lake, keys, "k", where="length(s) = 2", index_path=lake.parent / "whole")
 

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import few_of, is_thorough
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -89,7 +89,7 @@ QUERIES = {  # and how many files each relation of ours reads
 }
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -> None:
     for name in VIEWS if is_thorough() else [VIEWS[list(QUERIES).index(query) % len(VIEWS)]]:
@@ -117,10 +117,10 @@ AGGREGATES = {  # and whether metadata answer
 }
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(3)
 @pytest.mark.parametrize("query", AGGREGATES)
 def test_counts_and_extremes_of_a_whole_table_read_none_of_it(session: SparkSession, query: str) -> None:
-    for name in VIEWS:
+    for name in few_of(VIEWS, 3):
         text = query.format(v=name)
         expected = session.sql(text)
         answered = sks.sql(session, text)
@@ -183,7 +183,7 @@ def _query(rng: random.Random, name: str) -> str:
 
 def test_random_queries_return_what_spark_returns(session: SparkSession) -> None:
     rng = random.Random(7)
-    fewer, count = 0, 300 if is_thorough() else 9
+    fewer, count = 0, 300 if is_thorough() else 6
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # that a query is left as it is
         for number in range(count):
@@ -281,7 +281,7 @@ def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> Non
 
 
 def test_what_depends_on_the_order_of_rows_is_what_spark_returns(session: SparkSession) -> None:
-    for name in VIEWS:
+    for name in few_of(VIEWS, 2):
         frame = session.table(name).where("k < 25")
         numbered = frame.withColumn("number", F.monotonically_increasing_id())
         for made in (frame.sample(0.5, seed=3), numbered, frame.where("rand(5) < 0.5").select("u")):

@@ -129,7 +129,7 @@ def _keys(context, shares: list[Share]) -> list[int]:
     return sorted(key for _, rows in rows_of_shares(context, shares) for key in rows.column(0).to_pylist())
 
 
-@pytest.mark.some_cases(6)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("where", ["k >= 0", "k BETWEEN 15 AND 95", "s = 's3' AND k < 100", "k = 12"])
 def test_shares_of_a_file_are_the_file(lake: Path, count: int, where: str) -> None:

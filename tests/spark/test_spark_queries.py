@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import is_thorough, only_in_test_all
+from example_counts import few_of, is_thorough, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -150,7 +150,7 @@ WHERE = {
 
 def test_answers_are_sparks_own(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """All in one job, though each is a load of its own: a job apiece takes a cluster minutes."""
-    asked = [None, *WHERE]
+    asked = few_of([None, *WHERE], 13)
     scans = [sks.scan(spark, lake, where) for where in asked]
     expected = [plain if where is None else plain.where(where) for where in asked]
     assert {frame.schema.simpleString() for frame in scans} == {plain.schema.simpleString()}
@@ -338,6 +338,7 @@ def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFr
 # -- the rest of a table's life --------------------------------------------------------------------------------------
 
 
+@only_in_test_all  # by default test_spark_versions.py, of a session of this process
 def test_saved_with_the_version_that_was_read(spark: SparkSession, tmp_path: Path) -> None:
     """By any session, from its own thread and from others."""
     path = str(tmp_path / "saved")
@@ -378,6 +379,7 @@ def test_saved_with_the_version_that_was_read(spark: SparkSession, tmp_path: Pat
     assert ss.open(path).version == latest + 1
 
 
+@only_in_test_all  # each by itself: test_spark_lookup.py, test_spark_clustering.py, test_spark_build.py
 def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
     shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns(".skipstone"))
     table = tmp_path / "lake"

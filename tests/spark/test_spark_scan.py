@@ -114,7 +114,7 @@ def plain(spark: SparkSession, lake: Path) -> Iterator[DataFrame]:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some_cases(5)
+@pytest.mark.some_cases(4)
 @pytest.mark.parametrize(
     "where",
     [

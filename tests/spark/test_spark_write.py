@@ -218,7 +218,7 @@ def _values(kind: pa.DataType) -> st.SearchStrategy:
     return st.none() | st.lists(_values(kind.value_type), min_size=size or 0, max_size=2 if size is None else size)
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(7))
 @given(st.data())
 def test_the_way_there_and_back_changes_nothing(data: st.DataObject) -> None:
     """Any values of any types, as they go to Spark and come from it again."""
@@ -246,7 +246,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=examples(6, 200))
+@settings(max_examples=examples(4, 200))
 @given(st.lists(ROWS, max_size=3))
 def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
     """Through the writer, as Spark calls it; an empty text and the null partition's name are null, as Hive has it."""

@@ -339,7 +339,7 @@ MEETINGS = [
 ]
 
 
-@pytest.mark.some_cases(7)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("is_swapped", [False, True])
 @pytest.mark.parametrize("one, other, is_conflict", MEETINGS)
 def test_rule_04_a_log_that_joined_a_slice_which_another_replaced(

@@ -304,7 +304,7 @@ def _link(path: Path) -> None:
 NO_FILES = [_fifo, _folder, _socket, _device, _link]
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("make", NO_FILES)
 @pytest.mark.parametrize("which", ["instant", "hint", "run", "task"])
 def test_what_is_no_regular_file_is_not_opened(copy, answers, which, make):

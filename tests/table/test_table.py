@@ -128,7 +128,7 @@ def _same(got: pa.ChunkedArray, wanted: list) -> bool:
     return repr(got.to_pylist()) == repr(pa.array(wanted, got.type).to_pylist())
 
 
-@pytest.mark.some_cases(9)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_partition_column_of_any_type_comes_back_as_it_was_or_is_refused(tmp_path: Path, kind: str) -> None:
     declared, values = VALUES[kind]
@@ -150,7 +150,7 @@ def test_a_partition_column_of_any_type_comes_back_as_it_was_or_is_refused(tmp_p
                 assert fresh.scan(col("p") == value).files().num_rows == 1
 
 
-@pytest.mark.some_cases(9)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("kind", VALUES)
 def test_rows_of_any_type_come_back_as_they_were_or_are_refused(tmp_path: Path, kind: str) -> None:
     declared, values = VALUES[kind]

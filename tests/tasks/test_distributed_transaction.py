@@ -362,7 +362,7 @@ def _changed(table: ss.Table, p: int, how: str) -> None:
             tx.overwrite("written")
 
 
-@pytest.mark.some_cases(8)
+@pytest.mark.some_cases(5)
 @pytest.mark.parametrize("how", ["added", "removed", "overwritten"])
 @pytest.mark.parametrize("partitions, p, is_met", [("all", 1, True), ("written", 1, True), ("written", 2, False)])
 @pytest.mark.parametrize("is_before", [True, False])
@@ -444,7 +444,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=examples(5, 400))
+@settings(max_examples=examples(4, 400))
 @given(JOBS)
 def test_any_jobs_leave_the_rows_that_a_list_would_have(jobs: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
