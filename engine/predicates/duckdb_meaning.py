@@ -188,7 +188,8 @@ def _literal(kind: pa.DataType, value: Any, has_double: bool) -> Any:
         return None
     if pa.types.is_floating(kind):
         return _beside_floats(kind, value, has_double)
-    if has_double:  # one literal with an exponent makes doubles of the column and of all the others
+    # one literal with an exponent makes doubles of the column and of all the others; of a type that DuckDB lacks, not
+    if has_double and not pa.types.is_decimal256(kind):
         value = _beside_floats(pa.float64(), value, has_double)
     if value is None:
         return None

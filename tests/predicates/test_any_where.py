@@ -69,6 +69,21 @@ def test_a_number_that_duckdb_cannot_cast_to_the_columns_decimal_is_compared_exa
         assert _by_us(table, where) == rows and table.scan(where).count() == len(rows)
 
 
+def test_decimals_of_more_digits_than_duckdb_has_are_compared_exactly(tmp_path: Path) -> None:
+    """Beside numbers with an exponent, too, which make doubles of a list where DuckDB has the column's type."""
+    values = [decimal.Decimal(text) for text in ("0.1", "5", "2.5", "9007199254740993")] + [None]
+    pq.write_table(pa.table({"d": pa.array(values, pa.decimal256(60, 7)), "n": range(5)}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    cases = {
+        "d IN (5, 0.1e0, 2.5e0, 1e+40, NULL)": [0, 1, 2],
+        "d NOT IN (5, 0.1, 9007199254740992e0)": [2, 3],
+        "d BETWEEN 1e0 AND 5": [1, 2],
+        "d IN (CAST('NaN' AS DOUBLE), 5)": [1],
+    }
+    for where, rows in cases.items():
+        assert _by_us(table, where) == rows and table.scan(where).count() == len(rows), where
+
+
 def test_the_page_of_what_is_read_is_of_these_clauses() -> None:
     """docs/where-clauses.md, which scripts/where_clauses.py writes."""
     page = Path(ss.__file__).with_name("docs") / "where-clauses.md"

@@ -205,7 +205,9 @@ class Machine(RuleBasedStateMachine):
             tx.remove(gone)
             tx.write(rows.append_column("p", pa.array([p] * count, pa.int32())))
         (path,) = set(self.table.files()["path"].to_pylist()) - self.now
-        self.files[path] = File(p, {f.name: values[f.name] for f in here})
+        # What is not written is null, whatever older files have by default.
+        shown = {f.name: values.get(f.name, [None] * count) for f in self.table.schema if f.name != "p"}
+        self.files[path] = File(p, shown)
         self.bind(self.files[path])
         self.record(self.table, (self.now - set(gone)) | {path})
 

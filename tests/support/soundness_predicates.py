@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import random
 from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 
 import numpy as np
@@ -273,9 +274,43 @@ def where_of(tree: Tree, pool: Pool, form: str) -> object:
     node = node_of(tree, pool)
     if form == "text":
         text = str(node)
-        return node if any(f" AS {kind})" in text for kind in _WITHOUT_SQL) else text
+        has_type = not any(f" AS {kind})" in text for kind in _WITHOUT_SQL)
+        return (
+            text if has_type and all(_says_the_same(pool.nodes[leaf], pool.kinds) for leaf in leaves_in(tree)) else node
+        )
     found = {"built": _built, "tuples": _listed, "expression": _expression}.get(form, node_of)(tree, pool)
     return node if found is None else found
+
+
+def _says_the_same(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:
+    """Whether the leaf means as text, which DuckDB's rules read, what it means as a node: numbers beside floats become
+    floats, one with an exponent makes doubles of a whole list, and texts beside times of other units may not fit."""
+    if isinstance(node, ast.In):
+        literals, operand = node.values, node.operand
+    elif isinstance(node, ast.Comparison):
+        literals = tuple(side for side in (node.left, node.right) if isinstance(side, operands.Literal))
+        operand = next(side for side in (node.left, node.right) if not isinstance(side, operands.Literal))
+    else:
+        return True
+    while isinstance(operand, operands.Cast):
+        operand = operand.operand
+    kind = kinds[operand.name]
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    values = [literal.value for literal in literals if literal.value is not None]
+    if pa.types.is_floating(kind):
+        exact = np.float64 if pa.types.is_float64(kind) else np.float32
+        return all(isinstance(v, float | str) or Fraction(v) == _as_float(v, exact) for v in values)
+    if pa.types.is_integer(kind) or pa.types.is_decimal128(kind):
+        return len(values) < 2 or not any(isinstance(value, float) for value in values)
+    if pa.types.is_temporal(kind):
+        return len(values) < 2 or not any(isinstance(value, str) for value in values)
+    return True
+
+
+def _as_float(value: int | Decimal, kind: type[np.floating]) -> Fraction | None:
+    with np.errstate(over="ignore"):
+        rounded = float(kind(float(value))) if abs(value) < 2**1000 else np.inf
+    return Fraction(rounded) if np.isfinite(rounded) else None
 
 
 def _built(tree: Tree, pool: Pool) -> ast.Node:
