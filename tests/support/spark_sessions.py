@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Small heaps, and no time for the best code: what a JVM does here is short.
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Small heaps, and no time for the best code, nor to verify Spark's: what a JVM does here is short.
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 _SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 if not is_thorough():  # code that Spark makes for a query takes longer to compile than these queries take
     _SETTINGS |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
