@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
+from seaweed_server import Server
+from skipstone.engine.storage import open_storage
 
 ROOT = Path(ss.__file__).resolve().parent
 FILES, ROWS = 12, 1_000
@@ -249,6 +251,37 @@ GUIDES = ("directory", "writing", "up-to-date", "moving", "undoing", "options", 
 @pytest.mark.filterwarnings("ignore::skipstone.SkipstoneWarning")
 def test_guide(page: str, lake: Path) -> None:
     _run(_blocks(f"docs/{page}.md", 1), page, {})
+
+
+FLIGHTS = pa.table({"flight_id": [f"f-{i}" for i in range(100)], "carrier": ["AA", "UA"] * 50, "flight": range(100)})
+
+
+def test_indexes(tmp_path: Path) -> None:
+    pq.write_table(FLIGHTS, tmp_path / "0.parquet")
+    table = ss.create(tmp_path)
+    _run(_blocks("docs/indexes.md", 1), "docs/indexes.md", {"table": table})
+    assert sorted(table.indexes().column("kind").to_pylist()) == ["bloom", "secondary", "stats"]
+
+
+def test_object_stores(s3_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls on a server of our own, with our places in place of the page's, and tables where it opens some."""
+    pytest.importorskip("obstore")
+    options = s3_server.options
+    for name in ("endpoint_url", "aws_access_key_id", "aws_secret_access_key", "region"):
+        monkeypatch.setenv(f"AWS_{name.removeprefix('aws_').upper()}", options[name])
+    bucket, here = f"s3://{s3_server.bucket}/object-stores", str(tmp_path)
+    places = {"s3://bucket": bucket, "s3://someone-elses": f"{bucket}/theirs", '"/': f'"{here}/'}
+    for lake in (f"{bucket}/lake/flights", f"{bucket}/theirs/lake", f"{here}/data/lake"):
+        pq.write_table(FLIGHTS, tmp_path / "0.parquet")
+        open_storage(lake).put("0.parquet", (tmp_path / "0.parquet").read_bytes())
+    ss.create(f"{bucket}/theirs/lake", index_path=f"{here}/var/index/lake")
+    ss.create(f"{here}/data/lake", index_path=f"{bucket}/index/lake")
+    calls, as_options = _blocks("docs/object-stores.md", 2)
+    for ours in places.items():
+        calls = calls.replace(*ours)
+    for call in calls.splitlines():
+        assert _run([call], "docs/object-stores.md", {"ss": ss})["table"].scan("flight = 7").count() == 1  # type: ignore[attr-defined]
+    assert set(_run([as_options], "docs/object-stores.md", {})["storage_options"]) == set(options)  # type: ignore[call-overload]
 
 
 def test_functions_prune_or_are_tested_or_refused(lake: Path) -> None:
