@@ -2,7 +2,8 @@
 
 One session of two cores, TPC-H's lineitem in 200 files x 3 row groups at SF5 (SKIPSTONE_BENCH_SF, SKIPSTONE_BENCH_FILES
 and SKIPSTONE_BENCH_ROUNDS make it smaller). The peers have their DataFrame already, its files listed; ours is a fresh
-load for every question, as `scan` is. The floor is a Python data source with nothing to read: `support/spark_floor`.
+load for every question, as `scan` is, but for aggregates, LIMIT and `optimized(df)`, where both have theirs: what it
+takes to make one is a row of its own. The floor is a Python data source with nothing to read: `support/spark_floor`.
 
 warm    what was read lies in the system's cache of pages; Spark's JVM and its Python workers have run before
 cold    the pages of the lake and of the indexes were dropped before each question
@@ -34,7 +35,8 @@ from bench.support.data import lineitem, random_uuids, sample
 from bench.support.harness import Bench
 from bench.support.page_cache import forget
 from bench.support.spark_lake import Lake, session
-from bench.support.spark_writes import Writes
+from bench.support.spark_planning import planned
+from bench.support.spark_writes import Merges, Writes
 from bench.support.targets import Target, verdicts
 
 KEY, ORDER = "event_id", "l_orderkey"
@@ -54,11 +56,14 @@ TARGETS = [
     Target("full scan, 4 columns, read_parquet", PLAIN, 1.1, 1),
     Target("full scan, all columns", PLAIN, 1.15, 1),
     Target("full scan, all columns, read_parquet", PLAIN, 1.1, 1),
-    Target("count(*)", PLAIN, 0.3, 1),
-    Target("min and max", PLAIN, 0.3, 1),
+    Target("uuid, hit, optimized(df)", "skipstone, scan", 1.3, 1),
+    Target("count(*)", PLAIN, 1.15, 1),
+    Target("count(*), optimized(df)", PLAIN, 0.3, 1),
+    Target("min and max, optimized(df)", PLAIN, 0.3, 1),
     Target("sums by a column", PLAIN, 1.15, 1),
     Target("LIMIT 5", PLAIN, 1, 1),
     Target("write", "Spark, then our indexes", 1, 1),
+    Target("merge of 10,000 late rows", "Spark, all rows written anew", 0.2, 1),
 ]
 
 
@@ -84,9 +89,15 @@ def main() -> None:
             _scans(bench, lakes, folder)
             _aggregates(bench, lakes)
             _write(bench, Writes(spark, sorted(plain.glob("*.parquet"))[: max(1, files // 25)], folder))
+            _merge(bench, Merges(spark, plain, folder))
             bench.run(rounds)
         builds = _builds(lake, folder)
-        bench.report([*verdicts(TARGETS, bench.figures()), "", *builds])
+        bench.report([*verdicts(TARGETS, bench.figures()), "", *planned(_counts(sf)), "", *builds])
+
+
+def _counts(sf: float) -> tuple[int, ...]:
+    """Of files that are left; fewer where all is made smaller."""
+    return (1_000_000, 10_000_000) if sf >= 1 else (10_000,)
 
 
 def _indexed(lake: Path, index: Path, kind: IndexKindName) -> Path:
@@ -106,6 +117,10 @@ def _needles(bench: Bench, lake: Lake, folder: Path) -> None:
     for row, values in (("uuid, hit", hits), ("uuid, miss", misses), ("partkey IN 3", threes)):
         for state in ("", ", cold"):
             _needle(bench, f"{row}{state}", lake, folder, values, is_cold=bool(state))
+
+    row, index = "uuid, hit, optimized(df)", "secondary"
+    bench.case(row, "skipstone", lake.optimized(index), setup=_next(hits), kind="us")
+    bench.case(row, "skipstone, scan", lake.ours(index), setup=_next(hits))
 
 
 def _needle(bench: Bench, row: str, lake: Lake, folder: Path, values: Sequence[str], *, is_cold: bool) -> None:
@@ -156,7 +171,10 @@ def _scans(bench: Bench, lake: Lake, folder: Path) -> None:
 
 
 def _aggregates(bench: Bench, lake: Lake) -> None:
-    """Queries of every row that answer with few."""
+    """Queries of every row that answer with few, and what a frame for them takes."""
+    loads = lake.loads()
+    bench.case("a DataFrame of all rows", "skipstone", loads["skipstone"], setup=_nothing, kind="us")
+    bench.case("a DataFrame of all rows", PLAIN, loads["Spark"], setup=_nothing)
     asked: dict[str, Callable[[DataFrame], DataFrame]] = {
         "count(*)": lambda frame: frame.agg(F.count(F.lit(1)).alias("rows")),
         "min and max": lambda frame: frame.agg(F.min(ORDER), F.max(ORDER), F.max("l_shipdate")),
@@ -167,6 +185,9 @@ def _aggregates(bench: Bench, lake: Lake) -> None:
         ask = lake.questions(question)
         bench.case(row, "skipstone", ask["skipstone"], setup=_nothing, kind="us")
         bench.case(row, PLAIN, ask["Spark"], setup=_nothing)
+        if row in ("count(*)", "min and max"):
+            bench.case(f"{row}, optimized(df)", "skipstone", ask["skipstone, optimized"], setup=_nothing, kind="us")
+            bench.case(f"{row}, optimized(df)", PLAIN, ask["Spark"], setup=_nothing)
 
 
 def _write(bench: Bench, writes: Writes) -> None:
@@ -175,6 +196,12 @@ def _write(bench: Bench, writes: Writes) -> None:
     bench.case(row, "skipstone, filters and statistics", writes.ours, setup=writes.fresh, kind="us")
     bench.case(row, "Spark, then our indexes", writes.then_indexed, setup=writes.fresh)
     bench.case(row, "Spark", writes.native, setup=writes.fresh, kind="floor", note="indexes nothing")
+
+
+def _merge(bench: Bench, merges: Merges) -> None:
+    row = "merge of 10,000 late rows"
+    bench.case(row, "skipstone", merges.ours, setup=merges.fresh, kind="us")
+    bench.case(row, "Spark, all rows written anew", merges.native, setup=merges.fresh, every=3, note="indexes nothing")
 
 
 def _builds(lake: Path, folder: Path, rounds: int = 2) -> list[str]:

@@ -316,7 +316,7 @@ def _listed_by_the_driver(spark: SparkSession, paths: int) -> Iterator[None]:
     """Within, Spark lists so many paths on the driver: beyond some number (32) it would run a job for it. (A session of
     Spark Connect lists them later.) One thread at a time, or they would restore each other's setting."""
     with _listing:
-        before = spark.conf.getAll.get(_LISTING_THRESHOLD)
+        before = spark.conf.get(_LISTING_THRESHOLD, None)
         if int(before or 32) > paths:
             yield
             return

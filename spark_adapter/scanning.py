@@ -131,6 +131,7 @@ def scan(
         one is of a type that Spark does not have. InvalidArgumentError: an order, a limit or a mode that is none.
     """
     given = _Scan(where, order_by, limit, hand_over)
+    register(spark)  # also where the rows are handed over: a plain save may follow
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, is_tested = None, False
         if isinstance(where, str | Column):
@@ -172,7 +173,6 @@ def scan(
             condition = as_column(spark, given.where) if isinstance(given.where, str | Column) else None
             result = handed_over(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
     if result is None:
-        register(spark)
         frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options())
         result = frame.load() if residual is None else frame.load().where(residual)
     if sorts:

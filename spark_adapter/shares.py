@@ -56,7 +56,7 @@ class Share:
 class Cut:
     """Every row group of some files, dealt out as shares.
 
-    files, numbers, counts    int64 [shares], in the order of the files
+    files, numbers, counts    int32 [shares], in the order of the files
     slices                    of the shares, one a partition of Spark
     """
 
@@ -76,9 +76,10 @@ class Cut:
         total = int(sizes.sum()) + _OPEN_BYTES * len(sizes)
         most = min(max(_PARTITIONS_A_CORE * parallelism, total // _PARTITION_BYTES_MAX), PARTITIONS_MAX)
         count = max(1, min(total // _PARTITION_BYTES_MIN, most))
-        share_counts = np.clip(-(-sizes // max(1, total // count)), 1, count)
-        files = np.repeat(np.arange(len(sizes)), share_counts)
-        numbers = np.arange(len(files)) - np.repeat(np.cumsum(share_counts) - share_counts, share_counts)
+        share_counts = np.clip(-(-sizes // max(1, total // count)), 1, count).astype(np.int32)
+        files = np.repeat(np.arange(len(sizes), dtype=np.int32), share_counts)
+        begins = np.cumsum(share_counts, dtype=np.int32) - share_counts
+        numbers = np.arange(len(files), dtype=np.int32) - np.repeat(begins, share_counts)
         counts = share_counts[files]
         return cls(files, numbers, counts, split_evenly(sizes[files] // counts + _OPEN_BYTES, count))
 
@@ -88,7 +89,7 @@ def cut_of(planning: Planning, parallelism: int) -> Cut:
     units = planning.pruned.units
     readable = np.flatnonzero(units.has_rows & ~to_merge(planning)[units.unit_of])
     cut = Cut.of(to_numpy(units.files.column("size_bytes"))[readable], parallelism)
-    return replace(cut, files=readable[cut.files])
+    return replace(cut, files=readable[cut.files].astype(np.int32))
 
 
 def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) -> Iterator[bytes]:
@@ -101,7 +102,7 @@ def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) ->
         files = cut.files[shares] - cut.files[shares.start]
         rows = planning.task_rows(slice(int(cut.files[shares.start]), int(cut.files[shares.stop - 1]) + 1))
         of_shares = [column.take(from_numpy(files)) for column in rows.columns.combine_chunks().columns]
-        dealt = [from_numpy(values[shares]) for values in (cut.numbers, cut.counts)]
+        dealt = [from_numpy(values[shares].astype(np.int64)) for values in (cut.numbers, cut.counts)]
         (batch,) = pa.table([*of_shares, *dealt], schema=schema).combine_chunks().to_batches()
         for part in parts:
             offset, count = part.start - shares.start, part.stop - part.start
@@ -109,7 +110,8 @@ def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) ->
             filters = {name: [of[i] for i in files[offset : offset + count]] for name, of in rows.filters.items()}
             paths = batch.column("path").slice(offset, count).to_pylist() if deletes else []
             deleted = {path: deletes[path] for path in paths if path in deletes}
-            yield pickle.dumps((data.size, codec.compress(data, asbytes=True), filters, deleted))
+            pickled = pickle.dumps((data.size, codec.compress(data, asbytes=True), filters, deleted))
+            yield bytes(memoryview(pickled))  # exactly as large: 20,000 pickles lie in 0.3 GB more
 
 
 def packed_slices(planning: Planning, parallelism: int) -> list[bytes]:

@@ -88,6 +88,11 @@ class Lake:
 
         return ask
 
+    def optimized(self, index: str) -> Callable[[str], pa.Table]:
+        """By a filter on a DataFrame that is there already, which `optimized` gives to the scan."""
+        frame = sks.scan(self.spark, self.files, index_path=self.indexes[index])
+        return lambda where: sks.optimized(frame.where(where)).toArrow()
+
     def native(self, *, filters: bool) -> Callable[[str], Answer]:
         """By Spark's own reader, from a DataFrame that is there already."""
         files = self._by_filters if filters else self._plain
@@ -173,11 +178,21 @@ class Lake:
         return {name: _drained(frame) for name, frame in frames.items()}
 
     def questions(self, question: Callable[[DataFrame], DataFrame]) -> dict[str, Callable[[object], pa.Table]]:
-        """A query of the whole table, over a fresh scan of ours and over Spark's own frame."""
+        """A query of the whole table, over frames that are there already: of a scan, the same by `optimized`, and of
+        Spark's own reader."""
+        scan = sks.scan(self.spark, self.files, index_path=next(iter(self.indexes.values())))
+        return {
+            "skipstone": lambda _: question(scan).toArrow(),
+            "skipstone, optimized": lambda _: sks.optimized(question(scan)).toArrow(),
+            "Spark": lambda _: question(self._by_filters).toArrow(),
+        }
+
+    def loads(self) -> dict[str, Callable[[object], int]]:
+        """A frame of all rows, made anew; the number of its columns."""
         index = next(iter(self.indexes.values()))
         return {
-            "skipstone": lambda _: question(sks.scan(self.spark, self.files, index_path=index)).toArrow(),
-            "Spark": lambda _: question(self._by_filters).toArrow(),
+            "skipstone": lambda _: len(sks.scan(self.spark, self.files, index_path=index).columns),
+            "Spark": lambda _: len(self.spark.read.parquet(str(self.files)).columns),
         }
 
     def _from_memory(self, columns: Sequence[str], folder: Path) -> DataFrame:

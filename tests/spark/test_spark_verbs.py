@@ -1,0 +1,118 @@
+"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. test_spark_cluster.py
+runs it on a standalone cluster and over Spark Connect."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from example_counts import is_thorough
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.skipif(
+    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run on a cluster, and by `make test-all`"
+)
+FILES = 70  # so many that executors take part in what concerns files
+
+
+def _rows(frame: DataFrame) -> list[tuple]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def _write(folder: Path, numbers: range) -> None:
+    for number in numbers:
+        ks = range(10 * number, 10 * number + 10)
+        pq.write_table(pa.table({"k": ks, "u": [f"u{k}" for k in ks]}), folder / f"{number:03}.parquet")
+
+
+def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
+    lake, told = tmp_path / "lake", []
+    lake.mkdir()
+    _write(lake, range(FILES))
+    sks.create(spark, lake).close()
+    sks.create_index(spark, lake, "u", "bloom", progress=lambda step, done, total: told.append(step))
+    _read(spark, lake)
+    _refused_over_connect(spark, lake)
+
+    assert sks.delete(spark, lake, "k = 5").deleted == 1
+    merged = sks.merge(spark, lake, spark.createDataFrame([(6, "v6"), (5, "u5")], "k bigint, u string"), on="k")
+    assert (merged.updated, merged.inserted) == (1, 1)
+    assert _rows(sks.scan(spark, lake, "k < 8 AND k > 4")) == [(5, "u5"), (6, "v6"), (7, "u7")]
+    sks.save(spark.createDataFrame([(-1, "w")], "k bigint, u string"), lake)
+    _write(lake, range(FILES, 2 * FILES))
+    assert len(sks.sync(spark, lake, refresh=True).added) == FILES
+    sks.create_index(spark, lake, "k", "secondary", maintain="refresh")
+    sks.refresh_index(spark, lake, "k", "secondary")
+    keys = spark.createDataFrame([(7,), (1_300,), (10**6,)], "k bigint")
+    assert _rows(sks.lookup(spark, lake, keys, on="k")) == [(7, "u7"), (1300, "u1300")]
+    sks.optimize(spark, lake)
+    sks.cluster(spark, lake, by="k")
+    assert sks.verify(spark, lake, deep=True) == []
+    removed = sks.clean(spark, lake, retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert removed.num_rows > 2 * FILES
+    assert sks.perf(spark, lake, rounds=1).version == ss.open(lake).version
+    assert sks.scan(spark, lake).count() == 20 * FILES + 1
+    assert told
+
+
+def _read(spark: SparkSession, lake: Path) -> None:
+    needle = sks.scan(spark, lake, "u = 'u5'")
+    assert (
+        _rows(needle) == _rows(sks.refresh(needle)) == _rows(sks.read_parquet(spark, lake, "u = 'u5'")) == [(5, "u5")]
+    )
+    assert "bloom(u)" in sks.explain(needle)
+    assert _rows(sks.scan(spark, lake, order_by=("k", "desc"), limit=2)) == [(698, "u698"), (699, "u699")]
+    shared = sks.coarse(lake, ["u"])
+    paths = spark.createDataFrame([(f"{lake}/000.parquet",), (f"{lake}/009.parquet",)], "path string")
+
+    def pruned(batches):
+        for batch in batches:
+            kept = sks.prune_partition(batch.column(0).to_pylist(), shared, "u = 'u5'")
+            yield pa.record_batch({"path": [path for path, _ in kept]})
+
+    assert _rows(paths.mapInArrow(pruned, "path string")) == [(f"{lake}/000.parquet",)]
+    few = spark.createDataFrame([(5,), (10**6,)], "k bigint")
+    if hasattr(spark, "_jsparkSession"):
+        assert _rows(sks.join(sks.scan(spark, lake), few, "k")) == [(5, "u5")]
+    else:
+        with pytest.warns(UserWarning, match="over Spark Connect a join skips nothing"):
+            assert _rows(sks.join(sks.scan(spark, lake), few, "k")) == [(5, "u5")]
+
+
+def _refused_over_connect(spark: SparkSession, lake: Path) -> None:
+    frame, text = sks.scan(spark, lake), f"SELECT u FROM lake_of_verbs WHERE u = 'u{FILES}'"
+    frame.createOrReplaceTempView("lake_of_verbs")
+
+    def of_session() -> DataFrame:
+        with sks.session(spark):
+            return spark.sql(text)
+
+    def of_view() -> DataFrame:
+        sks.view(spark, "view_of_verbs", lake)
+        return spark.table("view_of_verbs").where(f"u = 'u{FILES}'").select("u")
+
+    verbs: list[Callable[[], DataFrame]] = [
+        lambda: sks.optimized(frame.where(f"u = 'u{FILES}'").select("u")),
+        lambda: sks.sql(spark, text),
+        of_session,
+        of_view,
+    ]
+    for verb in verbs:
+        if hasattr(spark, "_jsparkSession"):
+            assert _rows(verb()) == [(f"u{FILES}",)]
+        else:
+            with pytest.raises(ss.InvalidArgumentError, match="over Spark Connect"):
+                verb()
