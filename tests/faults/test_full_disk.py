@@ -96,7 +96,7 @@ def test_a_commit_that_does_not_fit_is_refused_and_may_be_tried_again(
     assert ss.open(root).scan("id = 7").count() == 1 + count // 2_000 and ss.open(root).verify(deep=True) == []
 
 
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(6))
 @given(size_bytes=SIZES)
 def test_a_sorted_file_that_does_not_fit_is_absent(tmp_path_factory: pytest.TempPathFactory, size_bytes: int) -> None:
     path = tmp_path_factory.mktemp("files") / "a.sbf"

@@ -12,7 +12,7 @@ from skipstone.hfile_like import KeyLayout
 LAYOUT = KeyLayout([("kind", 1), ("column", 3), ("partition", 4), ("sequence", 8)])
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(13))
 @given(
     widths=st.lists(st.integers(1, 8), min_size=1, max_size=4),
     data=st.data(),

@@ -298,7 +298,7 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
 )
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(24))
 @given(
     entries=st.one_of(
         st.dictionaries(keys, values_with(strings), max_size=60)

@@ -21,7 +21,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(80))
 @given(numbers=NUMBERS, data=st.data())
 def test_a_line_gives_back_its_numbers(numbers, data):
     given_numbers = np.array(numbers, dtype=np.uint64)
@@ -35,7 +35,7 @@ def test_a_line_gives_back_its_numbers(numbers, data):
             assert out.tolist() == taken
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(
     values=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(5, 9), min_size=1, max_size=30),
     flags=st.lists(st.booleans(), min_size=30, max_size=30),
@@ -65,7 +65,7 @@ def test_items_of_no_width_are_refused(size, count, most):
         read_line(0, 0, bytes(size), 0, count, most, Where("f", 0))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(80))
 @given(
     values=st.lists(
         st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300) | st.integers(2**36, 2**36 + 2**34),
@@ -84,7 +84,7 @@ def test_what_lies_outside_is_told_of_items_as_they_lie(values, ends, data):
         assert outside(line, len(values), low, high).tolist() == wanted
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(80))
 @given(numbers=NUMBERS | st.lists(st.sampled_from([3, 2**40, 2**63]), min_size=1, max_size=40))
 def test_planes_give_back_their_numbers(numbers):
     count, line = len(numbers), sloped(np.array(numbers, dtype=np.uint64))

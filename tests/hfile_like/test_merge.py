@@ -36,7 +36,7 @@ def contents(data: bytes) -> dict:
     return {r["key"]: None if r["deleted"] else r["n"] for r in table.to_pylist()}
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(
     runs=st.lists(st.tuples(RUN, st.sampled_from([1, 20, 60, 10_000])), min_size=1, max_size=4),
     drop=st.booleans(),
@@ -178,7 +178,7 @@ RANGES = st.builds(
 RUNS = st.lists(st.lists(RANGES, min_size=1, max_size=3).map(lambda parts: {k: v for p in parts for k, v in p.items()}))
 
 
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(20))
 @given(
     runs=RUNS.filter(len),
     drop=st.booleans(),

@@ -90,7 +90,7 @@ def columns(draw):
     return column_of(items, draw(st.sampled_from(KINDS)))
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(60))
 @given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data())
 def test_every_string_comes_back(column, block_size, data):
     picks = sorted(data.draw(st.sets(st.integers(0, len(column) - 1))))
@@ -196,7 +196,7 @@ def names(draw) -> list[bytes]:
     return sorted({name.encode() for name in draw(st.lists(make, min_size=1, max_size=60))})
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(
     keys=names(), others=st.lists(NAMES.map(str.encode), max_size=5), block_size=st.sampled_from([900, 5000, 1 << 20])
 )
@@ -217,7 +217,7 @@ def test_names_as_keys_are_found_and_scanned(keys, others, block_size):
     assert merged["n"].to_pylist() == [7 if i % 2 == 0 else i for i in range(len(keys))]
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(
     column=st.lists(NAMES | st.none() | st.text(max_size=3), min_size=1, max_size=50),
     others=st.lists(NAMES, max_size=4),

@@ -93,7 +93,7 @@ def files(draw):
     return data, prefixes, entries, ordered
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(
     made=files(),
     names=st.none() | st.lists(st.sampled_from(SCHEMA.names), unique=True),
@@ -154,7 +154,7 @@ def as_bound(name: str, value):
     return int(value) if name == "f" else value
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(25))
 @given(made=files())
 def test_summaries_are_exact(made):
     file, _, _, ordered = made

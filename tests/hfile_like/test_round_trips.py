@@ -56,7 +56,7 @@ def rows_of(table: pa.Table) -> dict:
     return {row.pop("key"): row for row in table.to_pylist()}
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(13))
 @given(
     entries=st.dictionaries(KEYS, ROW, max_size=30),
     block_size=st.integers(1, 400) | st.just("auto"),
@@ -90,7 +90,7 @@ def test_nan_and_signed_zero_keep_their_bits():
     assert found.tobytes() == values.tobytes()
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(13))
 @given(
     keys=st.sets(st.one_of(KEYS, st.binary(min_size=20, max_size=20), st.binary(max_size=300)), max_size=80),
     probes=st.lists(KEYS, max_size=20),

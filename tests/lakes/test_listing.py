@@ -130,7 +130,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(4, 400))
+@settings(max_examples=examples(8, 400))
 @given(data=st.data())
 def test_sync_follows_whatever_was_done_to_the_directory(data: st.DataObject) -> None:
     """After every sync the table holds what lies there whole, but for files that were taken out and lie there still; a

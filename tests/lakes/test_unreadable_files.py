@@ -190,7 +190,7 @@ _NUMBERS = {
     st.integers(0, 5),
     st.sampled_from(["x > 1", "x = 9007199254740992", "NOT x < 3", "x IS NULL OR p = '2'", "x <= 0.5"]),
 )
-@settings(max_examples=examples(7))
+@settings(max_examples=examples(15))
 def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
     files: list[tuple[str, pa.DataType]], at_first: int, where: str
 ) -> None:

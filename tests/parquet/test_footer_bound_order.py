@@ -186,7 +186,7 @@ def _write(path: Path, name: str, values: list, writer: Writer, *, also_new: boo
     )
 
 
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(6))
 @given(name=st.sampled_from(sorted(TYPES)), writer=st.sampled_from(WRITERS), also_new=st.booleans(), data=st.data())
 def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_the_footer(
     name: str, writer: Writer, also_new: bool, data: st.DataObject

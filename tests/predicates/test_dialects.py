@@ -35,7 +35,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "spark"])
-@settings(max_examples=examples(15, 3000))
+@settings(max_examples=examples(30, 3000))
 @given(st.data())
 def test_what_is_understood_is_what_duckdb_makes_of_its_translation(dialect, table, duck, data):
     text = data.draw(texts(dialect))

@@ -45,7 +45,7 @@ from skipstone.errors import PredicateError, SkipstoneError
 X = Column("x")
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(80))
 @given(schemas().flatmap(predicates))
 def test_printed_predicates_read_back_equal(node):
     assert parse(str(node)) == node
@@ -53,7 +53,7 @@ def test_printed_predicates_read_back_equal(node):
     assert hash(pickle.loads(pickle.dumps(node))) == hash(node)
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(
     st.text(min_size=1), st.text() | st.binary() | st.floats() | st.decimals(places=5) | st.integers() | st.datetimes()
 )
@@ -164,7 +164,7 @@ def test_errors_show_the_place():
     assert again.position == 12 and str(again) == str(caught.value)
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(60))
 @given(st.text(alphabet="xy1.'\"`()<>=!-,;%\\ \nANDORTInullike*[]{}:?@#$", max_size=25))
 def test_no_text_raises_anything_else(text):
     with contextlib.suppress(SkipstoneError):
@@ -220,7 +220,7 @@ def test_a_chain_is_not_copied_at_each_term():
     assert len(prepare(node, pa.schema([("x", pa.int64())])).values) == 12_000
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "=", "!="]), st.integers(-3, 3)), max_size=8))
 def test_the_bound_that_stays_means_all_of_them(bounds):
     schema = pa.schema([("x", pa.float64())])
@@ -252,7 +252,7 @@ _SHAPES = st.one_of(
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
-@settings(max_examples=examples(37))
+@settings(max_examples=examples(75))
 @given(_SHAPES)
 def test_tokens_mean_what_the_parser_makes_of_them(dialect, text):
     from skipstone.engine.predicates.from_sql import _sqlglot
@@ -292,7 +292,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(400))
 @given(st.lists(_PIECES, min_size=1, max_size=9), st.sampled_from(["", " "]))
 @example(["x", "'a'"], "")
 @example(["5", "x", "=", "5"], "")
@@ -487,7 +487,7 @@ def test_predicates_import_neither_sqlglot_nor_numba_nor_pandas():
 
 
 @given(st.data())
-@settings(max_examples=examples(5), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_the_strategies_make_tables_of_their_schemas(data):
     schema = data.draw(schemas())
     assert data.draw(tables(schema)).schema == schema

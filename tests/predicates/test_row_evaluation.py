@@ -41,7 +41,7 @@ def cases(draw):
     return draw(tables(schema)), draw(predicates(schema))
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(cases())
 def test_every_row_as_plain_python_has_it(case):
     table, node = case
@@ -55,7 +55,7 @@ def test_every_row_as_plain_python_has_it(case):
     assert bind(bound, table.schema) == bound
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(cases())
 def test_bound_predicates_print_pickle_and_read_back(case):
     table, node = case
@@ -66,7 +66,7 @@ def test_bound_predicates_print_pickle_and_read_back(case):
     assert matches(again, table).to_pylist() == matches(bound, table).to_pylist(), (str(bound), str(again))
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(25))
 @given(cases())
 def test_simplifying_before_binding_changes_nothing(case):
     table, node = case

@@ -341,7 +341,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=examples(7), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(where=TREES)
 def test_random_trees_give_the_rows_of_duckdb(table: ss.Table, where: str) -> None:
     with duckdb.connect(":memory:") as connection:

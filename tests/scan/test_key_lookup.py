@@ -55,7 +55,7 @@ def _found(table: ss.Table, keys: object, on: object = None) -> list[int]:
     return numbers
 
 
-@settings(max_examples=examples(5, 1000))
+@settings(max_examples=examples(10, 1000))
 @given(data=st.data())
 def test_it_is_a_semi_join_whatever_the_index_covers(data: st.DataObject) -> None:
     import skipstone.engine.scan.lookup as module

@@ -204,7 +204,7 @@ class _Model:
             self.held.pop(0)
 
 
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(20))
 @given(steps=st.lists(_STEPS, max_size=40))
 def test_a_cache_does_what_a_list_does(steps: list[tuple[str, int, int]]) -> None:
     mine, model = Cache(3000), _Model()

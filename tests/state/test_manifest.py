@@ -156,7 +156,7 @@ def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
 VALUES = st.sampled_from(["1", "-7", "12", "a", "é", "", "2024-01-01", "a%2Fb", "a=b", hive.NULL_VALUE, "1.5"])
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(40))
 @given(rows=st.lists(st.tuples(VALUES, VALUES), max_size=8), numeric=st.booleans())
 def test_values_of_partitions_at_once_are_those_one_by_one(rows, numeric):
     texts = [f"a={a}/b%3D={b}" if "%" in a else f"a={a}/b={b}" for a, b in rows]
@@ -191,7 +191,7 @@ PATHS = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(30))
 @given(chunks=st.lists(st.lists(PATHS, max_size=5), max_size=3))
 def test_many_paths_at_once_are_as_one_by_one(chunks):
     storage = LocalStorage("/lake")
