@@ -114,8 +114,8 @@ th:last-child,td:last-child{padding-right:0}
 vertical-align:middle;overflow:hidden}
 .meter i{display:block;height:100%;background:var(--bar)}
 .meter.short i{background:var(--warm)}
-@media (max-width:40rem){table{font-size:.8rem}th,td{padding-right:.5rem}th{white-space:normal}
-td:not(.number){min-width:4.5rem}.meter{min-width:3rem}}
+@media (max-width:40rem){table{font-size:.8rem}th,td{padding-right:.5rem}th,th.number{white-space:normal}
+td:not(.number){min-width:5.2rem}.meter{min-width:3rem}}
 svg{display:block;width:100%;fill:var(--bar)}
 svg .less{fill:var(--warm)}
 svg .axis{fill:var(--line)}
