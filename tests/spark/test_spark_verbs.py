@@ -1,5 +1,5 @@
-"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. test_spark_cluster.py
-runs it on a standalone cluster and over Spark Connect."""
+"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. SKIPSTONE_SPARK may tell
+of another session than a local one (`spark_sessions.told`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.skipif(
-    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run on a cluster, and by `make test-all`"
+    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run by `make test-all`"
 )
 FILES = 70  # so many that executors take part in what concerns files
 

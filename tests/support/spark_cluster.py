@@ -199,7 +199,7 @@ def _run(folder: Path, name: str, command: Sequence[str], environment: Mapping[s
 def _wait(is_ready, process: subprocess.Popen, log: Path) -> None:
     until = time.monotonic() + _START_S_MAX
     while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # no answer yet, or an empty one
             if is_ready():
                 return
         time.sleep(0.1)
