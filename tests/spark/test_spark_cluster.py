@@ -1,5 +1,5 @@
-"""The queries of test_spark_queries.py once more: on a standalone cluster, and over Spark Connect. By default some
-of them on the cluster, all on both where many examples are asked for.
+"""test_spark_queries.py and test_spark_verbs.py once more: on a standalone cluster, and over Spark Connect. By default
+a few queries on the cluster, all of both on both where many examples are asked for.
 
 On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
 compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
@@ -41,10 +41,11 @@ sys.meta_path.insert(0, NoNumba())
 """
 
 
-def _run_again(file: str, told: str, cluster: Cluster, folder: Path) -> None:
-    """Runs a file of tests, by default some of them, on another session: what fails there fails here."""
+def _run_again(told: str, cluster: Cluster, folder: Path) -> None:
+    """Runs tests on another session: what fails there fails here."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
-    arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again"), str(TESTS / "spark" / file)]
+    arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again")]
+    arguments += [str(TESTS / "spark" / name) for name in ("test_spark_queries.py", "test_spark_verbs.py")]
     arguments += [] if is_thorough() else ["-k", _SOME_ON_A_CLUSTER]
     environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
@@ -63,7 +64,7 @@ def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)}
     options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
     told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
-    _run_again("test_spark_queries.py", told, spark_cluster, tmp_path)
+    _run_again(told, spark_cluster, tmp_path)
     kept = {path.name.partition(".")[0] for path in tmp_path.glob("skipstone-kernels-*/*/*.nbi")}
     assert "kernels" in kept, "executors had no use for compiled kernels, or nowhere to keep them"
 
@@ -77,5 +78,5 @@ def test_queries_over_connect(spark_cluster: Cluster, tmp_path: Path) -> None:
     there = {"PYTHONPATH": str(tmp_path / "packages")}
     options = {"spark.executorEnv.PYTHONPATH": there["PYTHONPATH"]}
     with connect_server(spark_cluster, options, there) as url:
-        _run_again("test_spark_queries.py", spark_sessions.told(url), spark_cluster, tmp_path)
+        _run_again(spark_sessions.told(url), spark_cluster, tmp_path)
     assert (tmp_path / "packages" / "asked-for-numba").exists(), "executors had no use for compiled kernels"
