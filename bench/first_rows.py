@@ -39,13 +39,18 @@ def main() -> None:
     )
 
     def row(
-        name: str, ours: Callable[[], pa.Table], sql: str, polars: Callable[[], pl.LazyFrame] | None = None
+        name: str,
+        ours: Callable[[], pa.Table],
+        sql: str,
+        polars: Callable[[], pl.LazyFrame] | None = None,
+        compared: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     ) -> None:
+        """`compared`: what of the rows must be equal, of all that are handed over."""
         sql = sql.format(f"read_parquet('{files}')")
-        bench.case(name, "skipstone", ours, kind="us", note="opening included")
-        bench.case(name, "DuckDB", lambda: connection.sql(sql).to_arrow_table())
+        bench.case(name, "skipstone", lambda: compared(ours()), kind="us", note="opening included")
+        bench.case(name, "DuckDB", lambda: compared(connection.sql(sql).to_arrow_table()))
         if polars is not None:
-            bench.case(name, "polars", lambda: polars().collect().to_arrow())
+            bench.case(name, "polars", lambda: compared(polars().collect().to_arrow()))
 
     def first(column: str) -> pa.Table:
         return ss.open(lake).scan(order_by=(column, "desc"), limit=N, columns=[column, "note"]).to_table()
@@ -61,10 +66,11 @@ def main() -> None:
             partial(first_by_polars, column),
         )
     row(
-        "how many rows there are, of 5 of amount > 10",
-        lambda: pa.table({"n": [ss.open(lake).scan("amount > 10", limit=5).to_table().num_rows]}),
-        "SELECT count(*) AS n FROM (SELECT * FROM {} WHERE amount > 10 LIMIT 5)",
-        lambda: pl.scan_parquet(files).filter(pl.col("amount") > 10).head(5).select(n=pl.len().cast(pl.Int64)),
+        "any 5 rows of amount > 10",
+        lambda: ss.open(lake).scan("amount > 10", limit=5).to_table(),
+        "SELECT * FROM {} WHERE amount > 10 LIMIT 5",
+        lambda: pl.scan_parquet(files).filter(pl.col("amount") > 10).head(5),
+        lambda rows: pa.table({"rows": [rows.num_rows], "columns": [rows.num_columns]}),
     )
     row(
         "count by day: one day a file",
