@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from ...arrays import to_numpy
 from ...caching import cached_property
-from ...errors import NotATableError, NotReadableError
+from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
@@ -170,6 +170,8 @@ class IcebergState:
         if deletes not in files:
             with open_checked(self.table.io, deletes) as file:
                 files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
+            if any(column.null_count for column in files[deletes].columns):
+                raise CorruptionError("a delete of a row that it does not name", path=deletes, check="position deletes")
         of_file = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
         return to_numpy(of_file.column("pos").cast(pa.int64()))
 
@@ -305,9 +307,18 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
     if is_equality:
         return True
     path = data.data_file.file_path.encode()
-    lower = (delete.data_file.lower_bounds or {}).get(_DELETED_PATH_ID)
-    upper = (delete.data_file.upper_bounds or {}).get(_DELETED_PATH_ID)
+    lower = _path_bound(delete.data_file.lower_bounds)
+    upper = _path_bound(delete.data_file.upper_bounds)
     return not (lower is not None and path < lower) and not (upper is not None and path > upper)
+
+
+def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
+    """The bound of data files' paths; None where there is none, or it is no text: damaged bounds exclude nothing."""
+    bound = (bounds or {}).get(_DELETED_PATH_ID)
+    try:
+        return None if bound is None else bound.decode().encode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _holds_positions(delete: ManifestEntry) -> bool:

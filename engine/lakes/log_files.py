@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...arrays import string_array
-from ...errors import InvalidArgumentError, SkipstoneError, StorageError
+from ...errors import InvalidArgumentError, NotReadableError, SkipstoneError, StorageError
 from ..parquet.leaves import plain_type
 from ..predicates.coerce import is_list
 from ..storage import FileMissingError, Storage, relative_path
@@ -101,6 +101,10 @@ def storage_errors(storage: Storage, package: str) -> Iterator[None]:
     """What a package raises about a log becomes a StorageError that names the table."""
     try:
         yield
+    except NotReadableError as error:  # of a file that may lie anywhere
+        if error.paths or storage.uri in error.message:
+            raise
+        raise NotReadableError(f"{storage.uri}: {error.message}", changed=error.changed) from error
     except (SkipstoneError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # what a library's Rust part raises in a panic is no Exception

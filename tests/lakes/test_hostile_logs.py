@@ -33,9 +33,13 @@ PROGRAM = Path(hostile_logs.__file__).with_name("hostile_log_program.py")
 AT_ONCE = 40
 
 
-@pytest.mark.parametrize("first", range(0, examples(8, 600), AT_ONCE))
+# Bounds of deletes that are no text; deletes of rows that are null; a path of a device, in an error of no table.
+FOUND = (2762000091, 2762000189, 2762000327)
+
+
+@pytest.mark.parametrize("first", [*range(0, examples(8, 600), AT_ONCE), *FOUND])
 def test_hostile_logs_are_refused_or_read_as_their_library_reads_them(first: int) -> None:
-    count = min(AT_ONCE, examples(8, 600) - first)
+    count = 1 if first in FOUND else min(AT_ONCE, examples(8, 600) - first)
     run = subprocess.run(
         [sys.executable, PROGRAM, str(first), str(count)], capture_output=True, text=True, timeout=1800, check=False
     )
