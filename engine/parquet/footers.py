@@ -216,6 +216,7 @@ def read_footer(
     pyarrow opens it."""
     file, footer = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
+        pa.ipc.read_schema(file.schema_arrow.serialize())  # pyarrow makes some that no version can keep
         parsed = parse_footer(footer, file.metadata, file.schema_arrow, wanted)
         return replace(parsed, packed=packed_where_far(storage, file.metadata))
 

@@ -26,9 +26,12 @@ PROGRAM = Path(hostile.__file__).with_name("hostile_program.py")
 AT_ONCE = 50
 
 
-@pytest.mark.parametrize("first", range(0, examples(4, 1500), AT_ONCE))
+FOUND = (2762000154,)  # a width of values of which no version can keep the schema
+
+
+@pytest.mark.parametrize("first", [*range(0, examples(4, 1500), AT_ONCE), *FOUND])
 def test_hostile_files_are_refused_set_aside_or_read_right(first: int) -> None:
-    count = min(AT_ONCE, examples(4, 1500) - first)
+    count = 1 if first in FOUND else min(AT_ONCE, examples(4, 1500) - first)
     run = subprocess.run(
         [sys.executable, PROGRAM, str(first), str(count)], capture_output=True, text=True, timeout=900, check=False
     )
