@@ -114,7 +114,7 @@ def test_the_command(lake: Path, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as end:
         main(["doctor", str(lake)])
     assert not end.value.code
-    assert "nothing is wrong" in capsys.readouterr().out
+    assert "nothing found" in capsys.readouterr().out
     (lake / "0.parquet").unlink()
     with pytest.raises(SystemExit) as end:
         main(["doctor", str(lake), "--json"])
