@@ -45,4 +45,7 @@ def _print(checks: list[Check], findings: int) -> None:
         if check.remedy:
             screen.print(Text(f"{' ' * (width + 10)}-> {check.remedy}", style=_STYLES[check.status]), soft_wrap=True)
     screen.print()
-    screen.print(count_of(findings, "finding") if findings else "nothing found; `skipstone verify --deep` reads every byte", style="bold")
+    screen.print(
+        count_of(findings, "finding") if findings else "nothing found; `skipstone verify --deep` reads every byte",
+        style="bold",
+    )
