@@ -1,7 +1,7 @@
 """What the driver's worker does for a scan that leaves many files: planning them, and packing them for Spark's tasks.
 
-The files need not exist. Each measurement is a process of its own, whose peak memory is told; PySpark's worker does the
-same for a load: it makes the reader, pickles it, and pickles the partitions.
+The files need not exist. Each measurement is a process of its own, whose peak memory is reported; PySpark's worker does
+the same for a load: it makes the reader, pickles it, and pickles the partitions.
 """
 
 from __future__ import annotations

@@ -315,10 +315,12 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
 def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
     """The bound of data files' paths; None where there is none, or it is no text: damaged bounds exclude nothing."""
     bound = (bounds or {}).get(_DELETED_PATH_ID)
-    try:
-        return None if bound is None else bound.decode().encode()
-    except UnicodeDecodeError:
-        return None
+    if bound is not None:
+        try:
+            bound.decode()
+        except UnicodeDecodeError:
+            return None
+    return bound
 
 
 def _holds_positions(delete: ManifestEntry) -> bool:

@@ -10,7 +10,6 @@ doubles, and the column's values are made doubles (`doubles_of`) to be compared.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -162,19 +161,10 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
         raise InvalidArgumentError("keys that are values of one column need its name: on=")
     if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
         try:
-            keys = _array(keys)
+            keys = pa.array(keys)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
     return pa.table({names[0]: keys})
-
-
-def _array(values: Any) -> pa.Array:
-    try:
-        return pa.array(values)
-    except pa.ArrowInvalid:
-        if not all(value is None or isinstance(value, uuid.UUID) for value in values):
-            raise
-        return pa.array([value and value.bytes for value in values], pa.uuid())  # pyarrow < 22 does not infer UUIDs
 
 
 # -- values of a column ------------------------------------------------------------------------------------------------
