@@ -8,9 +8,7 @@ prune, and prove nothing else. `optimize` computes loose ones again. An aggregat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +36,7 @@ _ENDS = (("min_code", "min_bytes", "min_exact", True), ("max_code", "max_bytes",
 
 @dataclass
 class Members:
-    """What is combined for one column: statistics of files, and aggregates of before.
+    """What is combined: statistics of files, and aggregates of before.
 
     group       int64 [n]: which of `groups` aggregates each row belongs to
     files       int64 [n]: the number of files behind each row
@@ -151,126 +149,129 @@ def _masked(array: pa.Array, valid: np.ndarray) -> pa.Array:
     return pc.if_else(from_numpy(valid), array, pa.nulls(len(array), array.type))
 
 
-def _type_numbers(instant: Instant, column: int, schema_ids: np.ndarray) -> np.ndarray:
-    """int64 [n]: a number for the type that a column has under each physical schema; 0 for the table's own. Where files
-    of a schema have no bounds of it the number is that schema's own: they may lack the column, or hold anything."""
-    names: dict[str, int] = {str(leaf_type(instant.schema, instant.path_of(column))): 0}
+def _type_numbers(instant: Instant, columns: np.ndarray, schema_ids: np.ndarray) -> np.ndarray:
+    """int64 [n]: a number for the type that a column has under a physical schema; 0 for the table's own. Where files of
+    a schema have no bounds of it the number is that schema's own: they may lack the column, or hold anything."""
+    distinct, number = np.unique(columns, return_inverse=True)
     lookup = []
-    for number, physical in enumerate(instant.file_schemas):
-        path = physical.path_of(column)
-        if path is None:
-            lookup.append(-1 - number)
-        else:
-            lookup.append(names.setdefault(str(leaf_type(physical.schema, path)), len(names)))
-    return np.array([*lookup, 0], dtype=np.int64)[schema_ids]
+    for column in distinct.tolist():
+        names: dict[str, int] = {str(leaf_type(instant.schema, instant.path_of(column))): 0}
+        of_schemas = []
+        for schema, physical in enumerate(instant.file_schemas):
+            path = physical.path_of(column)
+            if path is None:
+                of_schemas.append(-1 - schema)
+            else:
+                of_schemas.append(names.setdefault(str(leaf_type(physical.schema, path)), len(names)))
+        lookup.append([*of_schemas, 0])
+    table = np.array(lookup, dtype=np.int64).reshape(len(distinct), len(instant.file_schemas) + 1)
+    return table[number, schema_ids]
 
 
-def _aggregate_rows(column: int, partitions: np.ndarray, members: Members) -> Rows:
-    """The rows of a column's aggregates; one that has no files any more is a tombstone."""
-    columns = combined(members)
-    return _aggregate_keys(column, partitions), stats.widened(pa.table(columns)), to_numpy(columns["files"]) <= 0
+def _aggregate_rows(columns: np.ndarray, partitions: np.ndarray, members: Members) -> Rows:
+    """The rows of aggregates, of a column over a partition each; one that has no files any more is a tombstone."""
+    rows = combined(members)
+    return _aggregate_keys(columns, partitions), stats.widened(pa.table(rows)), to_numpy(rows["files"]) <= 0
 
 
-def _aggregate_keys(column: int, partitions: np.ndarray) -> pa.Array:
-    sequences = np.zeros(len(partitions), dtype=np.uint32)
-    return stats.KEYS.encode(
-        kind=stats.KIND_AGGREGATE, column=column, partition=partitions.astype(np.uint32), sequence=sequences
-    )
+def _aggregate_keys(columns: np.ndarray, partitions: np.ndarray) -> pa.Array:
+    return stats.KEYS.encode(kind=stats.KIND_AGGREGATE, column=columns, partition=partitions, sequence=0)
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
 
 
-def updated_aggregates(
-    after: Instant,
-    index: IndexState,
-    readers: RunReaders,
-    ids: np.ndarray,
-    schema_ids: np.ndarray,
-    by_column: Mapping[int, pa.Table | None],
-    removed: pa.Table,
-) -> list[Rows]:
-    """The aggregates of the partitions that a commit touches.
+@dataclass
+class TouchedPartitions:
+    """The partitions that a commit touches, and the files that it adds to them and takes away.
 
-    ids, schema_ids   of the added files: uint64, int64 [n]
-    by_column         STATS_FIELDS of the added files, for each column; None where nothing is known of any
-    removed           the removed files, as the manifest had them
+    numbers          uint32 [p], ascending
+    removed_files    int64 [p]: how many leave each, of those that the index covers
+    removed_marks    int64 [p]: their fingerprint
+    group            int64 [n]: which of the partitions each added file is in
+    schema_of        int64 [n]
+    marks            int64 [n]
     """
-    removed_ids = to_numpy(removed.column("file_id"))
-    removed_ids = removed_ids[is_covered(index.coverage, to_numpy(removed.column("segment")), removed_ids)]
-    removed_partitions, _ = split_file_ids(removed_ids)
-    partitions, _ = split_file_ids(ids)
-    touched = np.union1d(partitions, removed_partitions).astype(np.uint32)
-    if not len(touched) or not index.columns:
-        return []
-    removed_from = np.searchsorted(touched, removed_partitions)
-    removed_files = np.bincount(removed_from, minlength=len(touched))
-    removed_marks = _total(fingerprints(removed_ids), removed_from, len(touched))
-    current = _current_aggregates(readers, index, touched)
-    one_each = np.ones(len(ids), dtype=np.int64)
-    of_files = _Grouping(np.searchsorted(touched, partitions), schema_ids, one_each, fingerprints(ids))
-    of_schemas = of_files.by_schema() if None in by_column.values() else of_files
-    parts = []
-    for column in sorted(index.columns):
-        before, group = current[column]
-        before = loosened(before, removed_files[group], removed_marks[group])
-        rows, groupings = [before.select(_STATS_NAMES)], [_Grouping.of_aggregates(before, group)]
-        if column in by_column:
-            added = by_column[column]
-            groupings.append(of_schemas if added is None else of_files)
-            rows.append(stats.no_statistics(len(of_schemas.group)) if added is None else added)
-        groups, schema_of, files, marks = (np.concatenate(each) for each in zip(*groupings, strict=True))
-        members = Members(
-            group=groups,
-            groups=len(touched),
-            files=files,
-            marks=marks,
-            kind_of=_type_numbers(after, column, schema_of),
-            schema_of=schema_of,
-            rows=pa.concat_tables(rows),
-        )
-        parts.append(_aggregate_rows(column, touched, members))
-    return parts
 
-
-class _Grouping(NamedTuple):
-    """Those fields of `Members` that are the same for every column."""
-
+    after: Instant
+    index: IndexState
+    readers: RunReaders
+    numbers: np.ndarray
+    removed_files: np.ndarray
+    removed_marks: np.ndarray
     group: np.ndarray
     schema_of: np.ndarray
-    files: np.ndarray
     marks: np.ndarray
 
     @classmethod
-    def of_aggregates(cls, aggregates: pa.Table, group: np.ndarray) -> _Grouping:
-        schemas = to_numpy(aggregates.column("schema_id").fill_null(-1)).astype(np.int64)
-        return cls(group, schemas, to_numpy(aggregates.column("files")), to_numpy(aggregates.column("fingerprint")))
+    def of(
+        cls,
+        after: Instant,
+        index: IndexState,
+        readers: RunReaders,
+        ids: np.ndarray,
+        schema_ids: np.ndarray,
+        removed: pa.Table,
+    ) -> TouchedPartitions:
+        """ids, schema_ids   of the added files: uint64, int64 [n]
+        removed           the removed files, as the manifest had them
+        """
+        removed_ids = to_numpy(removed.column("file_id"))
+        removed_ids = removed_ids[is_covered(index.coverage, to_numpy(removed.column("segment")), removed_ids)]
+        removed_partitions, _ = split_file_ids(removed_ids)
+        partitions, _ = split_file_ids(ids)
+        touched = np.union1d(partitions, removed_partitions).astype(np.uint32)
+        removed_from = np.searchsorted(touched, removed_partitions)
+        return cls(
+            after,
+            index,
+            readers,
+            touched,
+            np.bincount(removed_from, minlength=len(touched)),
+            _total(fingerprints(removed_ids), removed_from, len(touched)),
+            np.searchsorted(touched, partitions),
+            schema_ids,
+            fingerprints(ids),
+        )
 
-    def by_schema(self) -> _Grouping:
-        """Files of one group and schema as one member, for a column of which nothing is known."""
-        schemas = int(self.schema_of.max(initial=0)) + 1
-        distinct, member = np.unique(self.group * schemas + self.schema_of, return_inverse=True)
-        counts = np.bincount(member, minlength=len(distinct))
-        return _Grouping(distinct // schemas, distinct % schemas, counts, _total(self.marks, member, len(distinct)))
+    def aggregates(self, columns: np.ndarray, added: pa.Table) -> list[Rows]:
+        """The new aggregates of some columns (ascending ids). `added`: STATS_FIELDS of the added files, column by
+        column."""
+        touched = len(self.numbers)
+        if not touched:
+            return []
+        before, group = self._current(columns)
+        of_partition = group % touched
+        before = loosened(before, self.removed_files[of_partition], self.removed_marks[of_partition])
+        times = len(columns)
+        files = len(self.group)
+        groups = np.concatenate([group, np.repeat(np.arange(times) * touched, files) + np.tile(self.group, times)])
+        schema_before = to_numpy(before.column("schema_id").fill_null(-1)).astype(np.int64)
+        schema_of = np.concatenate([schema_before, np.tile(self.schema_of, times)])
+        members = Members(
+            group=groups,
+            groups=times * touched,
+            files=np.concatenate([to_numpy(before.column("files")), np.ones(times * files, dtype=np.int64)]),
+            marks=np.concatenate([to_numpy(before.column("fingerprint")), np.tile(self.marks, times)]),
+            kind_of=_type_numbers(self.after, columns[groups // touched], schema_of),
+            schema_of=schema_of,
+            rows=pa.concat_tables([before.select(_STATS_NAMES), added]),
+        )
+        return [_aggregate_rows(np.repeat(columns, touched), np.tile(self.numbers, times), members)]
 
-
-def _current_aggregates(
-    readers: RunReaders, index: IndexState, partitions: np.ndarray
-) -> dict[int, tuple[pa.Table, np.ndarray]]:
-    """By column: (the stored aggregates, int64: which of `partitions` each is of), all read at once. A damaged run
-    counts as empty: what is then widened has too few files to be believed."""
-    columns = sorted(index.columns)
-    keys = pa.concat_arrays([_aggregate_keys(column, partitions) for column in columns])
-    try:
-        entries = get_runs(readers, index.runs, keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
-    except DAMAGE:
-        entries = get_runs(readers, (), keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
-    parts = stats.KEYS.decode(entries.column("key"))
-    group = np.searchsorted(partitions, parts["partition"].astype(np.uint32))
-    bounds = np.searchsorted(parts["column"], [*columns, columns[-1] + 1])
-    rows = entries.drop_columns(["key"])
-    slices = zip(columns, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    return {column: (rows.slice(low, high - low), group[low:high]) for column, low, high in slices}
+    def _current(self, columns: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """(the stored aggregates, int64: which each is, of the columns and in each of the partitions). A damaged run
+        counts as empty: what is then widened has too few files to be believed."""
+        touched = len(self.numbers)
+        keys = _aggregate_keys(np.repeat(columns, touched), np.tile(self.numbers, len(columns)))
+        try:
+            entries = get_runs(self.readers, self.index.runs, keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
+        except DAMAGE:
+            entries = get_runs(self.readers, (), keys, _AGGREGATE_NAMES, stats.RUN_SCHEMA)
+        parts = stats.KEYS.decode(entries.column("key"))
+        of_column = np.searchsorted(columns, parts["column"].astype(np.int64))
+        group = of_column * touched + np.searchsorted(self.numbers, parts["partition"].astype(np.uint32))
+        return entries.drop_columns(["key"]), group
 
 
 # -- optimize ---------------------------------------------------------------------------------------------------------
@@ -334,8 +335,8 @@ def _recomputed(snapshot: Snapshot, index: IndexState, column: int, partitions: 
         groups=len(partitions),
         files=np.ones(len(ids), dtype=np.int64),
         marks=fingerprints(ids),
-        kind_of=_type_numbers(snapshot.instant, column, schema_of),
+        kind_of=_type_numbers(snapshot.instant, np.full(len(ids), column), schema_of),
         schema_of=schema_of,
         rows=rows.select(_STATS_NAMES),
     )
-    return _aggregate_rows(column, partitions, members)
+    return _aggregate_rows(np.full(len(partitions), column), partitions, members)

@@ -12,7 +12,7 @@ indexes cover it at once. A file without such entries is a hole.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +30,10 @@ from ...state.runs import DamagedRun, RunReaders, entries_of
 from ...state.snapshot import Snapshot
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, TaskResult
 from . import format as stats
-from .aggregates import updated_aggregates
+from .aggregates import TouchedPartitions
 
 _STATS_NAMES = [f.name for f in STATS_FIELDS]
+_BATCH_ROWS = 1 << 18  # worked on at once: bounds what a commit of many files and columns holds twice
 
 
 def first_stats(instant: Instant) -> IndexState:
@@ -61,31 +62,81 @@ def stat_rows(
             for number, digest in zip(files.ids.tolist(), files.result.index.digests, strict=True)
         ]
         parts += digest_rows(index.id, {number: digest for number, digest in pairs if digest is not None})
-    ids = np.concatenate([files.ids for files in added]) if added else np.empty(0, dtype=np.uint64)
-    schema_ids = np.concatenate([f.schema_ids for f in added]) if added else np.empty(0, dtype=np.int64)
-    order = np.argsort(ids)
-    is_ordered = bool((order[1:] > order[:-1]).all())
-    ids, schema_ids = ids[order], schema_ids[order]
-    by_column: dict[int, pa.Table | None] = {}  # None where nothing is known of any file
-    for column in index.columns if added else ():
-        tables = [_column_rows(files, after, column) for files in added]
-        if all(table is None for table in tables):
-            by_column[column] = None
-            continue
-        filled = [stats.no_statistics(len(f.ids)) if t is None else t for f, t in zip(added, tables, strict=True)]
-        rows = pa.concat_tables(filled)
-        by_column[column] = rows if is_ordered else rows.combine_chunks().take(from_numpy(order))
-    parts += updated_aggregates(after, index, readers, ids, schema_ids, by_column, removed)
-    partition, sequence = split_file_ids(ids)
-    schemas = from_numpy(schema_ids.astype(np.int32))
-    for column, table in sorted(by_column.items()):
-        keys = stats.KEYS.encode(kind=stats.KIND_FILE, column=column, partition=partition, sequence=sequence)
-        of_schema = pa.table({stats.SCHEMA_FIELD.name: schemas})
-        entries = of_schema if table is None else table.append_column(stats.SCHEMA_FIELD, schemas)
-        parts.append((keys, stats.widened(entries), np.zeros(len(ids), dtype=bool)))
+    new = AddedStats.of(added, after, index)
+    touched = TouchedPartitions.of(after, index, readers, new.ids, new.schema_ids, removed)
+    partition, sequence = split_file_ids(new.ids)
+    schemas = from_numpy(new.schema_ids.astype(np.int32))
+    at_once = _BATCH_ROWS // max(len(new.ids), len(touched.numbers), 1)
+    for columns, rows in new.batches(max(at_once, 1)):
+        parts += touched.aggregates(columns, rows)
+        if added:
+            times = len(columns)
+            keys = stats.KEYS.encode(
+                kind=stats.KIND_FILE,
+                column=np.repeat(columns, len(new.ids)),
+                partition=np.tile(partition, times),
+                sequence=np.tile(sequence, times),
+            )
+            entries = rows.append_column(stats.SCHEMA_FIELD, pa.chunked_array([schemas] * times, schemas.type))
+            parts.append((keys, stats.widened(entries), np.zeros(rows.num_rows, dtype=bool)))
     if not parts:
         return pa.nulls(0, pa.binary()), stats.widened(pa.table({})), np.zeros(0, dtype=bool)
     return stats.joined_rows(parts)
+
+
+@dataclass
+class AddedStats:
+    """What results say of an index's columns in the files that they add.
+
+    ids           uint64 [n], ascending
+    schema_ids    int64 [n]
+    columns       int64 [c], ascending: the ids of the index's columns
+    known         STATS_FIELDS [k]
+    place         int64 [k], ascending: for each row of `known` taken in `order`, (which column) * n + (which file)
+    order         int64 [k]
+    """
+
+    ids: np.ndarray
+    schema_ids: np.ndarray
+    columns: np.ndarray
+    known: pa.Table
+    place: np.ndarray
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, added: Sequence[AddedFiles], after: Instant, index: IndexState) -> AddedStats:
+        columns = np.array(sorted(index.columns), dtype=np.int64)
+        ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in added)])
+        schema_ids = np.concatenate([np.empty(0, dtype=np.int64), *(files.schema_ids for files in added)])
+        by_id = np.argsort(ids)
+        position = np.empty(len(ids), dtype=np.int64)
+        position[by_id] = np.arange(len(ids))
+        tables, places = [stats.no_statistics(0)], [np.empty(0, dtype=np.int64)]
+        first = 0
+        for files in added:
+            rows = files.result.stats
+            file = to_numpy(rows.column("file")).astype(np.int64)
+            column = _column_ids(files, after, file, to_numpy(rows.column("column")))
+            is_used = np.isin(column, columns)
+            if not is_used.all():
+                rows, file, column = rows.filter(from_numpy(is_used)), file[is_used], column[is_used]
+            tables.append(_believable(rows, files.result.files.column("row_count").take(from_numpy(file))))
+            places.append(np.searchsorted(columns, column) * len(ids) + position[first + file])
+            first += len(files.ids)
+        place = np.concatenate(places)
+        order = np.argsort(place, kind="stable")
+        known = pa.concat_tables(tables).combine_chunks()
+        return cls(ids[by_id], schema_ids[by_id], columns, known, place[order], order)
+
+    def batches(self, step: int) -> Iterator[tuple[np.ndarray, pa.Table]]:
+        """(`step` columns, their STATS_FIELDS: column by column a row a file, null where nothing is known)."""
+        files = len(self.ids)
+        for start in range(0, len(self.columns), step):
+            columns = self.columns[start : start + step]
+            low, high = np.searchsorted(self.place, [start * files, (start + len(columns)) * files])
+            row_of = np.full(len(columns) * files, -1, dtype=np.int64)
+            row_of[self.place[low:high] - start * files] = self.order[low:high]
+            yield columns, self.known.take(from_numpy(np.maximum(row_of, 0), row_of >= 0))
 
 
 def _fine_rows(added: Sequence[AddedFiles]) -> list[Rows]:
@@ -142,44 +193,30 @@ def _fine_entries(ids: np.ndarray, rows: pa.Table) -> Rows:
     return keys, stats.widened(rows.take(from_numpy(order))), np.zeros(len(ids), dtype=bool)
 
 
-def _column_rows(files: AddedFiles, after: Instant, column: int) -> pa.Table | None:
-    """STATS_FIELDS of one column, a row a file of the result, null where nothing is known; None where that is so of all
-    files."""
-    result = files.result
-    if not result.stats.num_rows:
-        return None
-    file = to_numpy(result.stats.column("file"))
-    ordinals = to_numpy(result.stats.column("column"))
-    of_column = np.flatnonzero(_column_ids(files, after)[files.schema_ids[file], ordinals] == column)
-    if not len(of_column):
-        return None
-    row_of = np.full(len(files.ids), -1, dtype=np.int64)
-    row_of[file[of_column]] = of_column
-    rows = result.stats.select(_STATS_NAMES)
-    if rows.num_rows and (row_of == np.arange(len(row_of))).all():
-        rows = rows.slice(0, len(row_of))
-    else:
-        rows = rows.take(from_numpy(np.maximum(row_of, 0), row_of >= 0))
+def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
+    """STATS_FIELDS of a result's statistics as they are stored: bounds that contradict each other prove nothing, rather
+    than an empty file, and a count that is the file's rows goes without saying."""
+    rows = rows.select(_STATS_NAMES)
     for lower, upper in (("min_code", "max_code"), ("min_bytes", "max_bytes")):
         is_crossed = pc.fill_null(pc.greater(rows.column(lower), rows.column(upper)), False)
-        if pc.any(is_crossed).as_py():  # bounds that contradict each other prove nothing, rather than an empty file
+        if pc.any(is_crossed).as_py():
             for name in (lower, upper):
                 nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
                 bounds = pc.if_else(is_crossed, nulls, rows.column(name))
                 rows = rows.set_column(rows.schema.get_field_index(name), name, bounds)
     counts = rows.column("value_count")
-    is_row_count = pc.fill_null(pc.equal(counts, result.files.column("row_count")), False)
+    is_row_count = pc.fill_null(pc.equal(counts, row_counts), False)
     counts = pc.if_else(is_row_count, pa.scalar(None, pa.int64()), counts)
     return rows.set_column(rows.schema.get_field_index("value_count"), "value_count", counts)
 
 
-def _column_ids(files: AddedFiles, after: Instant) -> np.ndarray:
-    """int64 [schemas + 1, columns of the result]: the table's column id of each path in files of each schema, 0 where
-    the table does not know the leaf in that file; the last row is for files without a schema."""
-    paths = files.result.stats_columns
-    lookup = [[physical.columns.get(path, 0) for path in paths] for physical in after.file_schemas]
-    lookup.append([after.columns.get(path, 0) for path in paths])
-    return np.array(lookup, dtype=np.int64)
+def _column_ids(files: AddedFiles, after: Instant, file: np.ndarray, ordinals: np.ndarray) -> np.ndarray:
+    """int64 [n]: the table's id of the column that each row of a result's statistics is of, 0 where the table does not
+    know the leaf in that file. A schema of -1 is of files without one."""
+    used, number = np.unique(files.schema_ids, return_inverse=True)
+    maps = [after.columns if schema < 0 else after.file_schemas[schema].columns for schema in used.tolist()]
+    lookup = np.array([[of.get(path, 0) for path in files.result.stats_columns] for of in maps], dtype=np.int64)
+    return lookup.reshape(len(used), len(files.result.stats_columns))[number[file], ordinals]
 
 
 # -- files that come back ---------------------------------------------------------------------------------------------
