@@ -66,8 +66,7 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
     """
     if is_checked:
         return _opened(storage, entry, options)
-    file, _ = _checked(storage, entry, options)
-    return file
+    return _checked(storage, entry, options)
 
 
 def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
@@ -100,8 +99,8 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         return file
 
 
-def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tuple[pq.ParquetFile, FooterBytes]:
-    """An open file, and its footer parsed."""
+def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> pq.ParquetFile:
+    """An open file, with `footer` (its bytes), `parsed` (FooterBytes) and `arrow_schema`."""
     from .footer_bytes import check_unencrypted, footer_bytes
 
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
@@ -110,7 +109,9 @@ def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> tupl
         with _refusals(entry.path, "its footer cannot be read ({})"):
             file.footer = _raw_footer(storage, file, entry, tail_bytes)
             check_unencrypted(file.footer, entry.path)
-            return file, footer_bytes(file.metadata, entry.path, entry.size_bytes)
+            file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
+            file.arrow_schema = file.schema_arrow  # pyarrow makes it anew at each call
+            return file
     except BaseException:
         file.close()
         raise
@@ -184,13 +185,14 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
     """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed;
-    `file.footer` has its footer's bytes, and `file.ranges` reads others (`digests.py`).
+    `file.footer` has its footer's bytes, `file.parsed` what they say, `file.arrow_schema` its schema, and `file.ranges`
+    reads other bytes (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.
     """
     entry = indexed_entry(storage, row)
-    file, _ = _checked(storage, entry, options)
+    file = _checked(storage, entry, options)
     with file:
         file.ranges = file.remote or range_file(storage, entry)
         yield file
@@ -214,10 +216,10 @@ def read_footer(
 ) -> Footer:
     """The footer of the file of `entry`, with statistics for the leaves that are `wanted`. `options`: how
     pyarrow opens it."""
-    file, footer = _checked(storage, entry, options or {})
+    file = _checked(storage, entry, options or {})
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
-        pa.ipc.read_schema(file.schema_arrow.serialize())  # pyarrow makes some that no version can keep
-        parsed = parse_footer(footer, file.metadata, file.schema_arrow, wanted)
+        pa.ipc.read_schema(file.arrow_schema.serialize())  # pyarrow makes some that no version can keep
+        parsed = parse_footer(file.parsed, file.metadata, file.arrow_schema, wanted)
         return replace(parsed, packed=packed_where_far(storage, file.metadata))
 
 

@@ -22,7 +22,7 @@ from ....errors import CorruptionError, SchemaError, StorageError
 from ....lazy import load_for
 from ...lakes import is_log, parquet_options
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
-from ...parquet.footers import open_indexed, prefetch, reading, row_groups_of
+from ...parquet.footers import open_indexed, prefetch, reading
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.coerce import is_exact_widening
 from ...state import IndexState
@@ -71,11 +71,11 @@ def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizi
     spool = Spool()
     try:
         with open_data_file(handle, row) as file:
-            groups = row_groups_of(file.metadata)
+            groups = file.parsed.row_groups
             path = path_in(handle, row, column, file)
             fine, of_task = FineFilters(sizing, spool), TaskFilter(sizing, file.metadata.num_rows)
             chunks: list[bytes] | None = None if is_log(handle.instant.source) else []
-            kind = column.type if path is None else leaf_type(file.schema_arrow, path)
+            kind = column.type if path is None else leaf_type(file.arrow_schema, path)
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
                 raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
@@ -102,7 +102,7 @@ def copied_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, sizi
             if path is None:
                 return hashed_file(handle, row, column, sizing)
             stored = ParquetFilters(handle.storage, row["path"], row["size_bytes"], file, path)
-            groups = row_groups_of(file.metadata)
+            groups = file.parsed.row_groups
             if not is_exact_widening(stored.kind, column.type):
                 raise SchemaError(
                     f"{row['path']}: {path!r} is {stored.kind}, its values may be others as {column.type}"
@@ -149,7 +149,7 @@ def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq
     path, _ = column.located.get(number, (None, column.type))
     if path is None and number not in column.lacking:
         raise SchemaError(f"{row['path']}: where the column lies in it is not known")
-    if path is None or top_level(handle.instant.file_schemas[number].schema, path) not in file.schema_arrow.names:
+    if path is None or top_level(handle.instant.file_schemas[number].schema, path) not in file.arrow_schema.names:
         return None
     return path
 

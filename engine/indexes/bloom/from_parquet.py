@@ -20,7 +20,6 @@ import pyarrow as pa
 from ....arrays import binary_array, from_numpy
 from ....bloom import SplitBlockFilter, probes_for
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError
-from ...parquet.footer_bytes import footer_bytes
 from ...parquet.footers import reading
 from ...parquet.leaves import leaf_position, plain_type
 from ...parquet.thrift import struct_at
@@ -59,7 +58,7 @@ class ParquetFilters:
     def __init__(self, storage: Storage, path: str, size_bytes: int, file: pq.ParquetFile, column: str):
         self._storage, self._path, self._size_bytes = storage, path, size_bytes
         with reading(path):
-            metadata, schema = file.metadata, file.schema_arrow
+            metadata, schema = file.metadata, file.arrow_schema
             position = leaf_position(schema, metadata.num_columns, column)
             if position is None:
                 raise SchemaError(f"{path}: where {column!r} lies among its columns is not known")
@@ -67,7 +66,7 @@ class ParquetFilters:
             chunks = [metadata.row_group(i).column(position[0]) for i in range(metadata.num_row_groups)]
             self.places = [_filter_place(chunk, path) for chunk in chunks]
             self.row_groups = len(chunks)
-            stored = footer_bytes(metadata, path, size_bytes).chunks
+            stored = file.parsed.chunks
             self._bounds = [_bounds(group[position[0]].bounds, leaf) for group in stored]
             name = stored_name(self.kind, leaf)
         if chunks and not any(self.places):

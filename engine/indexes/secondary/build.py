@@ -146,7 +146,7 @@ def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: En
     with open_indexed(storage, row, columns.options) as file:
         if has_digests and part.first_group == 0:
             keys.digests.append(footer_digest(file))
-        names_in_file = set(file.schema_arrow.names)
+        names_in_file = set(file.arrow_schema.names)
         located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
