@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,7 +14,6 @@ from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .commit.adopt_columns import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
-from .lakes import parquet_options
 from .parquet.footers import read_footer
 from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as
@@ -47,7 +46,7 @@ class Checker:
 
     def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
         """What is wrong with data files: rows of the manifest, with `is_declared` where nobody has opened them."""
-        return file_findings(handle.storage, files, deep, parquet_options(handle.instant.source))
+        return file_findings(handle.storage, files, deep)
 
 
 def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
@@ -179,8 +178,8 @@ def _files(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
     return checker.check_files(handle, files, deep)
 
 
-def file_findings(storage: Storage, files: pa.Table, deep: bool, options: Mapping[str, Any]) -> list[Finding]:
-    """See `Checker.check_files`; `options`: how pyarrow opens files."""
+def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding]:
+    """See `Checker.check_files`."""
     findings = []
     for row in files.to_pylist():
         path = row["path"]
@@ -193,7 +192,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool, options: Mappin
             findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
         elif deep and not row["is_declared"]:
             try:
-                footer = read_footer(storage, entry, options=options)
+                footer = read_footer(storage, entry)
             except SkipstoneError as error:
                 findings.append(Finding("damaged", path, str(error)))
                 continue

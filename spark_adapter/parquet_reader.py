@@ -23,11 +23,10 @@ from pyspark.sql import Column
 
 from ..engine import hive
 from ..engine.open import open_table
-from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, columns_of, unknowns
 from ..engine.predicates.coerce import plain_type
-from ..engine.scan.file_reader import as_planned, check_identity
+from ..engine.scan.file_reader import check_identity
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
@@ -185,7 +184,6 @@ class _Files:
     def __init__(self, plan: Plan, root: str, with_all: bool, used: Sequence[str]):
         plan.planning.check_plain()
         self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
-        self._int96: dict[tuple[str, int], bool] = {}
         schema = self._instant.schema
         self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
         needed = dict.fromkeys([*plan.columns, *used])
@@ -214,9 +212,8 @@ class _Files:
         for number, task in examples.items():
             file_schema = self._instant.file_schemas[number]
 
-            def can_read(kind: pa.DataType, name: str, task: FileTask = task) -> bool:
-                is_read = not holds_nanoseconds(kind) or self._holds_int96(name, task)
-                return is_read and is_read_as(plain_type(kind), wire.field(name).type)
+            def can_read(kind: pa.DataType, name: str) -> bool:
+                return not holds_nanoseconds(kind) and is_read_as(plain_type(kind), wire.field(name).type)
 
             wrong = misread(file_schema, self._instant, stored, can_read)
             if wrong is not None:
@@ -230,18 +227,6 @@ class _Files:
             other = folded.setdefault(name.lower(), name)
             if other != name:
                 raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
-
-    def _holds_int96(self, name: str, task: FileTask) -> bool:
-        """Whether Arrow's nanoseconds are stored as INT96, which Spark reads and writes, and not as INT64, which it
-        refuses. One file of each schema is opened; where others differ, Spark raises when it reads them."""
-        key = name, task.schema_id
-        if key not in self._int96:
-            storage = self._plan.storage
-            with as_planned(task, storage) as entry, open_parquet(storage, entry) as file:
-                leaves = [file.schema.column(i) for i in range(len(file.schema))]
-                kinds = {leaf.physical_type for leaf in leaves if leaf.path.split(".")[0] == name}
-            self._int96[key] = kinds == {"INT96"}
-        return self._int96[key]
 
     # -- how they are read --------------------------------------------------------------------------------------------
 

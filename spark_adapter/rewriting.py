@@ -65,7 +65,7 @@ def with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[File
     sizes: dict[str, int] = {}
     with (
         as_planned(task, table.handle.storage) as entry,
-        open_parquet(table.handle.storage, entry, is_checked=False, **plan.planning.context.parquet_options) as file,
+        open_parquet(table.handle.storage, entry, is_checked=False) as file,
     ):
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)

@@ -25,7 +25,6 @@ from ..engine.commit.clean import remove_file, remove_here, walk
 from ..engine.commit.indexing import refresh_all
 from ..engine.commit.sync import SyncResult, sync_directory
 from ..engine.commit.sync_log import sync_log
-from ..engine.lakes import parquet_options
 from ..engine.open import open_table
 from ..engine.perf import ROUNDS, Perf, perf_of
 from ..engine.progress import Progress, progress_function
@@ -133,11 +132,10 @@ class CheckFiles:
     location: str
     storage_options: StorageOptions
     deep: bool
-    parquet_options: dict[str, str]
 
     def __call__(self, files: pa.Table) -> list[Finding]:
         storage = open_storage(self.location, self.storage_options)
-        return file_findings(storage, files, self.deep, self.parquet_options)
+        return file_findings(storage, files, self.deep)
 
 
 class _CheckedByExecutors(Checker):
@@ -154,7 +152,7 @@ class _CheckedByExecutors(Checker):
     def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
         if files.num_rows < PART_FILES_MIN:
             return super().check_files(handle, files, deep)
-        work = CheckFiles(handle.location, handle.storage_options, deep, parquet_options(handle.instant.source))
+        work = CheckFiles(handle.location, handle.storage_options, deep)
         return self._run(work, [1.0] * files.num_rows, lambda cut: files[cut], "files, parts")
 
     def _run(self, work: Callable, weights: Sequence[float], part: Callable[[slice], Any], step: str) -> list[Finding]:

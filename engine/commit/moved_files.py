@@ -23,7 +23,6 @@ from ...errors import CorruptionError
 from ..indexes.stats import format as stats
 from ..indexes.stats.rows import digests_of, first_stats
 from ..indexes.task_result import TaskResult
-from ..lakes import parquet_options
 from ..parquet.column_stats import STATS_FIELDS
 from ..parquet.digests import chunk_digests, file_digest, footer_digest, indexed_digest
 from ..parquet.footers import indexed_entry, open_indexed
@@ -210,7 +209,7 @@ def _agrees(handle: Handle, copy: _Copy) -> bool:
         return digest == copy.digests[0][1]
     by_column: dict[str, list[bytes]] = {column: [] for columns, _ in copy.digests for column in columns or ()}
     try:
-        with open_indexed(storage, copy.row, parquet_options(handle.instant.source)) as file:
+        with open_indexed(storage, copy.row) as file:
             footer = footer_digest(file)
             for group in range(file.metadata.num_row_groups):
                 for column, chunks in by_column.items():

@@ -18,16 +18,7 @@ DIRECTORY, DELTA, ICEBERG, HUDI = "directory", "delta", "iceberg", "hudi"
 KINDS = (DIRECTORY, DELTA, ICEBERG, HUDI)
 METADATA_ENDING = ".metadata.json"
 
-# Old Spark writes times as INT96, which pyarrow would read as nanoseconds: of the years 1677 to 2262 only. No log knows
-# anything finer than microseconds there.
-PARQUET_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
-
 
 def is_log(source: Mapping[str, Any]) -> bool:
     """Whether a table (by its `Instant.source`) follows a log of another format, which then owns the files."""
     return source.get("kind", DIRECTORY) != DIRECTORY
-
-
-def parquet_options(source: Mapping[str, Any]) -> dict[str, str]:
-    """How pyarrow opens the files of a table (by its `Instant.source`)."""
-    return PARQUET_OPTIONS if is_log(source) else {}

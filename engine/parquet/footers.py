@@ -38,6 +38,9 @@ BoundReader = Callable[[Any], int | bytes | None]
 
 _TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
 
+# Times that old writers, and Spark, stored as INT96 are microseconds: as nanoseconds, pyarrow's choice, they would come
+# out as another year before 1677 and after 2262. Spark's own reader, too, knows nothing finer.
+READ_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 
@@ -58,15 +61,15 @@ class Footer:
 
 
 def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
-    """The Parquet file of an entry, open as pyarrow opens it with `options`. Raises CorruptionError for one that is
-    truncated or not Parquet, StorageError where it cannot be opened at all.
+    """The Parquet file of an entry, open as pyarrow opens it with `READ_OPTIONS` and `options`. Raises CorruptionError
+    for one that is truncated or not Parquet, StorageError where it cannot be opened at all.
 
     `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
     asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
     """
     if is_checked:
         return _opened(storage, entry, options)
-    return _checked(storage, entry, options)
+    return _checked(storage, entry, **options)
 
 
 def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
@@ -87,7 +90,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
             source = storage.open_file(entry)
             if tail_bytes and not isinstance(source, str):
                 source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
-            file = pq.ParquetFile(source, **options)
+            file = pq.ParquetFile(source, **READ_OPTIONS, **options)
         except FileNotFoundError as error:
             raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
@@ -99,7 +102,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         return file
 
 
-def _checked(storage: Storage, entry: Entry, options: Mapping[str, Any]) -> pq.ParquetFile:
+def _checked(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
     """An open file, with `footer` (its bytes), `parsed` (FooterBytes) and `arrow_schema`."""
     from .footer_bytes import check_unencrypted, footer_bytes
 
@@ -183,16 +186,15 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 
 
 @contextlib.contextmanager
-def open_indexed(storage: Storage, row: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
-    """The file of a row of the manifest (path and identity), open as pyarrow opens it with `options`, to be indexed;
-    `file.footer` has its footer's bytes, `file.parsed` what they say, `file.arrow_schema` its schema, and `file.ranges`
-    reads other bytes (`digests.py`).
+def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
+    """The file of a row of the manifest (path and identity), open to be indexed; `file.footer` has its footer's bytes,
+    `file.parsed` what they say, `file.arrow_schema` its schema, and `file.ranges` reads other bytes (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.
     """
     entry = indexed_entry(storage, row)
-    file = _checked(storage, entry, options)
+    file = _checked(storage, entry)
     with file:
         file.ranges = file.remote or range_file(storage, entry)
         yield file
@@ -212,11 +214,9 @@ def read_footer(
     storage: Storage,
     entry: Entry,
     wanted: Callable[[str], bool] = lambda leaf: True,
-    options: Mapping[str, Any] | None = None,
 ) -> Footer:
-    """The footer of the file of `entry`, with statistics for the leaves that are `wanted`. `options`: how
-    pyarrow opens it."""
-    file = _checked(storage, entry, options or {})
+    """The footer of the file of `entry`, with statistics for the leaves that are `wanted`."""
+    file = _checked(storage, entry)
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
         pa.ipc.read_schema(file.arrow_schema.serialize())  # pyarrow makes some that no version can keep
         parsed = parse_footer(file.parsed, file.metadata, file.arrow_schema, wanted)

@@ -12,14 +12,14 @@ decoded by pyarrow, from the bytes and the types that the file has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy
-from .footers import prefetch
+from .footers import READ_OPTIONS, prefetch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -129,14 +129,12 @@ def rows_by_page(
     read_at: ReadAt,
     groups: Sequence[tuple[int, np.ndarray]],
     columns: Sequence[str],
-    options: Mapping[str, Any],
 ) -> dict[str, pa.ChunkedArray]:
     """Some rows of `flat_columns`, by column.
 
     metadata   the file's footer
     read_at    reads the file's bytes
     groups     row group numbers, each with the positions in it that are wanted (ascending, unique, at least one)
-    options    how pyarrow opens the file
 
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
@@ -156,20 +154,18 @@ def rows_by_page(
         first = metadata.row_group(groups[0][0])
         coded = [name for name in group.columns if is_coded(first.column(leaves[name]))]
         synthetic = synthetic_file(metadata, [leaves[name] for name in group.columns], group)
-        selected.update(_read(synthetic, wanted, coded, options))
+        selected.update(_read(synthetic, wanted, coded))
     return selected
 
 
-def _read(
-    synthetic: pa.Buffer, wanted: list[np.ndarray], coded: list[str], options: Mapping[str, Any]
-) -> dict[str, pa.ChunkedArray]:
+def _read(synthetic: pa.Buffer, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:
     """The wanted rows of a made file, by column; `wanted`: positions in each of its row groups."""
     import pyarrow.parquet as pq
 
     from .page_headers import PagesUnknownError
 
     parts: list[pa.RecordBatch] = []
-    with pq.ParquetFile(pa.BufferReader(synthetic), read_dictionary=coded, **options) as file:
+    with pq.ParquetFile(pa.BufferReader(synthetic), read_dictionary=coded, **READ_OPTIONS) as file:
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
             parts += picked(file, group, None, rows)
     if sum(part.num_rows for part in parts) != sum(map(len, wanted)):

@@ -81,7 +81,7 @@ class ReadContext:
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
-    parquet_options    how pyarrow opens the files
+    parquet_options    what pyarrow is told besides when it opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     reader          what reads rows by position: "pyarrow" or "duckdb"
     left_to_pyarrow    columns, by the files' names, that it did not read: filled in as files are read

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import NotReadableError
-from ..lakes import parquet_options
+from ..parquet.footers import READ_OPTIONS
 from .file_reader import check_identity
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     from ..parquet.arrow_filesystem import filesystem_of
 
     entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
-    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**parquet_options(instant.source)))
+    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**READ_OPTIONS))
     disk = filesystem_of(storage, entries)
     located = {entry.path: storage.open_file(entry) for entry in entries}
     lacking = [_lacking(file_schema, instant) for file_schema in instant.file_schemas]

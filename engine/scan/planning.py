@@ -23,7 +23,6 @@ from ...caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
-from ..lakes import parquet_options
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
@@ -296,7 +295,6 @@ class Planning:
             names=names_in_files(instant, used),
             defaults=defaults_of(instant, used),
             strict=self.evidence.strict,
-            parquet_options=parquet_options(instant.source),
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self.deletes.rows,
             reader=self.reader,

@@ -314,8 +314,7 @@ def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> 
     with _reads(reader, places, file_names) as read_at:
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
-            options = reader.context.parquet_options
-            return rows_by_page(reader.file.metadata, read_at, places, columns, options)
+            return rows_by_page(reader.file.metadata, read_at, places, columns)
 
         if not second:
             return read(first)

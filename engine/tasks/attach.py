@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
@@ -61,19 +61,17 @@ def attach_files(
     *,
     progress: Progress | None = None,
     as_declared: Callable[[Entry, Footer], dict[str, Any] | None] | None = None,
-    options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
     """Reads the footers of files and writes one task index file for all of them.
 
     `as_declared` gives what a log says of a file, in place of what is added here; None for one to pass over.
-    `options`: how pyarrow opens files.
     """
     columns = reading.columns
     wanted = column_filter(columns if as_declared is None else None)
     built = ResultBuilder()
     pending: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
-        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted, options), start=1):
+        for done, (entry, footer) in enumerate(_footers(storage, entries, wanted), start=1):
             if isinstance(footer, Exception):
                 if not reading.sets_aside:
                     raise footer
@@ -104,7 +102,7 @@ def attach_files(
 
 
 def _footers(
-    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool], options: Mapping[str, Any] | None
+    storage: Storage, entries: Sequence[Entry], wanted: Callable[[str], bool]
 ) -> Iterator[tuple[Entry, Footer | Exception]]:
     """Each entry with its footer, or the error that it gave, in order; a bounded number of reads ahead."""
 
@@ -113,7 +111,7 @@ def _footers(
             shown = entry.path.encode("utf-8", "backslashreplace").decode()
             return CorruptionError("its name is not UTF-8; rename the file", path=shown, check="name")
         try:
-            return read_footer(storage, entry, wanted, options)
+            return read_footer(storage, entry, wanted)
         except (CorruptionError, FileMissingError) as error:
             return error
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes import PARQUET_OPTIONS
 from ..lakes.log import KnowsBounds, LogState, Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
@@ -91,7 +90,6 @@ def attach_log(
         FooterReading(hive_partitioned=False, columns=columns),
         progress=progress,
         as_declared=as_declared,
-        options=PARQUET_OPTIONS,
     )
     result.declares_partitions = True
     unread += result.pending
@@ -191,7 +189,7 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
 def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
     def schema(path: str) -> pa.Schema | None:
         try:
-            with open_parquet(storage, storage.stat(path), is_checked=False, **PARQUET_OPTIONS) as file:
+            with open_parquet(storage, storage.stat(path), is_checked=False) as file:
                 return file.schema_arrow
         except (CorruptionError, OSError):
             return None

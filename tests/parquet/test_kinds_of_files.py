@@ -84,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def _write(path: Path, rows: pa.Table, **options: Any) -> pa.Table:
     """Writes a file in row groups of unlike sizes, and gives what pyarrow reads of it."""
     pq.write_table(rows, path, row_group_size=17, **options)
-    return pq.ParquetFile(path).read()
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read()
 
 
 def _checked(root: Path, expected: pa.Table) -> ss.Table:

@@ -171,7 +171,7 @@ def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], dat
     def read_at(offset: int, length: int) -> bytes:
         return stored[offset : offset + length]
 
-    found = rows_by_page(file.metadata, read_at, groups, columns, {})
+    found = rows_by_page(file.metadata, read_at, groups, columns)
     for name in columns:
         column = pa.concat_tables([file.read_row_group(g, [name]).take(pa.array(at)) for g, at in groups]).column(0)
         plain = found[name].cast(column.type) if found[name].type != column.type else found[name]

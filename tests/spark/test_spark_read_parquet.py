@@ -334,7 +334,6 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
 
 
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
-    """What Spark itself writes unless it is told otherwise."""
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
     rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
     pq.write_table(rows, tmp_path / "part.parquet", use_deprecated_int96_timestamps=True)
@@ -343,6 +342,47 @@ def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     assert _rows(sks.read_parquet(session, tmp_path)) == _rows(sks.scan(session, tmp_path))
     assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
+
+
+@pytest.mark.parametrize("kind", ["bloom", "secondary", None])
+def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
+    """INT96, which Spark wrote unless told otherwise up to its version 3, holds what 64-bit nanoseconds do not."""
+    texts = ["0001-01-01 00:00:00", "1500-03-01 01:02:03.000004", "1970-01-01 00:00:00", "2020-05-05 05:05:05.123456",
+             "2300-01-01 00:00:00", "9999-12-31 23:59:59.999999"]  # fmt: skip
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    values = ", ".join(f"({number}, timestamp '{text}')" for number, text in enumerate(texts))
+    rows = session.sql(f"SELECT k, t, named_struct('t', t) AS s FROM VALUES {values} AS v(k, t)")
+    rows.repartitionByRange(3, "k").write.parquet(str(tmp_path / "lake"))
+    path = next((tmp_path / "lake").glob("*.parquet"))
+    assert {pq.ParquetFile(path).schema.column(i).physical_type for i in (1, 2)} == {"INT96"}
+    with ss.create(tmp_path / "lake") as table:
+        if kind is not None:
+            table.create_index("t", kind=kind)
+    oracle = session.read.parquet(str(tmp_path / "lake")).withColumn("t", F.col("t").cast("timestamp_ntz"))
+    loads = {
+        "Spark": lambda where: oracle.where(where).select("k", "t"),
+        "scan": lambda where: sks.scan(session, tmp_path / "lake", where, ["k", "t"], hand_over=False),
+        "handed over": lambda where: sks.scan(session, tmp_path / "lake", where, ["k", "t"], hand_over=True),
+        "read_parquet": lambda where: sks.read_parquet(session, tmp_path / "lake", where, ["k", "t"]),
+    }
+    wheres = [f"t {sign} TIMESTAMP_NTZ '{text}'" for text in texts for sign in ("=", ">=", "<")]
+    frames = [
+        load(where).select("k", "t", F.lit(name).alias("by"), F.lit(where).alias("where"))
+        for where in few_of(wheres, 9)
+        for name, load in loads.items()
+    ]
+    found: dict[str, dict[str, list[tuple]]] = {name: {} for name in loads}
+    for row in sorted(reduce(DataFrame.unionAll, frames).collect()):
+        found[row["by"]].setdefault(row["where"], []).append((row["k"], row["t"]))
+    assert len(found["Spark"]) > 5
+    for name, answers in found.items():
+        assert answers == found["Spark"], name
+    if kind == "secondary":
+        keys = session.createDataFrame([(0,)], "k int").selectExpr("TIMESTAMP_NTZ '9999-12-31 23:59:59.999999' AS t")
+        rows = sks.lookup(session, tmp_path / "lake", keys, on="t", columns=["k"])
+        assert [row["k"] for row in rows.collect()] == [5]
 
 
 # -- the session, and what changed ------------------------------------------------------------------------------------

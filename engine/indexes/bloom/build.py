@@ -20,7 +20,7 @@ from .... import canon
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ....errors import CorruptionError, SchemaError, StorageError
 from ....lazy import load_for
-from ...lakes import is_log, parquet_options
+from ...lakes import is_log
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.footers import open_indexed, prefetch, reading
 from ...parquet.leaves import leaf_array, leaf_type, top_level
@@ -140,7 +140,7 @@ def _members(fine: FineFilters, sizing: FilterSizing, false_bytes: float) -> lis
 
 def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
     """The data file of a row of the manifest, open."""
-    return open_indexed(handle.storage, row, parquet_options(handle.instant.source))
+    return open_indexed(handle.storage, row)
 
 
 def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq.ParquetFile) -> str | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -36,13 +35,11 @@ class KeyColumns:
     places     where each lies in files of each physical schema
     kinds      the type that each is encoded as
     schemas    the physical schemas, by the files' schema ids
-    options    how pyarrow opens the files
     """
 
     places: Sequence[ColumnInFiles]
     kinds: Sequence[pa.DataType]
     schemas: Sequence[pa.Schema]
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def build_runs(
@@ -143,7 +140,7 @@ def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: En
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.places]
     keys = _Keys()
-    with open_indexed(storage, row, columns.options) as file:
+    with open_indexed(storage, row) as file:
         if has_digests and part.first_group == 0:
             keys.digests.append(footer_digest(file))
         names_in_file = set(file.arrow_schema.names)

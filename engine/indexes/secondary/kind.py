@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ....arrays import to_numpy
 from ....hfile_like.ordered import OrderedCode, ordered_class
-from ...lakes import is_log, parquet_options
+from ...lakes import is_log
 from ...parquet.leaves import leaf_types
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
@@ -66,7 +66,6 @@ class SecondaryKind:
             places=[column for column in in_files if column is not None],  # else they could not be indexed
             kinds=_types(instant, index),
             schemas=[physical.schema for physical in instant.file_schemas],
-            options=parquet_options(instant.source),
         )
         reached = _up_to(files, PUBLISHED_ROWS)
 

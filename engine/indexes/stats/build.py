@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, StorageError
-from ...lakes import parquet_options
 from ...parquet.footers import Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
@@ -136,8 +135,6 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
     schemas = handle.instant.file_schemas
     physical = [{p for c in index.columns if (p := schema.path_of(c)) is not None} for schema in schemas]
 
-    options = parquet_options(handle.instant.source)
-
     def read(row: dict) -> Footer | Exception:
         schema = schemas[row["schema_id"]]
         if row["kind"] != BASE:
@@ -145,7 +142,7 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
         leaves: Callable[[str], bool] = physical[row["schema_id"]].__contains__
         try:
             entry = indexed_entry(handle.storage, row)
-            footer = read_footer(handle.storage, entry, leaves, options)
+            footer = read_footer(handle.storage, entry, leaves)
             if schema.is_declared:  # its bounds count as of the declared types, so only those may be believed
                 declared, actual = leaf_types(schema.schema), leaf_types(footer.schema)
                 agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}

@@ -23,7 +23,7 @@ from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...state.manifest import LOG
 from ...storage import Entry, FileMissingError, Storage
-from .. import HUDI, PARQUET_OPTIONS
+from .. import HUDI
 from ..log import Changes, Columns, RecordedState
 from ..log_files import log_files, loose_schema
 from .columns import HudiColumns
@@ -226,7 +226,7 @@ class _Look:
         if not bases:
             return None
         entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
-        with open_parquet(self.storage, entry, is_checked=False, **PARQUET_OPTIONS) as file:
+        with open_parquet(self.storage, entry, is_checked=False) as file:
             return loose_schema(file.schema_arrow)
 
     # -- files --------------------------------------------------------------------------------------------------------
