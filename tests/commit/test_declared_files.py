@@ -112,3 +112,20 @@ def test_a_path_that_is_live_is_refused_beside_files_that_declare_nothing(tmp_pa
     with pytest.raises(ss.InvalidArgumentError, match=r"a\.parquet: in the table already"), table.transaction() as tx:
         tx.add_files(pa.table(told))
         tx.add_files(["p=3/c.parquet"])
+
+
+def test_a_file_declared_beside_others_that_declare_nothing_is_not_added_again_under_its_path(tmp_path: Path) -> None:
+    for name in ("p=3/b.parquet", "p=3/c.parquet"):
+        _file((tmp_path / name).parent, Path(name).name, [1])
+    table = ss.create(tmp_path, files=["p=3/b.parquet"])
+    declared = _file(tmp_path / "p=1", "d.parquet", [2])
+    partition = pa.array([{"p": 3}], pa.struct([("p", table.schema.field("p").type)]))
+    size = declared.stat().st_size
+    with table.transaction() as tx:
+        tx.add_files(
+            pa.table({"path": ["p=1/d.parquet"], "size_bytes": [size], "row_count": [1], "partition": partition})
+        )
+        tx.add_files(["p=3/c.parquet"])
+    refused = pytest.raises(ss.InvalidArgumentError, match=r"d\.parquet: in the table already")
+    with refused, ss.open(tmp_path).transaction() as tx:
+        tx.add_files(["p=1/d.parquet"])

@@ -211,6 +211,17 @@ def test_three_hundred_runs(held_bytes):
     assert found == dict(sorted(expected.items()))
 
 
+def test_a_run_that_begins_where_a_batch_of_many_ends_is_part_of_it():
+    """Else its key would come again in the next batch, beside the older entry of it. Batches of about the nine older
+    runs' bytes: one size among these fills up with just them."""
+    first, middle, last = (numbers(i) for i in (0, 1, 5))
+    older = [{first: age, middle if age < 4 else last: age} for age in range(9)]
+    runs = [run_of(run) for run in [*older, {last: 99}]]
+    for batch_bytes in range(540, 580):
+        with limits(BATCH_BYTES=batch_bytes):
+            assert contents(merged(runs)) == {first: 8, middle: 3, last: 99}
+
+
 def test_a_few_keys_leave_most_blocks_of_a_large_run_as_they_lie():
     """However many small runs reach over all of the large one."""
     large = {key: i for i, key in enumerate(MAKES["numbers"])}
