@@ -61,8 +61,8 @@ class Footer:
 
 
 def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
-    """The Parquet file of an entry, open as pyarrow opens it with `READ_OPTIONS` and `options`. Raises CorruptionError
-    for one that is truncated or not Parquet, StorageError where it cannot be opened at all.
+    """The Parquet file of an entry, open as pyarrow opens it with `READ_OPTIONS` and `options`, and its `arrow_schema`.
+    Raises CorruptionError for one that is truncated or not Parquet, StorageError where it cannot be opened at all.
 
     `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
     asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
@@ -95,7 +95,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
             raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
         try:
-            file.schema_arrow  # noqa: B018 - where pyarrow cannot make one, nothing can be read
+            file.arrow_schema = file.schema_arrow  # made anew at each call; where it cannot be, nothing can be read
         except BaseException:
             file.close()
             raise
@@ -103,7 +103,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
 
 
 def _checked(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
-    """An open file, with `footer` (its bytes), `parsed` (FooterBytes) and `arrow_schema`."""
+    """An open file, with `footer` (its bytes) and `parsed` (FooterBytes)."""
     from .footer_bytes import check_unencrypted, footer_bytes
 
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
@@ -113,7 +113,6 @@ def _checked(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
             file.footer = _raw_footer(storage, file, entry, tail_bytes)
             check_unencrypted(file.footer, entry.path)
             file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
-            file.arrow_schema = file.schema_arrow  # pyarrow makes it anew at each call
             return file
     except BaseException:
         file.close()
@@ -188,7 +187,7 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
     """The file of a row of the manifest (path and identity), open to be indexed; `file.footer` has its footer's bytes,
-    `file.parsed` what they say, `file.arrow_schema` its schema, and `file.ranges` reads other bytes (`digests.py`).
+    `file.parsed` what they say, and `file.ranges` reads other bytes (`digests.py`).
 
     Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
     one would be believed of this.

@@ -86,7 +86,7 @@ def rows_by_duckdb(reader: FileReader, positions: np.ndarray, columns: Sequence[
 
 def served_columns(file: Any, columns: Sequence[str]) -> list[str]:
     """Those of a file's columns whose values DuckDB gives back as they are."""
-    schema = file.schema_arrow
+    schema = file.arrow_schema
     folded = [name.casefold() for name in schema.names]
     if len(set(folded)) < len(folded) or _POSITION in folded or "" in folded or any("\0" in name for name in folded):
         return []  # names that DuckDB takes for one

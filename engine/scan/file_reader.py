@@ -83,7 +83,7 @@ class FileReader:
         self.whole_groups: set[int] = set()  # of which columns were read whole
         self.paged_groups: set[int] = set()  # of which columns were read by page
         self.deleted = context.deletes.get(task.path)
-        in_file = set(file.schema_arrow.names)
+        in_file = set(file.arrow_schema.names)
         self._names = {
             name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
         }
@@ -150,7 +150,7 @@ class FileReader:
             if name is None or any(path[0] == name for path in self._nested):
                 continue
             steps = [path[len(column) + 1 :].split(".") for path in fields]
-            if all(_has_field(self.file.schema_arrow.field(name).type, each) for each in steps):
+            if all(_has_field(self.file.arrow_schema.field(name).type, each) for each in steps):
                 paths[name] = [".".join([name, *each]) for each in steps]
         return paths
 

@@ -265,9 +265,11 @@ class _FirstRows:
     def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
         chance = self._with_a_chance(rows) if len(positions) else None
         if chance is not None:
-            rows, positions = rows.filter(chance), positions[to_numpy(chance)]
+            positions = positions[chance]
         if not len(positions):
             return pa.table({})
+        if chance is not None:
+            rows = rows.take(from_numpy(chance))
         ranked = _ranked(rows, self._keys)
         ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
         ranked = ranked.append_column(_POSITION, from_numpy(positions))
@@ -282,9 +284,9 @@ class _FirstRows:
             ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
         return ranked
 
-    def _with_a_chance(self, rows: pa.Table) -> pa.BooleanArray | None:
-        """Which rows may be among the first by their plain values, before any is encoded: nulls and NaN as well; None
-        where that cannot be said so simply."""
+    def _with_a_chance(self, rows: pa.Table) -> np.ndarray | None:
+        """The rows (int64) that may be among the first by their plain values, before any is encoded, nulls and NaN too;
+        None where that cannot be said so simply."""
         worst, key = self._worst, self._keys[0]
         kind = self.kind
         if worst is None or worst[0] != VALUES or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -295,10 +297,8 @@ class _FirstRows:
         values = leaf_array(rows, key.column)
         if values.type != kind or (pa.types.is_floating(kind) and np.isnan(value.as_py())):
             return None
-        chance = (pc.greater_equal if key.is_max else pc.less_equal)(values, value)
-        if pa.types.is_floating(kind) and key.is_max:
-            chance = pc.or_(chance, pc.is_nan(values))
-        return chance.fill_null(True)
+        plain, threshold = to_numpy(values.fill_null(value) if values.null_count else values), value.as_py()
+        return np.flatnonzero(~(plain < threshold) if key.is_max else plain <= threshold)  # NaN is the greatest
 
     # -- the rows ----------------------------------------------------------------------------------------------------
 

@@ -190,7 +190,7 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
     def schema(path: str) -> pa.Schema | None:
         try:
             with open_parquet(storage, storage.stat(path), is_checked=False) as file:
-                return file.schema_arrow
+                return file.arrow_schema
         except (CorruptionError, OSError):
             return None
 

@@ -227,7 +227,7 @@ class _Look:
             return None
         entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
         with open_parquet(self.storage, entry, is_checked=False) as file:
-            return loose_schema(file.schema_arrow)
+            return loose_schema(file.arrow_schema)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
