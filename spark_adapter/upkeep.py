@@ -34,7 +34,7 @@ from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
 from .builders import FOLDERS_A_CORE, PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
-from .jobs import run_parts, slots
+from .jobs import described, run_parts, slots
 from .parts import split_evenly
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
 _DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
 
 
+@described("sync")
 def sync(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -94,6 +95,7 @@ def sync(
 # -- verify -----------------------------------------------------------------------------------------------------------
 
 
+@described("verify")
 def verify(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -167,6 +169,7 @@ class _CheckedByExecutors(Checker):
 # -- clean, perf ------------------------------------------------------------------------------------------------------
 
 
+@described("clean")
 def clean(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -248,6 +251,7 @@ def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entr
     run_parts(spark, work, [list(files[cut]) for cut in cuts], step="clean, parts", progress=progress)
 
 
+@described("perf")
 def perf(
     spark: SparkSession,
     path: str | os.PathLike,
