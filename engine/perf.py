@@ -108,6 +108,7 @@ def perf_of(
     rounds: int = ROUNDS,
     with_listing: bool = True,
     progress: Progress | None = None,
+    lister: Lister | None = None,
 ) -> Perf:
     """Measures the calls at the version of a handle, which forgets what the process keeps of its index.
 
@@ -115,9 +116,11 @@ def perf_of(
         partition: which one, by its text; by default the one with most files.
         rounds: how often each call is made; medians are reported. The whole storage is listed once.
         with_listing: also list the storage.
+        lister: lists it where there is much; by default this process.
 
     Raises InvalidArgumentError for a partition that is not there.
     """
+    lister = lister or Lister()
     if not is_integer(rounds, 1):
         raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
     chosen = _largest(table) if partition is None else partition
@@ -125,7 +128,7 @@ def perf_of(
     listings: dict[str, Listing | None] = {OPEN: None}
     of_partition = None
     if with_listing:
-        listings |= {"all partitions": _listed_folders(table), "all files": _listed(table, progress)}
+        listings |= {"all partitions": _listed_folders(table, lister), "all files": _listed(table, lister, progress)}
         of_partition = _listed_partition(table, chosen, rounds)
     calls, measured = _calls(chosen), []
     for number, (name, hudi, ask) in enumerate(calls):
@@ -218,7 +221,7 @@ def _timed(action: Callable[[], R]) -> tuple[float, R]:
 # -- listing the storage ----------------------------------------------------------------------------------------------
 
 
-class _Folders:
+class CountedFolders:
     """A storage that counts the folders it lists."""
 
     def __init__(self, storage: Storage):
@@ -233,36 +236,55 @@ class _Folders:
         return self._storage.list_folder(path)
 
 
-def _listed(table: Table, progress: Progress | None) -> Listing:
-    """All of the table's files, as `sync` finds them."""
-    storage = _Folders(table.handle.storage)
-    elapsed_s, files = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
-    return Listing(elapsed_s, storage.listed, files.num_rows)
+class Lister:
+    """What lists a table's storage, in threads of this process."""
+
+    def files(self, handle: Handle, progress: Progress | None) -> tuple[int, int]:
+        """How many folders were listed, and Parquet files found, as `sync` finds them."""
+        storage = CountedFolders(handle.storage)
+        files = list_parquet(storage, handle.index_storage, progress)
+        return storage.listed, files.num_rows
+
+    def keyed_folders(self, handle: Handle, folders: list[str]) -> list[str]:
+        """The `key=value` folders right below some folders."""
+        return keyed_folders(handle.storage, folders)
 
 
-def _listed_folders(table: Table) -> Listing | None:
+def keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
+    """See `Lister`."""
+    listings = prefetched(storage.list_folder, folders, LISTING_THREADS, "skipstone-list")
+    return [
+        f"{folder}/{name}".lstrip("/")
+        for folder, (_, names) in zip(folders, listings, strict=True)
+        for name in names
+        if "=" in name
+    ]
+
+
+def _listed(table: Table, lister: Lister, progress: Progress | None) -> Listing:
+    """All of the table's files."""
+    elapsed_s, (folders, files) = _timed(partial(lister.files, table.handle, progress))
+    return Listing(elapsed_s, folders, files)
+
+
+def _listed_folders(table: Table, lister: Lister) -> Listing | None:
     """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
     None where partitions are not folders."""
     if not table.handle.is_hive or not table.handle.instant.partitioning:
         return None
-    storage, level = _Folders(table.handle.storage), [""]
+    folders, level = 0, [""]
     start = time.perf_counter()
     for _ in table.handle.instant.partitioning:
-        listings = prefetched(storage.list_folder, level, LISTING_THREADS, "skipstone-list")
-        level = [
-            f"{folder}/{name}".lstrip("/")
-            for folder, (_, names) in zip(level, listings, strict=True)
-            for name in names
-            if "=" in name
-        ]
-    return Listing(time.perf_counter() - start, storage.listed, 0)
+        folders += len(level)
+        level = lister.keyed_folders(table.handle, level)
+    return Listing(time.perf_counter() - start, folders, 0)
 
 
 def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | None:
     """A partition's own folder. None where it is none, or holds other files than the partition."""
     if partition and not table.handle.is_hive:
         return None
-    storage = _Folders(table.handle.storage)
+    storage = CountedFolders(table.handle.storage)
     times, files = [], 0
     for _ in range(rounds):
         elapsed_s, (entries, _) = _timed(partial(storage.list_folder, partition))

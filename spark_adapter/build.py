@@ -25,6 +25,7 @@ from ..engine.create import create as create_here
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from .builders import Executors, attach
+from .jobs import described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..engine.table import Table
 
 
+@described("create")
 def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Table:
     """Indexes Parquet files in place, as `skipstone.create` does, with its arguments (`partitioning`, `files`,
     `columns`, `index_path`, `storage_options`, `progress`, ...): their footers are read by executors, who must see the
@@ -49,6 +51,7 @@ def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Tabl
     return create_here(path, attach=partial(attach, spark), **options)
 
 
+@described("create_index")
 def create_index(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -86,6 +89,7 @@ def create_index(
         )
 
 
+@described("refresh_index")
 def refresh_index(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -104,6 +108,7 @@ def refresh_index(
         )
 
 
+@described("optimize")
 def optimize(
     spark: SparkSession,
     path: str | os.PathLike,

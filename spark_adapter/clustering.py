@@ -33,7 +33,7 @@ from ..engine.scan.plan import Plan
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .from_columns import without_unknowns
-from .jobs import run_job, run_parts, slots
+from .jobs import described, run_job, run_parts, slots
 from .rewriting import check_alone, with_codec_of
 from .sessions import read_where
 from .shares import pack
@@ -81,6 +81,7 @@ class Clustering:
         )
 
 
+@described("cluster")
 def cluster(
     spark: SparkSession,
     path: str | os.PathLike,

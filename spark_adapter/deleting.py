@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError
-from .jobs import run_parts, slots
+from .jobs import described, run_parts, slots
 from .parts import split_evenly
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import DeleteRows, Written
@@ -26,6 +26,7 @@ _PARTS_A_CORE = 4
 _OPEN_BYTES = 1 << 20
 
 
+@described("delete")
 def delete(
     spark: SparkSession,
     path: str | os.PathLike,

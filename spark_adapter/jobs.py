@@ -1,4 +1,5 @@
-"""A function over many parts, run by executors: the one way in which the verbs of this package start jobs.
+"""A function over many parts, run by executors: the one way in which the verbs of this package start jobs, say in
+Spark's UI what these are for, and tell how far they are.
 
     results = run_parts(spark, read_one, parts, step="footers, parts", progress=progress)
 
@@ -8,13 +9,17 @@ memory of Spark's driver (200 of 1 MB each end a driver of 1 GB). With a `Spill`
 may write: there they are Arrow streams, and no task takes one whose digest is not the one that its row brings.
 
 The action runs in a thread with the caller's properties and tags, and one tag more, by which it is watched and
-cancelled; the caller's own job group stays. An error of ours in an executor is raised here by its own type, and a
-warning there is a warning here.
+cancelled; the caller's own job group stays. Its description in the UI is the verb's, which `described` sets for all
+jobs of a call, after the caller's own, and the step. An error of ours in an executor is raised here by its own type,
+and a warning there is a warning here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import os
 import pickle
 import re
 import threading
@@ -22,7 +27,8 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -37,9 +43,11 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+Rest = ParamSpec("Rest")
 
 _POLL_S = 0.1
 _UNKNOWN_SLOTS = 8
+_DESCRIPTION = "spark.job.description"
 _RESULT_SCHEMA = "number long, result binary"
 _PACKAGE = __name__.partition(".")[0]
 _ERROR_TEXT = re.compile(
@@ -66,6 +74,64 @@ def declared_slots(spark: SparkSession) -> int | None:
 def slots(spark: SparkSession) -> int:
     """The same, with a guess for Spark Connect."""
     return declared_slots(spark) or _UNKNOWN_SLOTS
+
+
+def described(verb: str) -> Callable[[Callable[Rest, R]], Callable[Rest, R]]:
+    """For a verb, a function of a session (or a DataFrame) and a path: Spark's UI shows its jobs as "skipstone sync
+    lake/flights". Over Spark Connect, where a client cannot say, nothing does."""
+
+    def decorate(function: Callable[Rest, R]) -> Callable[Rest, R]:
+        first, second = list(inspect.signature(function).parameters)[:2]
+
+        @functools.wraps(function)
+        def run(*args: Rest.args, **named: Rest.kwargs) -> R:
+            given = {**dict(zip((first, second), args, strict=False)), **named}
+            path = given.get(second)
+            text = f"skipstone {verb} {os.fspath(path)}" if isinstance(path, str | os.PathLike) else f"skipstone {verb}"
+            with _description(getattr(given.get(first), "sparkSession", given.get(first)), text):
+                return function(*args, **named)
+
+        return run
+
+    return decorate
+
+
+@contextlib.contextmanager
+def _description(spark: Any, text: str) -> Iterator[None]:
+    """What jobs of this thread are for, after what the caller says of them."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, f"{before}: {text}" if before else text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
+def watched(spark: SparkSession, act: Callable[[], R], step: str, progress: Progress | None = None) -> R:
+    """The result of an action of any stages, which is described as a step. Where there is a `progress`, it is called
+    with how many tasks are done, of those that Spark knows of by then.
+
+    Raises SkipstoneError where an executor raised one, else Spark's own error.
+    """
+    if progress is None:
+        try:
+            with _description(spark, step):
+                return act()
+        except Exception as error:
+            ours = error_in(error)
+            if ours is None:
+                raise
+            raise ours from None
+    progress(step, 0, None)
+    action = _WatchedAction(spark, None)
+    result = action.run(act, step, progress)
+    tasks = max(1, action.tasks_completed()[1])
+    progress(step, tasks, tasks)
+    return result
 
 
 def run_parts(
@@ -141,7 +207,7 @@ def run_job(
         frame = spark.createDataFrame(rows, PART_SCHEMA).coalesce(1)
         if rows.num_rows > 1:
             frame = frame.repartition(rows.num_rows)
-        collected = _WatchedAction(spark, tasks).collect(job(frame), step, progress)
+        collected = _WatchedAction(spark, tasks).run(partial(_collected, job(frame)), step, progress)
     if progress:
         progress(step, tasks, tasks)
     return sorted(collected, key=lambda pair: pair[0])
@@ -157,21 +223,10 @@ def run_frame(
     """
     if progress:
         progress(step, 0, tasks)
-    collected = _WatchedAction(spark, tasks).collect(frame, step, progress)
+    collected = _WatchedAction(spark, tasks).run(partial(_collected, frame), step, progress)
     if progress:
         progress(step, tasks, tasks)
     return [result for _, result in collected]
-
-
-def arrow_of(frame: DataFrame) -> pa.Table:
-    """All rows of a small DataFrame. Raises SkipstoneError where an executor raised one, else Spark's own error."""
-    try:
-        return frame.toArrow()
-    except Exception as error:
-        ours = error_in(error)
-        if ours is None:
-            raise
-        raise ours from None
 
 
 # -- in an executor --------------------------------------------------------------------------------------------------
@@ -209,24 +264,28 @@ def _run_part(work: Callable[[P], R], row: dict, spill: Spill | None) -> _Outcom
 class _WatchedAction:
     """An action that runs in a thread, is watched by its tag, and is cancelled where the caller is interrupted."""
 
-    def __init__(self, spark: SparkSession, tasks: int):
+    def __init__(self, spark: SparkSession, tasks: int | None):
+        """`tasks`: of the stage that is watched; None: all stages are."""
         self._spark, self._tasks = spark, tasks
         self._context: Any = getattr(spark, "_sc", None)
         self._tag = f"skipstone-{uuid.uuid4().hex}"
-        self._rows: list[tuple[int, bytes]] = []
+        self._result: Any = None
         self._error: BaseException | None = None
-        self._completed = 0
+        self._stages: list[tuple[int, int]] = []  # tasks, and how many of them are done
 
-    def collect(self, frame: DataFrame, step: str, progress: Progress | None) -> list[tuple[int, bytes]]:
-        thread = threading.Thread(target=self._target(frame), name="skipstone-spark-job", daemon=True)
+    def run(self, act: Callable[[], R], step: str, progress: Progress | None) -> R:
+        thread = threading.Thread(target=self._target(act, step), name="skipstone-spark-job", daemon=True)
         thread.start()
         try:
             shown = 0
             while thread.is_alive():
                 thread.join(_POLL_S)
-                if progress and (completed := self._tasks_completed()) > shown and completed < self._tasks:
+                if progress is None:
+                    continue
+                completed, tasks = self.tasks_completed()
+                if shown < completed < tasks:
                     shown = completed
-                    progress(step, shown, self._tasks)
+                    progress(step, shown, tasks)
         except BaseException:
             self._cancel()
             thread.join()
@@ -236,15 +295,17 @@ class _WatchedAction:
             if ours is not None:
                 raise ours from None
             raise self._error
-        return self._rows
+        result: R = self._result
+        return result
 
-    def _target(self, frame: DataFrame) -> Callable[[], None]:
-        act = self._connect_action if self._context is None else self._classic_action
+    def _target(self, act: Callable[[], Any], step: str) -> Callable[[], None]:
+        within = self._connect_action if self._context is None else self._classic_action
         inherited = self._inherited()
 
         def run() -> None:
             try:
-                act(frame, inherited)
+                with within(step, inherited):
+                    self._result = act()
             except BaseException as error:  # raised again by the caller's thread
                 self._error = error
 
@@ -255,45 +316,46 @@ class _WatchedAction:
             return self._spark.getTags()
         return self._context._jsc.sc().getLocalProperties().clone()
 
-    def _classic_action(self, frame: DataFrame, properties: Any) -> None:
+    @contextlib.contextmanager
+    def _classic_action(self, step: str, properties: Any) -> Iterator[None]:
         context = self._context
         context._jsc.sc().setLocalProperties(properties)
         context.addJobTag(self._tag)
         try:
-            self._rows = _collected(frame)
+            with _description(self._spark, step):
+                yield
         finally:
             context.removeJobTag(self._tag)
 
-    def _connect_action(self, frame: DataFrame, tags: set[str]) -> None:
+    @contextlib.contextmanager
+    def _connect_action(self, step: str, tags: set[str]) -> Iterator[None]:
         thread = threading.get_ident()
 
         # Called for each action of the session, in the thread that waits for it. Spark's own class is a mere signature.
         def on_progress(stages: Any, **_: Any) -> None:
             if threading.get_ident() == thread:
-                completed = [s.num_completed_tasks for s in stages or () if s.num_tasks == self._tasks]
-                self._completed = max([self._completed, *completed])
+                self._stages = [(s.num_tasks, s.num_completed_tasks) for s in stages or ()]
 
         handler: Any = on_progress
         for tag in (*tags, self._tag):
             self._spark.addTag(tag)
         self._spark.registerProgressHandler(handler)
         try:
-            self._rows = _collected(frame)
+            yield
         finally:
             self._spark.removeProgressHandler(handler)
 
-    def _tasks_completed(self) -> int:
-        """How many tasks are done of the stage that has one for each part."""
-        if self._context is None:
-            return self._completed
-        tracker = self._context.statusTracker()
-        for job in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
-            info = tracker.getJobInfo(job)
-            for stage in () if info is None else info.stageIds:
-                state = tracker.getStageInfo(stage)
-                if state is not None and state.numTasks == self._tasks:
-                    self._completed = max(self._completed, state.numCompletedTasks)
-        return self._completed
+    def tasks_completed(self) -> tuple[int, int]:
+        """How many tasks are done, and of how many: of the stage that has one for each part, else of all stages."""
+        if self._context is not None:
+            tracker = self._context.statusTracker()
+            jobs = map(tracker.getJobInfo, self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
+            ids = [stage for job in jobs if job is not None for stage in job.stageIds]
+            states = [state for state in map(tracker.getStageInfo, ids) if state is not None]
+            self._stages = [(state.numTasks, state.numCompletedTasks) for state in states]
+        if self._tasks is None:
+            return sum(done for _, done in self._stages), sum(tasks for tasks, _ in self._stages)
+        return max((done for tasks, done in self._stages if tasks == self._tasks), default=0), self._tasks
 
     def _cancel(self) -> None:
         with contextlib.suppress(Exception):  # the caller's own exception matters more

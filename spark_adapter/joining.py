@@ -28,9 +28,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..engine.progress import Progress, progress_function
 from ..engine.scan.lookup import FEW_KEYS
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
+from .jobs import described, watched
 from .plan_rewriting import rewritten, with_ids_of
 from .wire_types import arrow_schema
 
@@ -42,8 +44,15 @@ _SUFFIXES: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", IntegerTy
 _PRUNED = {"inner", "semi", "leftsemi", "right", "rightouter"}
 
 
+@described("join")
 def join(
-    facts: DataFrame, dim: DataFrame, on: str | Sequence[str], how: str = "inner", *, max_rows: int = 10_000
+    facts: DataFrame,
+    dim: DataFrame,
+    on: str | Sequence[str],
+    how: str = "inner",
+    *,
+    max_rows: int = 10_000,
+    progress: Progress | bool | None = None,
 ) -> DataFrame:
     """`facts.join(dim, on, how)`, where the scans of ours in `facts` skip what no key of `dim` is in.
 
@@ -58,6 +67,7 @@ def join(
         on: columns of both, by name.
         how: as Spark's.
         max_rows: of `dim`, that come to the driver.
+        progress: of the computation of `dim`, called as f(step, done, total), or True for a bar on stderr.
 
     Over Spark Connect, where no plan can be seen, it is Spark's own join, with a warning.
 
@@ -75,7 +85,7 @@ def join(
             stacklevel=2,
         )
         return facts.join(dim, names, how)
-    rows = _few_rows(dim, max_rows)
+    rows = _few_rows(dim, max_rows, progress_function(progress))
     if rows is None:
         return facts.join(dim, names, how)
     conditions = [_condition(facts, dim, name, rows) for name in names]
@@ -86,13 +96,13 @@ def join(
     return left.join(with_ids_of(dim, small), names, how)
 
 
-def _few_rows(frame: DataFrame, count: int) -> pa.Table | None:
+def _few_rows(frame: DataFrame, count: int, progress: Progress | None) -> pa.Table | None:
     """The rows of a DataFrame; None where they are more, or of a type that Spark does not take back as it was."""
     try:
         arrow_schema(frame.schema)
     except SchemaError:
         return None
-    rows = frame.limit(count + 1).toArrow()
+    rows = watched(frame.sparkSession, frame.limit(count + 1).toArrow, "keys", progress)
     return rows if rows.num_rows <= count else None
 
 

@@ -13,10 +13,12 @@ from ..engine.indexes.secondary.choice import covered_by
 from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of
 from ..engine.scan.planning import Planning
+from .jobs import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..engine.progress import Progress
     from ..engine.state import IndexState
     from ..engine.table import Table
 
@@ -31,10 +33,10 @@ def uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarr
     return uncovered
 
 
-def key_range(keys: DataFrame, names: Sequence[str]) -> Node:
+def key_range(keys: DataFrame, names: Sequence[str], progress: Progress | None = None) -> Node:
     """The ranges in which keys lie, whose columns are k0, k1 and so on. Runs a job."""
     ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
-    row = keys.selectExpr(*ends).toArrow()
+    row = watched(keys.sparkSession, keys.selectExpr(*ends).toArrow, "range of keys", progress)
     columns = [
         pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
     ]

@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
-from .jobs import arrow_of, run_frame, slots
+from .jobs import described, run_frame, slots, watched
 from .key_files import key_range, uncovered_units
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import WRITTEN_SCHEMA, InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ..engine.table import Table
     from ..engine.tasks.spec import TaskSpec
 
+R = TypeVar("R")
 Batches = Iterable[pa.RecordBatch]
 WhenMatched = Literal["update", "delete"]
 WhenNotMatched = Literal["insert"]
@@ -56,6 +57,7 @@ WhenNotMatched = Literal["insert"]
 _PARTS_A_CORE = 3
 
 
+@described("merge")
 def merge(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -170,7 +172,7 @@ class _Merge:
         named = source.toDF(*(field.name for field in fields))
         keyed = named.mapInArrow(_batches(keys.add_to_source), StructType([*fields, StructField("key", BinaryType())]))
         # Kept, not computed again: what changes between two computations would be in some files and not in others.
-        self._source = keyed.localCheckpoint()
+        self._source = self._watched(keyed.localCheckpoint, "source")
 
     def candidates(self) -> tuple[Plan, list[FileTask]]:
         """The files that may hold a key, and the plan that found them."""
@@ -186,7 +188,7 @@ class _Merge:
         if where is not None:
             planning = Planning(ScanRequest.of(self._table.handle), where)
             return Plan(planning), planning.readable_tasks()
-        planning = Planning(ScanRequest.of(self._table.handle), key_range(keys, names))
+        planning = Planning(ScanRequest.of(self._table.handle), key_range(keys, names, self._progress))
         if index is None:
             return Plan(planning), planning.readable_tasks()
         lookup = ShippedLookup(
@@ -205,7 +207,7 @@ class _Merge:
         sought = keys.select(*keys.columns[: len(leading)]).distinct()
         sought = sought.repartitionByRange(*sought.columns).sortWithinPartitions(*sought.columns)
         rows = sought.mapInArrow(_batches(partial(find_rows, lookup)), "file long, row long")
-        hits = arrow_of(rows.select("file").distinct())
+        hits = self._watched(rows.select("file").distinct().toArrow, "keys")
         units = planning.pruned.units
         ids = to_numpy(units.files.column("file_id"))
         chosen = uncovered_units(planning, self._table, index)
@@ -216,8 +218,11 @@ class _Merge:
         """The keys as a predicate; None where they are many, or of several columns."""
         if len(names) > 1:
             return None
-        few = arrow_of(keys.distinct().limit(FEW_KEYS + 1))
+        few = self._watched(keys.distinct().limit(FEW_KEYS + 1).toArrow, "keys")
         return None if few.num_rows > FEW_KEYS else col(names[0]).is_in(few.column(0).combine_chunks())
+
+    def _watched(self, act: Callable[[], R], step: str) -> R:
+        return watched(self._spark, act, step, self._progress)
 
     def write(
         self, plan: Plan, tasks: Sequence[FileTask], spec: TaskSpec, when_matched: str | None, inserts: bool
@@ -227,7 +232,7 @@ class _Merge:
         matched = self._matched(plan, tasks) if tasks else None
         if matched is not None and when_matched is not None:
             if inserts:
-                matched = matched.localCheckpoint()
+                matched = self._watched(matched.localCheckpoint, "matched rows")
             rows = matched.join(self._source, ["key"]) if when_matched == "update" else matched
             write = MergeRows(
                 self._keys, when_matched == "update", plan.planning.context, _whole(old_files(plan, tasks)), spec

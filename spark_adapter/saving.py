@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.choices import SaveMode
 from ..engine.open import open_table
+from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError, NotATableError
-from .jobs import error_in
+from .jobs import described, watched
 from .loads import loads_of, unseen_in
 from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX
 from .scanning import register
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _MODES = ("append", "overwrite")
 
 
+@described("save")
 def save(
     frame: DataFrame,
     path: str | os.PathLike,
@@ -34,6 +36,7 @@ def save(
     read_version: int | None = None,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
     **options: object,
 ) -> None:
     """Saves rows in one transaction, as `frame.write.format("skipstone").mode(mode).options(...).save(path)` does, from
@@ -49,6 +52,7 @@ def save(
             DataFrame's plan reads of this table. Where it reads none (after a checkpoint or `lookup` the plan holds
             none), changes that others made before this save began are no conflict.
         index_path, storage_options: as in `scan`.
+        progress: called as f(step, done, total) while Spark's tasks end, or True for a bar on stderr.
         options: `partitioning`, `key`, `partitionOverwriteMode`, `file_rows` and so on, as of a plain save.
 
     Raises:
@@ -59,6 +63,7 @@ def save(
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
+    report = progress_function(progress)
     spark = frame.sparkSession
     register(spark)
     with active(spark):
@@ -72,13 +77,13 @@ def save(
             texts[READ_VERSION] = str(read_version)
         if not any(name.lower() == OVERWRITE_MODE.lower() for name in texts):
             texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
-        try:
-            frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
-        except Exception as error:
-            ours = error_in(error)
-            if ours is None:
-                raise
-            raise ours from None
+        write = frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts)
+
+        def act() -> None:
+            with active(spark):  # of the thread in which it is watched, too
+                write.save(os.fspath(path))
+
+        watched(spark, act, "rows", report)
 
 
 def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, storage_options: Any) -> int | None:

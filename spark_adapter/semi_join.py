@@ -23,13 +23,14 @@ from ..engine.indexes.secondary.choice import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import And, Node, col, columns_of, parse
+from ..engine.progress import Progress, progress_function
 from ..engine.scan.keys import key_set
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.planning import Planning
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
-from .jobs import slots
+from .jobs import described, slots, watched
 from .key_files import key_range, uncovered_units
 from .scanning import scan
 from .semi_join_tasks import Batches, ShippedLookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _PARTS_A_CORE = 3
 
 
+@described("lookup")
 def lookup(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -58,6 +60,7 @@ def lookup(
     index_path: str | os.PathLike | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
 ) -> DataFrame:
     """The rows of a table whose values in `on` are those of one of many keys: a left semi-join, by way of a secondary
     index of those columns where there is one. Each row once, however often its key is given; a null equals nothing.
@@ -79,6 +82,7 @@ def lookup(
         index_path: where the index lies, if not in the table.
         version: which version to read (default: the latest).
         storage_options: what opens an object store; it goes to the executors.
+        progress: of what is done at once, called as f(step, done, total), or True for a bar on stderr.
 
     Raises:
         NotATableError: no index there, or no such version. SchemaError: a column that is not there, keys of types that
@@ -86,7 +90,7 @@ def lookup(
         it runs, within Spark's own: CorruptionError for a secondary index that is damaged; SchemaError for a float
         key that is the nearest double of several values of a wide decimal column.
     """
-    names = _names(keys, on)
+    names, report = _names(keys, on), progress_function(progress)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         snapshot = table.handle.snapshot
         leaves = leaf_types(table.schema)
@@ -102,7 +106,7 @@ def lookup(
         key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
         condition = None if where is None else parse(read_where(spark, where, table.schema))
         if len(names) == 1:
-            few = key_frame.limit(FEW_KEYS + 1).toArrow()
+            few = watched(spark, key_frame.limit(FEW_KEYS + 1).toArrow, "keys", report)
             if few.num_rows <= FEW_KEYS:
                 among = parse(col(names[0]).is_in(few.column(0).drop_null().unique()))
                 # The caller's version, not the one opened: only the latest is read with another format's log.
@@ -115,7 +119,7 @@ def lookup(
                     version=version,
                     storage_options=storage_options,
                 )
-        joined = partial(_joined, spark, table, key_frame, names, index, len(leading))
+        joined = partial(_joined, spark, table, key_frame, names, index, len(leading), report)
         if condition is None:
             return joined(columns)
         plan = table.scan(condition, columns)
@@ -132,6 +136,7 @@ def _joined(
     names: list[str],
     index: IndexState | None,
     leading: int,
+    progress: Progress | None,
     columns: Sequence[str] | None,
     condition: Node | None = None,
 ) -> DataFrame:
@@ -159,7 +164,7 @@ def _joined(
     for i in range(len(names)):
         given = given.where(given[f"k{i}"].isNotNull())
     # Where the index covers the whole key, its rows are the result; all others are compared with the keys once more.
-    uncovered = _uncovered_rows(spark, table, given, lookup, index, condition)
+    uncovered = _uncovered_rows(spark, table, given, lookup, index, condition, progress)
     base = wanted or (tops[0],)  # a union needs a column
     results, candidates = [], [] if uncovered is None else [uncovered]
     if index is not None and leading == len(names):
@@ -197,6 +202,7 @@ def _uncovered_rows(
     lookup: ShippedLookup,
     index: IndexState | None,
     condition: Node | None,
+    progress: Progress | None,
 ) -> DataFrame | None:
     """The rows, within the range of the keys and under the condition, of files that the index does not cover; None
     where it covers all."""
@@ -207,7 +213,7 @@ def _uncovered_rows(
     everything = Planning(ScanRequest.of(table.handle, lookup.columns))
     if index is not None and not uncovered_units(everything, table, index).any():
         return None
-    where = key_range(given, lookup.names)
+    where = key_range(given, lookup.names, progress)
     where = where if condition is None else And((where, condition))
     plan = Planning(ScanRequest.of(table.handle, lookup.columns), where)
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else uncovered_units(plan, table, index)

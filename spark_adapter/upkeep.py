@@ -3,7 +3,7 @@
     sync      folders are listed, and footers of new files read
     verify    files are looked at one by one; with `deep` their footers, and all bytes of the index
     clean     folders are listed, and files removed; which ones the driver decides
-    perf      measured on the driver: what a call costs there
+    perf      the storage is listed, beside which the driver's calls are measured
 
 Where there is little to do the driver does it alone. Results and errors are those of the methods.
 """
@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -25,15 +25,16 @@ from ..engine.commit.clean import remove_file, remove_here, walk
 from ..engine.commit.indexing import refresh_all
 from ..engine.commit.sync import SyncResult, sync_directory
 from ..engine.commit.sync_log import sync_log
+from ..engine.lakes.directory import list_below
 from ..engine.open import open_table
-from ..engine.perf import ROUNDS, Perf, perf_of
+from ..engine.perf import ROUNDS, CountedFolders, Lister, Perf, keyed_folders, perf_of
 from ..engine.progress import Progress, progress_function
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage
 from ..engine.verify import Checker, Finding, file_findings, run_findings
 from ..engine.verify import verify as verify_here
 from ..errors import InvalidArgumentError
 from .builders import FOLDERS_A_CORE, PART_FILES_MIN, PARTS_A_CORE, Executors, attach, list_files
-from .jobs import run_parts, slots
+from .jobs import described, run_parts, slots
 from .parts import split_evenly
 
 if TYPE_CHECKING:
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
 
     from ..engine.handle import Handle
 
+R = TypeVar("R")
+
 _OPEN_BYTES = 1 << 20  # opening a file, as bytes of reading
 _DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
 
 
+@described("sync")
 def sync(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -91,6 +95,7 @@ def sync(
 # -- verify -----------------------------------------------------------------------------------------------------------
 
 
+@described("verify")
 def verify(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -164,6 +169,7 @@ class _CheckedByExecutors(Checker):
 # -- clean, perf ------------------------------------------------------------------------------------------------------
 
 
+@described("clean")
 def clean(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -245,6 +251,7 @@ def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entr
     run_parts(spark, work, [list(files[cut]) for cut in cuts], step="clean, parts", progress=progress)
 
 
+@described("perf")
 def perf(
     spark: SparkSession,
     path: str | os.PathLike,
@@ -258,7 +265,8 @@ def perf(
     progress: Progress | bool | None = None,
 ) -> Perf:
     """What the index saves this table, as `skipstone perf` measures it: each call from the index, and by listing the
-    storage. It runs on the driver, which plans every scan, and starts no job.
+    storage. The calls are the driver's, which plans every scan; many folders are listed by executors, as by `sync`, and
+    then the listing's time is that of a job.
 
     Args:
         path: the table's directory.
@@ -270,5 +278,53 @@ def perf(
 
     Raises InvalidArgumentError for a partition that is not there, and a table without files.
     """
+    report = progress_function(progress)
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        return perf_of(table, partition, rounds, with_listing, progress_function(progress))
+        return perf_of(table, partition, rounds, with_listing, report, _ListedByExecutors(spark, report))
+
+
+@dataclass(frozen=True)
+class CountPart:
+    """In an executor: how many folders lie at and below some, and how many Parquet files."""
+
+    location: str
+    index_location: str
+    storage_options: StorageOptions
+
+    def __call__(self, folders: list[str]) -> tuple[int, int]:
+        storage = CountedFolders(open_storage(self.location, self.storage_options))
+        files, _ = list_below(storage, self.index_location, folders)
+        return storage.listed, files.num_rows
+
+
+@dataclass(frozen=True)
+class KeyedFoldersPart:
+    """In an executor: the `key=value` folders right below some folders."""
+
+    location: str
+    storage_options: StorageOptions
+
+    def __call__(self, folders: list[str]) -> list[str]:
+        return keyed_folders(open_storage(self.location, self.storage_options), folders)
+
+
+class _ListedByExecutors(Lister):
+    def __init__(self, spark: SparkSession, progress: Progress | None):
+        self._spark, self._progress = spark, progress
+
+    def files(self, handle: Handle, progress: Progress | None) -> tuple[int, int]:
+        storage, index_location = CountedFolders(handle.storage), handle.index_storage.uri
+        most = FOLDERS_A_CORE * slots(self._spark)
+        files, waiting = list_below(storage, index_location, [""], progress, folders_max=most)
+        counts = self._run(CountPart(handle.location, index_location, handle.storage_options), waiting)
+        return storage.listed + sum(folders for folders, _ in counts), files.num_rows + sum(n for _, n in counts)
+
+    def keyed_folders(self, handle: Handle, folders: list[str]) -> list[str]:
+        if len(folders) < FOLDERS_A_CORE * slots(self._spark):
+            return super().keyed_folders(handle, folders)
+        found = self._run(KeyedFoldersPart(handle.location, handle.storage_options), folders)
+        return [folder for part in found for folder in part]
+
+    def _run(self, work: Callable[[list[str]], R], folders: list[str]) -> list[R]:
+        parts = [folders[cut] for cut in split_evenly([1.0] * len(folders), PARTS_A_CORE * slots(self._spark))]
+        return run_parts(self._spark, work, parts, step="folders, parts", progress=self._progress)

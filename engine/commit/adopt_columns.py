@@ -169,7 +169,7 @@ def bind_again(handle: Handle, snapshot: Snapshot, after: Instant, change: Chang
     files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
     results, ids = _bound_again(handle, files, snapshot, after, change, "rebound")
     change.results = [*change.results, *results]
-    change.removed.update((number, path) for path, number in ids.items())
+    change.removed = {**change.removed, **{number: path for path, number in ids.items()}}
 
 
 def restored_results(

@@ -22,6 +22,7 @@ from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
 from ..state.run_writing import Rows, widened
 from ..state.snapshot import Snapshot
+from .files_by_id import ids_in
 from .schemas import check_fits, check_instants_fit, file_schema
 
 
@@ -56,7 +57,7 @@ def bind(
     snapshot: Snapshot,
     named_at: Instant,
     results: Sequence[TaskResult],
-    removed: dict[int, str],
+    removed: Mapping[int, str],
     *,
     remember_removed: bool,
     keys: Mapping[str, int | None],
@@ -255,13 +256,12 @@ def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> 
     return rows.append_column(manifest.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
 
 
-def _removed_files(snapshot: Snapshot, removed: dict[int, str]) -> pa.Table:
-    ids = np.array(sorted(removed), dtype=np.uint64)
+def _removed_files(snapshot: Snapshot, removed: Mapping[int, str]) -> pa.Table:
+    ids = ids_in(removed)
     partition, _ = manifest.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
     live_files = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
-    ids_live = set(live_files.column("file_id").to_pylist())
-    lost = [path for number, path in removed.items() if number not in ids_live]
+    lost = [removed[number] for number in ids[~np.isin(ids, to_numpy(live_files.column("file_id")))].tolist()]
     if lost:
         raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
     return live_files

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, string_array, text, to_numpy
+from ...arrays import empty_table, from_numpy, joined, string_array, text, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
 from .. import hive
 from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, Timeline
 from ..state.manifest import BASE, FILES_SCHEMA, slices_of, split_file_ids
 from ..state.snapshot import Snapshot
+from .files_by_id import FilesById, ids_in
 
 _KEY = ["partition_id", "file_group", "slice_instant"]
 _FIELDS = [*_KEY, "kind", "commit", "path"]
@@ -39,7 +40,7 @@ def check_slices(
 ) -> None:
     """Raises CommitConflictError where what was committed between two versions, and what is to be committed on top,
     put a log into a slice that the other replaced."""
-    removed_ids = np.array(list(removed), dtype=np.uint64)
+    removed_ids = ids_in(removed)
     if not len(removed_ids) and not any(_is_grouped(result) for result in results):
         return
     texts_of = {number: text for version in (before, newer) for text, number in version.ids_by_text().items()}
@@ -130,8 +131,9 @@ def _live(files: pa.Table, beside: pa.Table, states: Mapping[str, str]) -> np.nd
 
 def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
     """bool [files]: those of a slice that one of the removed bases was in."""
-    bases = removed.filter(pc.equal(removed.column("kind"), text(BASE))).select(_KEY).to_pylist()
-    slices_of_bases = {tuple(base.values()) for base in bases if base["file_group"] is not None}
+    is_base = pc.equal(removed.column("kind"), text(BASE))
+    bases = removed.filter(pc.and_(is_base, pc.is_valid(removed.column("file_group")))).select(_KEY).to_pylist()
+    slices_of_bases = {tuple(base.values()) for base in bases}
     slices = files.select(_KEY).to_pylist() if slices_of_bases else []
     return np.array([tuple(row.values()) in slices_of_bases for row in slices] or [False] * files.num_rows, dtype=bool)
 
@@ -139,12 +141,16 @@ def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
 # -- overwrites -------------------------------------------------------------------------------------------------------
 
 
-def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> dict[int, str]:
-    """file id -> path of the live files, of some partitions where they are given (ascending)."""
+def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> FilesById:
+    """The live files, of some partitions where they are given (ascending)."""
+    files = _files_of(snapshot, partition_ids, ["path"])
+    return FilesById(_ids(files), files.column("path"))
+
+
+def _files_of(snapshot: Snapshot, partition_ids: Sequence[int] | None, columns: Sequence[str]) -> pa.Table:
     if partition_ids is not None and not partition_ids:
-        return {}
-    files = snapshot.files(partition_ids, ["path"])
-    return dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
+        return empty_table(pa.schema([pa.field("file_id", pa.uint64()), *(FILES_SCHEMA.field(c) for c in columns)]))
+    return snapshot.files(partition_ids, columns)
 
 
 def same_partitions(snapshot: Snapshot, texts: Iterable[pa.Array | pa.ChunkedArray]) -> list[int]:
@@ -189,8 +195,12 @@ def read_instant(timeline: Timeline, base: Instant, version: int) -> Instant:
 def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None) -> None:
     """Raises CommitConflictError where the files of two versions differ in the partitions of the texts (None: in any):
     one was added or taken out, or the commit that wrote it has another state."""
-    contents_read, contents_now = _contents(read, texts), _contents(now, texts)
-    changed = sorted({path for path, _ in (dict(contents_read.items() ^ contents_now.items())).values()})
+    then, later = _contents(read, texts), _contents(now, texts)
+    stayed, still = np.isin(_ids(then), _ids(later)), np.isin(_ids(later), _ids(then))
+    kept, kept_now = then.filter(from_numpy(stayed)), later.filter(from_numpy(still))
+    differs = pc.or_(*(pc.not_equal(kept.column(name), kept_now.column(name)) for name in ("path", "state")))
+    paths = [then.column("path").filter(from_numpy(~stayed)), later.column("path").filter(from_numpy(~still))]
+    changed = sorted({path for part in (*paths, kept_now.column("path").filter(differs)) for path in part.to_pylist()})
     if changed:
         raise CommitConflictError(
             f"{changed[0]}: another commit changed what is overwritten since version {read.instant.version}, from "
@@ -199,20 +209,14 @@ def check_unchanged(read: Snapshot, now: Snapshot, texts: Sequence[pa.Array | pa
         )
 
 
-def _contents(
-    snapshot: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None
-) -> dict[int, tuple[str, str | None]]:
-    """file id -> path, and the state of the commit that wrote the file."""
+def _contents(snapshot: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | None) -> pa.Table:
+    """file_id (ascending), path, and the state of the commit that wrote the file."""
     partition_ids = None if texts is None else same_partitions(snapshot, texts)
-    if partition_ids == []:
-        return {}
-    files = snapshot.files(partition_ids, ["path", "commit"])
-    states = snapshot.instant.commit_states
-    contents = (
-        (path, states.get(commit, COMPLETED))
-        for path, commit in zip(*(files.column(c).to_pylist() for c in ("path", "commit")), strict=True)
-    )
-    return dict(zip(files.column("file_id").to_pylist(), contents, strict=True))
+    files = _files_of(snapshot, partition_ids, ["path", "commit"])
+    commits = snapshot.instant.commit_states
+    places = pc.index_in(files.column("commit"), value_set=string_array([*commits]))
+    states = string_array([*commits.values()]).take(joined(places)).fill_null(COMPLETED)
+    return files.select(["file_id", "path"]).append_column("state", states)
 
 
 def _keys(columns: Sequence[pa.Array]) -> list[tuple]:

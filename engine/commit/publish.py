@@ -73,7 +73,7 @@ class Change:
     transaction: str
     action: str
     results: list[TaskResult] = field(default_factory=list)
-    removed: dict[int, str] = field(default_factory=dict)
+    removed: Mapping[int, str] = field(default_factory=dict)
     key: str | None = None
     freed_keys: tuple[str, ...] = ()
     restored_keys: dict[str, int] = field(default_factory=dict)

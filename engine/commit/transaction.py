@@ -36,6 +36,7 @@ from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
+from .files_by_id import FilesById
 from .lookahead import Lookahead
 from .publish import Change, publish
 
@@ -55,6 +56,7 @@ class Transaction:
         self._base = handle.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
+        self._overwritten: FilesById | None = None
         self._states: dict[str, str] = {}
         self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
         self._writer: TaskWriter | None = None
@@ -157,7 +159,8 @@ class Transaction:
             self._close_writer()
             texts = [result.files.column("partition").unique() for result in self._results]
             ids = same_partitions(snapshot, texts)
-        self._removed.update(live_files(snapshot, ids))
+        files = live_files(snapshot, ids)
+        self._overwritten = files if self._overwritten is None else self._overwritten | files
         if read is not None:
             self._reads.append((read, texts))
 
@@ -229,22 +232,25 @@ class Transaction:
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        if self._writer is None and not (self._results or self._removed or self._states):
+        removed: Mapping[int, str] = self._removed
+        if self._overwritten is not None:
+            removed = self._overwritten | removed
+        if self._writer is None and not (self._results or removed or self._states):
             return
         handle = self._handle
         with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as lookahead:
             self._close_writer()
             results = [r for r in self._results if r.files.num_rows]
-            if not results and not self._removed and not self._states:
+            if not results and not removed and not self._states:
                 return
             change = Change(
                 transaction=self.id,
-                action="replace" if results and self._removed else "commit",
+                action="replace" if results and removed else "commit",
                 results=results,
-                removed=self._removed,
+                removed=removed,
                 key=self._key,
                 states=self._states,
-                validate=lambda newer: self._validate(newer, results),
+                validate=lambda newer: self._validate(newer, results, removed),
                 read_from=min((read.version for read, _ in self._reads), default=None),
                 leftovers=self._leftovers,
                 index_storage=self._index_storage,
@@ -273,7 +279,7 @@ class Transaction:
             with contextlib.suppress(SkipstoneError):
                 self._index_storage.delete(path)
 
-    def _validate(self, newer: Snapshot, results: list[TaskResult]) -> None:
+    def _validate(self, newer: Snapshot, results: list[TaskResult], removed: Mapping[int, str]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
         for commit, state in self._states.items():
@@ -285,7 +291,7 @@ class Transaction:
         for read, texts in self._reads:
             check_unchanged(Snapshot(read, self._handle.readers), newer, texts)
         before = Snapshot(self._base, self._handle.readers)
-        check_slices(before, newer, results, self._removed, self._states)
+        check_slices(before, newer, results, removed, self._states)
 
     def _abort(self) -> None:
         if self._writer is not None:

@@ -74,6 +74,8 @@ def list_below(
                 progress("folders", listed, folder_count)
     if progress:
         progress("files", gathered.count, gathered.count)
+        if unlisted:  # which others list, and tell of
+            progress("folders", listed, listed)
     return gathered.table(), list(unlisted)
 
 

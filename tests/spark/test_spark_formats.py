@@ -41,3 +41,15 @@ def test_a_stream_is_refused_where_it_is_asked_for(spark, tmp_path: Path) -> Non
     with pytest.raises(ss.InvalidArgumentError, match="is no stream"):
         spark.readStream.load(str(tmp_path / "lake"), format="skipstone")
     assert spark.readStream.format("rate").load().isStreaming
+
+
+def test_a_plain_save_after_a_scan_that_was_handed_over(spark, tmp_path: Path) -> None:
+    """Such a scan reads by Spark's own source, and yet the session is to know ours."""
+    session = spark.newSession()  # which knows nothing of what others registered
+    ss.create(tmp_path / "lake", schema=pa.schema([("k", pa.int64())]))
+    session.range(3).withColumnRenamed("id", "k").write.parquet(str(tmp_path / "rows"))
+    ss.create(tmp_path / "rows").close()
+    frame = sks.scan(session, tmp_path / "rows", hand_over=True)
+    assert "SkipstoneSource" not in frame._jdf.queryExecution().toString() and frame.count() == 3
+    frame.write.format("skipstone").mode("append").save(str(tmp_path / "lake"))
+    assert ss.open(tmp_path / "lake").scan().count() == 3

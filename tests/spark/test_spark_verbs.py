@@ -43,21 +43,27 @@ def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
     lake.mkdir()
     _write(lake, range(FILES))
     sks.create(spark, lake).close()
-    sks.create_index(spark, lake, "u", "bloom", progress=lambda step, done, total: told.append(step))
+
+    def report(step: str, done: int, total: int | None) -> None:
+        told.append(step)
+
+    sks.create_index(spark, lake, "u", "bloom", progress=report)
     _read(spark, lake)
     _refused_over_connect(spark, lake)
 
     assert sks.delete(spark, lake, "k = 5").deleted == 1
-    merged = sks.merge(spark, lake, spark.createDataFrame([(6, "v6"), (5, "u5")], "k bigint, u string"), on="k")
+    merged = sks.merge(
+        spark, lake, spark.createDataFrame([(6, "v6"), (5, "u5")], "k bigint, u string"), on="k", progress=report
+    )
     assert (merged.updated, merged.inserted) == (1, 1)
     assert _rows(sks.scan(spark, lake, "k < 8 AND k > 4")) == [(5, "u5"), (6, "v6"), (7, "u7")]
-    sks.save(spark.createDataFrame([(-1, "w")], "k bigint, u string"), lake)
+    sks.save(spark.createDataFrame([(-1, "w")], "k bigint, u string"), lake, progress=report)
     _write(lake, range(FILES, 2 * FILES))
     assert len(sks.sync(spark, lake, refresh=True).added) == FILES
     sks.create_index(spark, lake, "k", "secondary", maintain="refresh")
     sks.refresh_index(spark, lake, "k", "secondary")
     keys = spark.createDataFrame([(7,), (1_300,), (10**6,)], "k bigint")
-    assert _rows(sks.lookup(spark, lake, keys, on="k")) == [(7, "u7"), (1300, "u1300")]
+    assert _rows(sks.lookup(spark, lake, keys, on="k", progress=report)) == [(7, "u7"), (1300, "u1300")]
     sks.optimize(spark, lake)
     sks.cluster(spark, lake, by="k")
     assert sks.verify(spark, lake, deep=True) == []
@@ -65,7 +71,7 @@ def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
     assert removed.num_rows > 2 * FILES
     assert sks.perf(spark, lake, rounds=1).version == ss.open(lake).version
     assert sks.scan(spark, lake).count() == 20 * FILES + 1
-    assert told
+    assert {"rows", "keys", "source", "merge, parts"} <= set(told)
 
 
 def _read(spark: SparkSession, lake: Path) -> None:
