@@ -9,7 +9,6 @@ replaced, the schema or the protocol changed - the whole state is read through `
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import string_array, to_numpy
+from ...arrays import string_array
 from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneError
 from .. import hive
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import DELTA
-from .delta_files import FILE_BYTES_MAX, FOLDER, check_log
+from .delta_files import FILE_BYTES_MAX, FOLDER, LogSegment, checked_segment
+from .delta_vectors import live_vectors, rows_of
 from .log import Changes, Columns, Naming, RecordedState
 from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
 
@@ -167,19 +167,24 @@ class DeltaSource:
 
     def _whole_state(self, version: int | None) -> DeltaState:
         with storage_errors(self._storage, "deltalake"):
-            table = self._table(version)
+            segment, table = self._table(version)
             columns = _columns(table)
             return DeltaState(
                 table.version(),
                 str(table.metadata().id),
                 self._mark(table.version()),
                 columns,
-                Changes(self._live(table, columns), None),
+                Changes(self._live(table, columns, segment), None),
             )
 
-    def _table(self, version: int | None) -> Any:
+    def _table(self, version: int | None) -> tuple[LogSegment, Any]:
+        """A version, and the part of the log that it is read from."""
+        segment = checked_segment(self._storage, version)
         try:
-            return _delta_table(self._storage, version, self._options)
+            table = _delta_table(self._storage, version, self._options)
+            if table.version() != segment.version:  # it was written to meanwhile
+                segment = checked_segment(self._storage, table.version())
+            return segment, table
         except SkipstoneError:
             raise
         except Exception as error:
@@ -190,9 +195,11 @@ class DeltaSource:
                 f"{self._storage.uri}: version {version} of its Delta log expired ({message})"
             ) from cause
 
-    def _live(self, table: Any, columns: Columns) -> pa.Table:
+    def _live(self, table: Any, columns: Columns, segment: LogSegment) -> pa.Table:
         actions = pa.table(table.get_add_actions())
-        vectors = {path: f"rows:{_digest(rows)}" for path, rows in self._vectors(table)}
+        has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
+        vectors = live_vectors(self._storage, segment) if has_vectors else {}
+        ids = {self._path(path): vector.unique_id for path, vector in vectors.items()}
         paths = [self._path(path) for path in actions.column("path").to_pylist()]
         values = []
         if columns.partitioning:
@@ -204,21 +211,18 @@ class DeltaSource:
             partition_texts(columns.partitioning, values, len(paths)),
             canon.flatten(actions.column("size_bytes")),
             canon.flatten(actions.column("num_records")),
-            [vectors.get(path) for path in paths],
+            [ids.get(path) for path in paths],
         )
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         with storage_errors(self._storage, "deltalake"):
-            table = _delta_table(self._storage, None if position is None else int(position), self._options)
+            version = None if position is None else int(position)
+            segment = checked_segment(self._storage, version)
+            if version is not None and segment.version != version:
+                raise NotATableError(f"{self._storage.uri}: version {version} of its Delta log expired")
+            vectors = live_vectors(self._storage, segment).items()
             wanted = set(paths)
-            return {path: rows for path, rows in self._vectors(table) if path in wanted}
-
-    def _vectors(self, table: Any) -> Iterator[tuple[str, np.ndarray]]:
-        """Each file that has a deletion vector, with the rows that it takes out."""
-        if "deletionVectors" in (table.protocol().reader_features or ()):
-            for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
-                for path, is_live in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                    yield self._path(path), np.flatnonzero(~to_numpy(is_live.values))
+            return rows_of(self._storage, {file: v for path, v in vectors if (file := self._path(path)) in wanted})
 
 
 class _Tail:
@@ -257,10 +261,6 @@ class _Tail:
         """True where no path is live twice."""
         live = [path for (path, _), action in self.files.items() if action is not None]
         return len(set(live)) == len(live)
-
-
-def _digest(rows: np.ndarray) -> str:
-    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:32]
 
 
 def _commit_path(version: int) -> str:
@@ -314,7 +314,6 @@ def _delta_table(storage: Storage, version: int | None, options: dict[str, str])
         from deltalake.exceptions import TableNotFoundError
     except ImportError as error:
         raise missing_package("deltalake", "delta") from error
-    check_log(storage, version)
     try:
         return DeltaTable(storage.uri, version=version, storage_options=options or None)
     except TableNotFoundError as error:

@@ -163,7 +163,6 @@ HARMS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a commit without an end": ("_delta_log/*5.json", _sparse),
     "a hint without an end": ("_delta_log/_last_checkpoint", _sparse),
     "a deletion vector that is a FIFO": ("vector.bin", _fifo),
-    "a deletion vector without an end": ("vector.bin", _sparse),
 }
 
 

@@ -24,7 +24,7 @@ def multiset(table: pa.Table) -> Counter:
 def commit(table: str | Path, actions: list[dict]) -> int:
     """Appends a commit of these actions to a Delta log, as it lies. Returns its version."""
     folder = Path(table) / "_delta_log"
-    version = max(int(path.stem) for path in folder.glob("*.json")) + 1
+    version = max(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()) + 1
     lines = "".join(json.dumps(action) + "\n" for action in actions)
     (folder / f"{version:020d}.json").write_text(lines)
     return version
