@@ -223,19 +223,23 @@ def copy_bytes(out, to, raw, offset, size):
 @inlined
 def frame_item(raw, offset, count, width, i):
     """Number i of `count` numbers of `width` bytes from raw[at] on; of 3, 5 and 6 bytes, the upper ones lie after the
-    lower ones of all."""
+    lower ones of all. A signed index might count from the end: a loop over it takes one number at a time."""
     if width == 0:
         return np.uint64(0)
     if width == 1:
-        return np.uint64(raw[offset + i])
+        return np.uint64(raw[np.uint64(offset + i)])
     if width == 2:
         return np.uint64(load16(raw, offset + 2 * i))
     if width == 3:
-        return np.uint64(load16(raw, offset + 2 * i)) | np.uint64(raw[offset + 2 * count + i]) << np.uint64(16)
+        return np.uint64(load16(raw, offset + 2 * i)) | np.uint64(raw[np.uint64(offset + 2 * count + i)]) << np.uint64(
+            16
+        )
     if width == 4:
         return np.uint64(load32(raw, offset + 4 * i))
     if width == 5:
-        return np.uint64(load32(raw, offset + 4 * i)) | np.uint64(raw[offset + 4 * count + i]) << np.uint64(32)
+        return np.uint64(load32(raw, offset + 4 * i)) | np.uint64(raw[np.uint64(offset + 4 * count + i)]) << np.uint64(
+            32
+        )
     if width == 6:
         high = np.uint64(load16(raw, offset + 4 * count + 2 * i))
         return np.uint64(load32(raw, offset + 4 * i)) | high << np.uint64(32)

@@ -118,6 +118,20 @@ class Block:
         """How a section is encoded."""
         return self._sections[section][3]
 
+    @property
+    def stored(self) -> memoryview:
+        """Its bytes as they lie, not checked but for the head."""
+        return self._view
+
+    def frame_place(self, position: int) -> tuple[int, int] | None:
+        """Where the frame of reference of a column without nulls begins and ends in `stored`, compared with its
+        checksum; None for a column that is encoded otherwise, or compressed. Raises CorruptionError."""
+        offset, stored, packed_as, encoding, flags, raw, _ = self._sections[2 + position]
+        if packed_as != codec.CODEC_RAW or encoding != values.ENCODING_FRAME or flags or raw != stored:
+            return None
+        self._checked(2 + position)
+        return offset, offset + stored
+
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
         _, _, _, encoding, flags, _, _ = self._sections[section]
@@ -150,8 +164,10 @@ class Block:
         """The value column at `position` in the schema, checked; its values are made as they are taken."""
         column = self._columns.get(position)
         if column is None:
-            _, _, _, encoding, flags, _, _ = self._sections[2 + position]
-            kind, raw = self.schema.field(position).type, self.plain(2 + position)
+            _, _, packed_as, encoding, flags, raw_length, _ = self._sections[2 + position]
+            unpack = codec.decompress_apart if encoding == values.ENCODING_NAMES and not flags else codec.decompress
+            raw = unpack(self._checked(2 + position), packed_as, raw_length, BLOCK_BYTES_MAX, self.where)
+            kind = self.schema.field(position).type
             column = values.ValueColumn(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
             self._decoded_bytes += column.decoded_bytes
             if self._decoded_bytes > BLOCK_BYTES_MAX:

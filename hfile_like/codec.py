@@ -21,6 +21,7 @@ import zstandard
 
 from ..arrays import is_text
 from ..errors import CorruptionError
+from ..lazy import kernels_for, read_only
 
 CODEC_RAW = 0
 CODEC_ZSTD = 1
@@ -36,6 +37,9 @@ _COMPRESS_MIN_BYTES = 48
 # What is read at the speed of memory as it lies is compressed only where that saves a third; other pieces, a sixteenth.
 GAIN_LEAST = 16
 GAIN_THIRD = 3
+
+# Of what is shorter zlib's is as fast; it takes a nanosecond for so many bytes.
+_CRC_PLAIN_BYTES, _CRC_BYTES_A_NS = 1 << 13, 2
 
 _local = threading.local()
 
@@ -77,6 +81,15 @@ class Encoded(NamedTuple):
     tail_bytes: int = 0
 
 
+def crc32(data: bytes | memoryview, before: int = 0) -> int:
+    """zlib's, of much data by compiled code. `before`: that of what comes before."""
+    if len(data) > _CRC_PLAIN_BYTES:
+        kernels = kernels_for("hfile_like.kernels_checksums", len(data) // _CRC_BYTES_A_NS)
+        if kernels is not None:
+            return int(kernels.crc32(read_only(data), before))
+    return zlib.crc32(data, before)
+
+
 def place_crc(offset: int) -> int:
     """The part of a checksum that binds it to its offset."""
     return zlib.crc32(offset.to_bytes(8, "little"))
@@ -86,7 +99,7 @@ def checksum_at(offset: int, *parts: bytes | memoryview) -> int:
     """The checksum of the bytes `parts`, one after the other, stored for the place `offset`."""
     crc = 0
     for part in parts:
-        crc = zlib.crc32(part, crc)
+        crc = crc32(part, crc)
     return crc ^ place_crc(offset)
 
 
@@ -159,7 +172,7 @@ def decompress(stored: memoryview, codec: int, raw_length: int, cap: int, where:
             raise where.bad("raw length", f"an uncompressed piece of {len(stored)} bytes claims {raw_length}")
         return stored
     if codec == CODEC_ZSTD_HEAD:
-        return _decompress_head(stored, raw_length, cap, where)
+        return b"".join(_decompress_head(stored, raw_length, cap, where))
     if codec != CODEC_ZSTD:
         raise where.bad("codec", f"compression id {codec} is not known")
     if raw_length > cap or raw_length > _ZSTD_RATIO_MAX * (len(stored) + 1):
@@ -195,14 +208,44 @@ def plain_bytes_max(stored_bytes: int) -> int:
     return _GROWTH_BYTES_MAX + 2 * stored_bytes
 
 
-def _decompress_head(stored: memoryview, raw_length: int, cap: int, where: Where) -> bytes:
-    """u32 length of a frame, the frame, and what follows its plain bytes as it is."""
+class Halves:
+    """The plain bytes of a piece of which only the head was compressed, not joined: the tail is most of it, and lies in
+    what was read. A cut is a view of one half, or a copy where it takes in some of both."""
+
+    def __init__(self, head: bytes | memoryview, tail: memoryview):
+        self._head, self._tail = memoryview(head), tail
+
+    def __len__(self) -> int:
+        return len(self._head) + len(self._tail)
+
+    def __getitem__(self, cut: slice) -> memoryview:
+        start, stop, _ = cut.indices(len(self))
+        middle = len(self._head)
+        if start >= middle:
+            return self._tail[start - middle : max(start, stop) - middle]
+        if stop <= middle:
+            return self._head[start:stop]
+        return memoryview(b"".join((self._head[start:], self._tail[: stop - middle])))
+
+
+def decompress_apart(
+    stored: memoryview, codec: int, raw_length: int, cap: int, where: Where
+) -> memoryview | bytes | Halves:
+    """What `decompress` gives, in halves where the tail of a piece was not compressed."""
+    if codec != CODEC_ZSTD_HEAD:
+        return decompress(stored, codec, raw_length, cap, where)
+    return Halves(*_decompress_head(stored, raw_length, cap, where))
+
+
+def _decompress_head(
+    stored: memoryview, raw_length: int, cap: int, where: Where
+) -> tuple[memoryview | bytes, memoryview]:
+    """(the plain bytes of the frame, what follows them): u32 length of a frame, the frame, and that as it is."""
     end = 4 + int.from_bytes(stored[:4], "little")
     tail = stored[end:]
     if end > len(stored) or len(tail) > raw_length:
         raise where.bad("zstandard frame", f"a frame of {end - 4} bytes does not fit a piece of {len(stored)}")
-    head = decompress(stored[4:end], CODEC_ZSTD, raw_length - len(tail), cap, where)
-    return b"".join((head, tail))
+    return decompress(stored[4:end], CODEC_ZSTD, raw_length - len(tail), cap, where), tail
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:

@@ -226,6 +226,22 @@ def _write_uuids(digits, place, out, offset):
 
 
 @compiled
+def take_uuids(data, bits, rows, out):
+    """Fills uint8 `out` [16 x rows] with the uuids at some rows of a part of random ones: 15 bytes each in `data`, and
+    two bits each in `bits`."""
+    for i in range(len(rows)):
+        row = np.int64(rows[i])
+        place, to = row * 15, 16 * i
+        eighth = data[place + 7]
+        last = bits[row >> 2] >> np.uint8(2 * (row & 3)) & 3
+        _store64(out, to, _load64(data, place))
+        _store64(out, to + 8, _load64(data, place + 7))
+        out[to + 6] = np.uint8(0x40 | (eighth >> 4 & 0x0C) | last)
+        out[to + 7] = data[place + 6]
+        out[to + 8] = np.uint8(0x80 | (eighth & 0x3F))
+
+
+@compiled
 def render(parts, literals, numbers, digits, offset, out):
     """Writes values by their parts, int64 [parts, 3]: kind, size, and where its bytes begin in `literals` or `digits`,
     or which row of `numbers` it is. `offset`: where each value begins in `out`; moved to where it ends."""

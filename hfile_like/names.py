@@ -47,7 +47,7 @@ from ..arrays import (
 from ..errors import CorruptionError
 from ..lazy import kernels_for, read_only
 from . import integers
-from .codec import Where, padding, python_value
+from .codec import Halves, Where, padding, python_value
 from .integers import Line, Rows, row_count
 
 LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
@@ -65,7 +65,7 @@ _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 _POWERS = np.array([10**k for k in range(1, DIGITS_MAX + 1)], dtype=np.uint64)
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 # About what a column costs without compiled code, and a value of it.
-_PLAIN_NS, _PLAIN_VALUE_NS = 60_000, 300
+_PLAIN_NS, _PLAIN_VALUE_NS, _PLAIN_UUID_NS = 60_000, 300, 60
 # What plain numbers come to is added up only where it may be more than this.
 _EXACT_ABOVE_BYTES = 1 << 18
 # More names than this are found sooner by writing all.
@@ -97,6 +97,11 @@ class TemplatePart(NamedTuple):
         if self.bits is None:
             return self.data[rows]
         places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        kernels = kernels_for("hfile_like.kernels_names", _PLAIN_UUID_NS * len(places))
+        if kernels is not None:
+            taken = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
+            kernels.take_uuids(read_only(self.data.reshape(-1)), read_only(self.bits), places, taken.reshape(-1))
+            return taken
         stored = self.data[rows]
         eighth = stored[:, 7]
         last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
@@ -142,13 +147,15 @@ class NameStrings:
 
     constant = None
 
-    def __init__(self, kind: pa.DataType, count: int, raw: memoryview | bytes, offset: int, cap: int, where: Where):
-        """At most `cap` bytes once decoded. Raises CorruptionError."""
+    def __init__(
+        self, kind: pa.DataType, count: int, raw: memoryview | bytes | Halves, offset: int, cap: int, where: Where
+    ):
+        """Of `raw` from `offset` on, which is 0 in halves; at most `cap` bytes once decoded. Raises CorruptionError."""
         self.kind, self._cap, self._where, self._count = kind, cap, where, count
-        raw = memoryview(raw)[offset:]
+        raw = raw if isinstance(raw, Halves) else memoryview(raw)[offset:]
         if len(raw) < HEAD.size:
             raise where.bad("template", "a template is cut short")
-        parts, literal_bytes = HEAD.unpack_from(raw)
+        parts, literal_bytes = HEAD.unpack(raw[: HEAD.size])
         literal_at = HEAD.size + RECORD.size * parts
         fields_at = literal_at + literal_bytes + len(padding(literal_at + literal_bytes))
         if parts > PARTS_MAX or fields_at > len(raw):
@@ -177,7 +184,7 @@ class NameStrings:
         if is_text(kind):
             self._check_text()
 
-    def _fields(self, records: list[tuple[int, ...]], raw: memoryview, offset: int) -> list[memoryview]:
+    def _fields(self, records: list[tuple[int, ...]], raw: memoryview | Halves, offset: int) -> list[memoryview]:
         """The field of each part: those of numbers lie before those of digits."""
         fields = [raw[:0]] * len(records)
         for kinds in (NUMBERS, DIGITS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from .keys import (
     numbers_between,
     prefix_successor,
 )
+from .narrowing import Narrowing
 from .open_file import OpenFile, key_bounds
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, ValueColumn, blank, encoding_of, filled
 
@@ -67,22 +69,18 @@ class NumberedKeys:
         file, prefix = self._file, self._prefix
         file.check_open()
         limits = bounds or {}
-        inside = dict(zip(column_positions(file.schema, list(limits)), limits.values(), strict=True))
+        narrowing = Narrowing(dict(zip(column_positions(file.schema, list(limits)), limits.values(), strict=True)))
         within = self._blocks()
         indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
         gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted)
         for block in file.blocks(indices):
-            wanted = _inside(block, inside)
-            if wanted is not None and is_numbered(block.keys, prefix):
-                places = np.flatnonzero(wanted)
-                gather.add(block.keys.numbers_at(places), places, block)
+            # Keys of other prefixes lie in blocks at the ends alone, of which all is read.
+            keys = block.keys
+            if is_numbered(keys, prefix) and (picked := narrowing.pick(block)) is not None:
+                gather.add(keys.numbers_at(picked.rows), picked.rows, block, picked.values)
                 continue
-            low, numbers = numbers_below(block.keys, prefix, gather.room())
-            rows: Rows = slice(low, low + len(numbers))
-            if wanted is not None:
-                places = np.flatnonzero(wanted[rows])
-                numbers, rows = numbers[places], low + places
-            gather.add(numbers, rows, block)
+            low, numbers = numbers_below(keys, prefix, gather.room())
+            gather.add(numbers, slice(low, low + len(numbers)), block)
         return gather.finish()
 
     def get(self, numbers: np.ndarray, columns: Sequence[str] | None = None, include_deleted: bool = False) -> Numbered:
@@ -169,19 +167,6 @@ class NumberedKeys:
         first[skip:] = both[::2][skip:]
         last[: len(blocks) - drop] = both[1::2][: len(blocks) - drop]
         return first, last
-
-
-def _inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
-    """bool [entries]: False where some column's value lies outside of its bounds; None for all. Tombstones stay."""
-    is_outside: np.ndarray | None = None
-    for position, (low, high) in bounds.items():
-        outside = block.column(position).outside(low, high)
-        if outside is not None:
-            is_outside = outside if is_outside is None else is_outside | outside
-    if is_outside is None or not is_outside.any():
-        return None
-    deleted = block.deleted()
-    return ~is_outside if deleted is None else ~is_outside | deleted
 
 
 def _of_block(
@@ -278,8 +263,11 @@ class _Gather:
         """Where the next numbers go."""
         return self._numbers[self._filled :]
 
-    def add(self, numbers: np.ndarray, rows: Rows, block: Block) -> None:
-        """Adds the entries of a block at `rows`, whose numbers are `numbers`."""
+    def add(
+        self, numbers: np.ndarray, rows: Rows, block: Block, given: Mapping[int, np.ndarray] = MappingProxyType({})
+    ) -> None:
+        """Adds the entries of a block at `rows`, whose numbers are `numbers`. `given`: by position, the values of
+        columns that are known already, where none of those entries is a tombstone."""
         deleted = block.deleted()
         if deleted is not None:
             marks = deleted[rows]
@@ -293,7 +281,11 @@ class _Gather:
             if not np.may_share_memory(numbers, self._numbers):
                 self._numbers[self._filled : end] = numbers
             for position, collector in self._read:
-                collector.add(block.column(position), rows, self._filled, end)
+                values = given.get(position)
+                if values is not None and isinstance(collector, _Values):
+                    collector.put(values, self._filled, end)
+                else:
+                    collector.add(block.column(position), rows, self._filled, end)
         self._filled = end
 
     def finish(self) -> Numbered:
@@ -334,6 +326,10 @@ class _Values:
     def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         column.fill(self._out[start:end], rows)
         self._validity.add(column, rows, start, end)
+
+    def put(self, values: np.ndarray, start: int, end: int) -> None:
+        """Adds values that are not null."""
+        self._out[start:end] = values
 
     def finish(self, end: int) -> pa.Array:
         return filled(self._kind, self._out[:end], self._validity.finish(end))

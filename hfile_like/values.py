@@ -34,7 +34,7 @@ from ..arrays import (
 )
 from ..errors import InvalidArgumentError, SchemaError
 from . import integers
-from .codec import Where, aligned, checked_text, padding, python_value, unpack_strings
+from .codec import Halves, Where, aligned, checked_text, padding, python_value, unpack_strings
 from .integers import Line, PlanesLine, Rows, row_count
 from .names import NameStrings, find_equal
 
@@ -229,12 +229,19 @@ class ValueColumn:
     strings: PlainStrings | DictionaryStrings | NameStrings | None = None
 
     def __init__(
-        self, kind: pa.DataType, count: int, encoding: int, flags: int, raw: memoryview | bytes, cap: int, where: Where
+        self,
+        kind: pa.DataType,
+        count: int,
+        encoding: int,
+        flags: int,
+        raw: memoryview | bytes | Halves,
+        cap: int,
+        where: Where,
     ):
-        """At most `cap` bytes once decoded. Raises CorruptionError."""
+        """At most `cap` bytes once decoded; `raw` is in halves only of names without nulls. Raises CorruptionError."""
         self.kind, self.count = kind, count
         self.valid: np.ndarray | None = None
-        self._raw, self._body_offset = raw, 0
+        self._body_offset = 0
         self.decoded_bytes = count * least_row_bytes(kind)
         if self.decoded_bytes > cap:
             raise where.bad("decoded size", f"{count} values of {kind} take more than {cap} bytes")
@@ -246,6 +253,11 @@ class ValueColumn:
         plain = encoding_of(kind)
         if not fits(encoding, kind, plain) or flags & ~FLAG_VALIDITY:
             raise where.bad("value encoding", f"encoding {encoding} with flags {flags} does not fit a column of {kind}")
+        if isinstance(raw, Halves):
+            self.strings = NameStrings(kind, count, raw, 0, cap, where)
+            self.decoded_bytes += self.strings.decoded_bytes
+            return
+        self._raw = raw
         bitmap = (count + 7) // 8
         if flags & FLAG_VALIDITY:
             self._body_offset = bitmap + len(padding(bitmap))

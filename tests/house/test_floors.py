@@ -64,7 +64,7 @@ MODULES = {
         *("integers", "keys", "names", "values"),
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
-        *("scanning", "lookups", "numbered"),
+        *("scanning", "lookups", "narrowing", "numbered"),
         *("name_encoding", "block_encoding", "index_building", "inspection", "reader"),
         *("writer", "key_order", "merge_cursor", "merge", "ordered"),
     ),

@@ -1,0 +1,98 @@
+"""Which entries of a block may be wanted: those of which some columns of int64 lie within bounds.
+
+Compiled code goes through the sections as they are stored, once, and gives rows and values; without it, and for blocks
+whose columns are encoded in another way, numpy compares what each column says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..lazy import kernels_for, read_only
+from .block import Block
+from .values import integer_dtype
+
+# About what an entry and column costs without compiled code.
+_ENTRY_PLAIN_NS = 3
+_ROOM = 8  # entries are looked at by eights
+
+
+class Picked(NamedTuple):
+    """Some entries of a block.
+
+    rows     int64 [k], ascending
+    values   position of a column -> uint64 [k], for some of the columns; until the next block is narrowed
+    """
+
+    rows: np.ndarray
+    values: Mapping[int, np.ndarray]
+
+
+class Narrowing:
+    """Bounds of columns, and room to work in: for one thread.
+
+    bounds   position of a column -> the least and the greatest value that is wanted
+    """
+
+    def __init__(self, bounds: Mapping[int, tuple[int, int]]):
+        self._bounds = bounds
+        self._limits = np.array(
+            [(max(low, -(1 << 63)), min(high, (1 << 63) - 1)) for low, high in bounds.values()], dtype=np.int64
+        ).reshape(-1, 2)
+        self._is_empty = any(low >= 1 << 63 or high < -(1 << 63) or low > high for low, high in bounds.values())
+        self._outside = np.empty(0, dtype=np.uint8)
+        self._rows = np.empty(0, dtype=np.int64)
+        self._values = np.empty((0, 0), dtype=np.uint64)
+
+    def pick(self, block: Block) -> Picked | None:
+        """The entries within all bounds, and tombstones and nulls; None for all. Others may be left among them."""
+        if not self._bounds:
+            return None
+        count = block.entries
+        kernels = kernels_for("hfile_like.kernels_bounds", _ENTRY_PLAIN_NS * count * len(self._bounds))
+        places = None if kernels is None or self._is_empty else self._places(block)
+        if kernels is None or places is None:
+            wanted = inside(block, self._bounds)
+            return None if wanted is None else Picked(np.flatnonzero(wanted), {})
+        if len(self._rows) < count + _ROOM:
+            self._outside = np.empty(count + _ROOM, dtype=np.uint8)
+            self._rows = np.empty(count + _ROOM, dtype=np.int64)
+            self._values = np.empty((len(self._bounds), count), dtype=np.uint64)
+        stored = read_only(block.stored)
+        picked = kernels.pick(stored, places, self._limits, count, self._outside, self._rows, self._values)
+        if picked < 0:
+            raise block.where.bad("integers", "a section of a block does not hold as many integers as the block")
+        if picked == count:
+            return None
+        values = {position: row[:picked] for position, row in zip(self._bounds, self._values, strict=True)}
+        return Picked(self._rows[:picked], values)
+
+    def _places(self, block: Block) -> np.ndarray | None:
+        """int64 [columns, 2]: where each column begins and ends in a block; None where one is encoded in another way
+        than the compiled code reads, or some entries are tombstones, which stay."""
+        if block.deleted() is not None:
+            return None
+        places = np.empty((len(self._bounds), 2), dtype=np.int64)
+        for place, position in zip(places, self._bounds, strict=True):
+            ends = block.frame_place(position)
+            if ends is None or integer_dtype(block.schema.field(position).type) != np.dtype("<i8"):
+                return None
+            place[:] = ends
+        return places
+
+
+def inside(block: Block, bounds: Mapping[int, tuple[int, int]]) -> np.ndarray | None:
+    """bool [entries]: False where some column's value lies outside of its bounds; None for all. Tombstones stay. The
+    twin of the compiled `pick`."""
+    is_outside: np.ndarray | None = None
+    for position, (low, high) in bounds.items():
+        outside = block.column(position).outside(low, high)
+        if outside is not None:
+            is_outside = outside if is_outside is None else is_outside | outside
+    if is_outside is None or not is_outside.any():
+        return None
+    deleted = block.deleted()
+    return ~is_outside if deleted is None else ~is_outside | deleted
