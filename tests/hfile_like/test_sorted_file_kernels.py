@@ -28,6 +28,7 @@ from skipstone.hfile_like import SortedFileReader, SortedFileWriter, name_encodi
 from skipstone.hfile_like.block_encoding import encode_bundles, encode_column, encode_fixed, encode_keys
 from skipstone.hfile_like.codec import Encoded, Where, compressor_of
 from skipstone.hfile_like.column_encoding import column_sections, key_sections
+from skipstone.hfile_like.key_order import sorted_keys
 from skipstone.hfile_like.keys import decode_keys
 from skipstone.hfile_like.name_encoding import NameEncoder
 from skipstone.hfile_like.names import NameStrings
@@ -37,7 +38,7 @@ from sorted_file_builders import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "encoding"))
+MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "encoding", "sort"))
 
 
 @contextmanager
@@ -338,6 +339,47 @@ def test_many_blocks_scan_as_one_block_does():
                 some.validate(full=True)
 
 
+def unsorted(seed: int, count: int, form: str, values: int) -> pa.BinaryArray:
+    """Keys in any order, some of them equal; none is the beginning of another."""
+    random = np.random.default_rng(seed)
+    chosen = random.integers(0, values, count)
+    if form == "strings":
+        width = 1 + seed % 17
+        items = [b"shared"[: seed % 7] + b"%0*d\0" % (width if seed % 2 else 0, v * 7919) for v in chosen.tolist()]
+    else:
+        table = random.integers(0, 256 if form == "random" else 3, (values, 1 + seed % 29), dtype=np.uint8)
+        table[:, : seed % 5] = 7
+        items = [row.tobytes() for row in table[chosen]]
+    return pa.array([b"before", *items], pa.binary())[1:]
+
+
+def check_order(keys: pa.BinaryArray) -> None:
+    with kernels(are_used=False):
+        plain_order, plain_ties = sorted_keys(keys)
+    with kernels(are_used=True):
+        order, ties = sorted_keys(keys)
+    listed = keys.to_pylist()
+    assert order.tolist() == plain_order.tolist() == sorted(range(len(listed)), key=listed.__getitem__)
+    ranked = [listed[i] for i in order]
+    assert ties.tolist() == plain_ties.tolist() == [i > 0 and ranked[i] == ranked[i - 1] for i in range(len(ranked))]
+
+
+FORMS = ("strings", "random", "few bytes")
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 300), form=st.sampled_from(FORMS), values=st.integers(1, 400))
+def test_keys_are_sorted_the_same(seed, count, form, values):
+    check_order(unsorted(seed, count, form, values))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="so many keys take minutes")
+@pytest.mark.parametrize("seed", [13, 18])  # widths of 14 and 19, or of several
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("count", "values"), [(20_000, 50_000), (200_000, 90_000)])
+def test_many_keys_are_sorted_the_same(count, values, form, seed):
+    check_order(unsorted(seed, count, form, values))
+
+
 @given(pieces=columns(), block_bytes=st.sampled_from([1, 60, 400]), at_once=st.integers(1, 40), compact=st.booleans())
 def test_a_file_is_the_same_bytes_however_it_is_written(pieces, block_bytes, at_once, compact):
     column = pa.concat_arrays(pieces)
@@ -365,6 +407,7 @@ import io
 import pyarrow as pa
 from skipstone import lazy
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
+from skipstone.hfile_like.key_order import sorted_keys
 
 MODULES = {modules}
 modules = [lazy.load(module) for module in MODULES]
@@ -379,6 +422,7 @@ for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
         runs.append(target.getvalue())
     assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
     assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
+    assert len(sorted_keys(pa.array(some, pa.binary()))[0]) == 9_000
 found = {{name: [k.stats for k in vars(m).values() if hasattr(k, 'stats')] for name, m in zip(MODULES, modules)}}
 for name, stats in found.items():
     print(name, sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats))
