@@ -133,9 +133,9 @@ def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
             place += count
         for i in range(low, high):
             word = a_words[i]
-            k = np.int64(word >> shift & mask)
-            place = counts[k]
-            counts[k] = place + 1
+            bucket = np.int64(word >> shift & mask)
+            place = counts[bucket]
+            counts[bucket] = place + 1
             b_words[place], b_order[place] = word, a_order[i]
         a_words, a_order, b_words, b_order = b_words, b_order, a_words, a_order
     if a_words is not words:
@@ -160,9 +160,9 @@ def _sort_large(words, order, low, high, bits, words_room, order_room, counts):
         ends[k + 1] += ends[k]
     for i in range(low, high):
         word = words[i]
-        k = np.int64(word >> shift)
-        place = ends[k]
-        ends[k] = place + 1
+        bucket = np.int64(word >> shift)
+        place = ends[bucket]
+        ends[bucket] = place + 1
         words_room[place], order_room[place] = word, order[i]
     words[low:high] = words_room[low:high]
     order[low:high] = order_room[low:high]
@@ -188,7 +188,7 @@ def sort_keys(data, offsets, order, is_again):
     words, words_room = np.empty(count, np.uint64), np.empty(count, np.uint64)
     order_room, counts = np.empty(count, np.int32), np.empty(1 << _LARGE_BITS, np.int64)
     places = np.empty(width if is_even else 0, np.int64)
-    found = _differing(data, begin, count, width, places) if is_even else 0
+    found = np.int64(_differing(data, begin, count, width, places) if is_even else 0)
     ranks, each_bits = np.empty((_RANKED_MAX, 256), np.uint8), np.empty(_RANKED_MAX, np.int64)
     bits_max = _NARROW_BITS if count <= _NARROW_MAX else _WORD_BITS
     is_again[:] = True

@@ -3,17 +3,14 @@ plain one refuses, refused."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import numba
 import numpy as np
@@ -22,7 +19,7 @@ import pytest
 import skipstone.hfile_like
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from skipstone import lazy
+from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, name_encoding
 from skipstone.hfile_like.block_encoding import encode_bundles, encode_column, encode_fixed, encode_keys
@@ -38,24 +35,6 @@ from sorted_file_builders import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "encoding", "sort"))
-
-
-@contextmanager
-def kernels(*, are_used: bool) -> Iterator[None]:
-    """Compiled kernels for whatever little there is to do, or none."""
-    before, least = dict(lazy._loaded), lazy.USE_ABOVE_NS
-    found: dict[str, ModuleType | None] = {}
-    for module in MODULES:
-        found[module] = importlib.import_module(f"skipstone.{module}") if are_used else None
-    lazy._loaded.update(found)
-    lazy.USE_ABOVE_NS = -1 if are_used else least
-    try:
-        yield
-    finally:
-        lazy.USE_ABOVE_NS = least
-        lazy._loaded.clear()
-        lazy._loaded.update(before)
 
 
 def few(items: st.SearchStrategy) -> st.SearchStrategy:
