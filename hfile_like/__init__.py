@@ -18,7 +18,7 @@ Begin with `reader` and `writer`, then `block`. The modules are in a line, and e
     a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
     reading      scanning, lookups, narrowing (entries within bounds), numbered (keys that are a prefix and a number),
                  reader (the public face)
-    writing      name_encoding, block_encoding, index_building, writer
+    writing      name_encoding, block_encoding, column_encoding (many blocks at once), index_building, writer
     checking     inspection
     merging      key_order (sorting and merging keys), merge_cursor, merge
     making keys  ordered (numbers and typed tuples as keys)

@@ -5,14 +5,13 @@ What the sections look like is in `block`, `keys` and `values`, which read them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import byte_table, fixed_rows, is_text, offsets_and_data, to_numpy, valid_mask
-from ..lazy import kernels_for, read_only
 from . import codec, integers
 from .block import ENCODING_BITMAP, ENCODING_NONE, HEAD, SECTION
 from .codec import GAIN_THIRD, Compressor, Encoded, padding
@@ -49,11 +48,6 @@ _PAUSE_ABOVE_BYTES = 1024
 _PAUSE_MAX = 15
 # What saves less than one part in so many will do no better in the next block.
 _HOPELESS_GAIN = 48
-# About what a key costs without compiled code.
-_BUNDLING_PLAIN_NS = 170
-# About what a column of values of one width costs without compiled code, however many they are.
-_FIXED_PLAIN_NS = 60_000
-_NO_BITS = read_only(b"")
 _SAMPLE_ROWS = 512
 
 
@@ -88,32 +82,21 @@ class Packer:
         return packed if len(packed[1]) <= most else (codec.CODEC_RAW, section.raw)
 
 
+def marks_section(deleted: np.ndarray | None) -> Encoded:
+    """That of tombstones, bool [n]; None where nothing is deleted."""
+    if deleted is None or not deleted.any():
+        return Encoded(ENCODING_NONE, 0, b"")
+    return Encoded(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())
+
+
 def build_block(
-    offset: int,
-    block_keys: pa.BinaryArray,
-    columns: Sequence[pa.Array],
-    deleted: np.ndarray | None,
-    compressor: Compressor | None,
-    compact: Collection[int] = (),
-    *,
-    encoders: Encoders | None = None,
+    offset: int, count: int, sections: Sequence[Encoded], compressor: Compressor | None, packers: Sequence[Packer]
 ) -> bytes:
-    """The bytes of a block that will lie at `offset`. `deleted` is bool [n], or None where nothing is deleted;
-    `compact`: positions of columns that should take few bytes rather than be quick to read; `encoders`: the file's,
-    that know the blocks before, or None for a block alone."""
-    if encoders is None:
-        encoders = Encoders(len(columns))
-    sections = [Encoded(ENCODING_NONE, 0, b"")]
-    if deleted is not None and deleted.any():
-        sections = [Encoded(ENCODING_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())]
-    sections.append(encode_keys(block_keys, compressor))
-    sections.extend(
-        encode_column(column, i in compact, names)
-        for i, (column, names) in enumerate(zip(columns, encoders.names, strict=True))
-    )
+    """The bytes of a block of so many entries that will lie at `offset`: sections of its tombstones, its keys and each
+    value column, and what packs each."""
     directory, bodies = [], []
     position = HEAD.size + SECTION.size * len(sections)
-    for section, packer in zip(sections, encoders.packers, strict=True):
+    for section, packer in zip(sections, packers, strict=True):
         packed_as, stored = packer.pack(section, compressor)
         body = b"".join((stored, codec.padding(len(stored))))
         checksum = codec.checksum_at(offset + position, body)
@@ -121,7 +104,7 @@ def build_block(
         directory.append(SECTION.pack(packed_as, section.encoding, section.flags, *sizes, checksum))
         bodies.append(body)
         position += len(body)
-    head = b"".join((HEAD.pack(0, position, len(block_keys), len(sections), 0)[4:], *directory))
+    head = b"".join((HEAD.pack(0, position, count, len(sections), 0)[4:], *directory))
     return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
 
 
@@ -174,20 +157,6 @@ def _table(keys: pa.BinaryArray) -> np.ndarray:
 
 def encode_bundles(keys: pa.BinaryArray) -> bytes:
     """Encoding 2."""
-    kernels = kernels_for("hfile_like.kernels_keys", _BUNDLING_PLAIN_NS * len(keys))
-    if kernels is None:
-        return encode_bundles_plainly(keys)
-    offsets, data = offsets_and_data(keys)
-    window = offsets.view()
-    window.flags.writeable = False
-    bundles = len(keys) // 16 + 1
-    out = np.empty(32 + 4 * bundles + 4 * len(keys) + int(offsets[-1]) - int(offsets[0]), dtype=np.uint8)
-    size = kernels.encode_bundles(read_only(data), window, np.empty(bundles, dtype=np.int64), out)
-    return out[:size].tobytes()
-
-
-def encode_bundles_plainly(keys: pa.BinaryArray) -> bytes:
-    """The twin of the compiled `encode_bundles`."""
     count = len(keys)
     offsets, buffer = offsets_and_data(keys)
     data = bytes(buffer[int(offsets[0]) : int(offsets[-1])])
@@ -233,15 +202,24 @@ def encode_column(column: pa.Array, is_compact: bool = False, names: NameEncoder
     `names`: that of the column's blocks before."""
     if column.null_count == len(column):
         return Encoded(ENCODING_ALL_NULL, 0, b"")
-    fixed = None if is_compact else _encode_fixed_quickly(column)
-    if fixed is not None:
-        return fixed
     valid = valid_mask(column)
-    piece = _encode_values(column, valid, is_compact, names or NameEncoder())
+    return _with_validity(_encode_values(column, valid, is_compact, names or NameEncoder()), valid)
+
+
+def encode_names(column: pa.Array, valid: np.ndarray | None, names: NameEncoder, most_bytes: int) -> Encoded | None:
+    """A column of strings or bytes, not all null, by a template; None where there is none, or it takes more than
+    `most_bytes` beside the validity."""
+    encoded = names.encode(column, valid)
+    if encoded is None or len(encoded[0]) > most_bytes:
+        return None
+    return _with_validity(Encoded(ENCODING_NAMES, 0, encoded[0], GAIN_THIRD, encoded[1]), valid)
+
+
+def _with_validity(section: Encoded, valid: np.ndarray | None) -> Encoded:
     if valid is None:
-        return piece
+        return section
     bitmap = np.packbits(valid, bitorder="little").tobytes()
-    return piece._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), piece.raw)))
+    return section._replace(flags=FLAG_VALIDITY, raw=b"".join((bitmap, padding(len(bitmap)), section.raw)))
 
 
 def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool, names: NameEncoder) -> Encoded:
@@ -269,37 +247,14 @@ def _encode_values(column: pa.Array, valid: np.ndarray | None, is_compact: bool,
             if len(frame) < rows.size:
                 return Encoded(ENCODING_FRAME, 0, frame, GAIN_THIRD)
         return _encode_fixed(rows, valid)
-    best: Encoded | None = None
-    by_dictionary = _encode_dictionary(column, valid)
-    if by_dictionary is not None:
-        best = Encoded(ENCODING_DICTIONARY, 0, by_dictionary)
+    by_dictionary, plain_bytes = _encode_dictionary(column, valid), _plain_bytes(column, valid)
+    most = plain_bytes if by_dictionary is None else min(plain_bytes, len(by_dictionary) - 1)
     as_names = names.encode(column, valid)
-    if as_names is not None and (best is None or len(as_names[0]) < len(best.raw)):
-        best = Encoded(ENCODING_NAMES, 0, as_names[0], GAIN_THIRD, as_names[1])
-    if best is not None and len(best.raw) <= _plain_bytes(column, valid):
-        return best
+    if as_names is not None and len(as_names[0]) <= most:
+        return Encoded(ENCODING_NAMES, 0, as_names[0], GAIN_THIRD, as_names[1])
+    if by_dictionary is not None and len(by_dictionary) <= plain_bytes:
+        return Encoded(ENCODING_DICTIONARY, 0, by_dictionary)
     return Encoded(encoding, 0, _encode_plain(column, valid))
-
-
-def _encode_fixed_quickly(column: pa.Array) -> Encoded | None:
-    """A column of values of one width, not all null; None where it is another, or the plain twin is the better
-    choice."""
-    if encoding_of(column.type) != VALUES_FIXED:
-        return None
-    kernels = kernels_for("hfile_like.kernels_columns", _FIXED_PLAIN_NS)
-    validity, data = column.buffers()
-    if kernels is None or data is None:
-        return None
-    count, width, dtype = len(column), column.type.byte_width, integer_dtype(column.type)
-    bits = _NO_BITS if validity is None or not column.null_count else read_only(validity)
-    out = np.empty(48 + count // 8 + count * (width + 8), dtype=np.uint8)
-    is_signed = dtype is not None and dtype.kind == "i"
-    size, is_frame = kernels.encode_fixed(
-        read_only(data), column.offset * width, count, width, dtype is not None, is_signed, bits, column.offset, out
-    )
-    flags = FLAG_VALIDITY if len(bits) else 0
-    raw = out[:size].tobytes()
-    return Encoded(ENCODING_FRAME, flags, raw, GAIN_THIRD) if is_frame else Encoded(VALUES_FIXED, flags, raw)
 
 
 def _encode_fixed(rows: np.ndarray, valid: np.ndarray | None) -> Encoded:

@@ -205,7 +205,7 @@ def sloped(numbers: np.ndarray) -> Line:
 def encode_frame(values: np.ndarray, valid: np.ndarray | None = None) -> bytes:
     """Base, step and items, as they are stored, of integers of any width, `flat` where not all are `valid`, else
     `sloped`."""
-    kernels = kernels_for("hfile_like.kernels_columns", _FRAME_PLAIN_NS)
+    kernels = kernels_for("hfile_like.kernels_encoding", _FRAME_PLAIN_NS)
     if kernels is None:
         return encode_frame_plainly(values, valid)
     out = np.empty(24 + 8 * len(values), dtype=np.uint8)

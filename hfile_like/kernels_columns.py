@@ -1,4 +1,4 @@
-"""Compiled twins of `values` and `integers`: columns of many blocks as one column, and integers of a block as a line.
+"""Compiled twin of `values`: columns of many blocks as one column.
 
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
@@ -14,7 +14,6 @@ from ..compiling import called as _called
 from ..compiling import compiled
 from ..compiling import frame_item as _item
 from ..compiling import inlined as _inlined
-from ..compiling import load16 as _load16
 from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
 from ..compiling import store16 as _store16
@@ -22,9 +21,6 @@ from ..compiling import store32 as _store32
 from ..compiling import store64 as _store64
 
 _ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY = range(8)
-_LOW_BYTES = np.array([0, 1, 2, 2, 4, 4, 4, 0, 8], np.int64)
-_LINE_SPAN_MAX = 1 << 61
-_SIGN = np.uint64(1 << 63)
 
 
 @_inlined
@@ -59,144 +55,6 @@ def _copy_bits(out, offset, raw, begin, count):
 
 
 _POPULATION = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
-
-
-# -- integers of a block ----------------------------------------------------------------------------------------------
-
-
-@_inlined
-def _number(raw, offset, width, is_signed):
-    """An integer of `width` bytes, widened to 8."""
-    if width == 8:
-        return _load64(raw, offset)
-    if width == 4:
-        number = np.uint64(_load32(raw, offset))
-    elif width == 2:
-        number = np.uint64(_load16(raw, offset))
-    else:
-        number = np.uint64(raw[offset])
-    if is_signed and number >> np.uint64(8 * width - 1):
-        number |= ~np.uint64(0) << np.uint64(8 * width)
-    return number
-
-
-@_inlined
-def _item_width(span):
-    width = 0
-    while span:
-        span >>= np.uint64(8)
-        width += 1
-    return 8 if width == 7 else width
-
-
-@_called
-def _slope(numbers, base, width):
-    """A step, and where the line begins, along which items are narrower than `width`, as `integers.sloped`; the same
-    base, and 0, where there is none."""
-    count, best, first, slope = len(numbers), width, base, np.int64(0)
-    for turn in range(2):
-        far = 1 if turn == 0 else count - 1
-        step = np.int64(numbers[far] - numbers[0]) // far
-        if abs(step) > _LINE_SPAN_MAX // (count - 1):
-            continue
-        least = most = np.int64(0)
-        for i in range(count):
-            off = np.int64(numbers[i] - numbers[0]) - i * step
-            least, most = min(least, off), max(most, off)
-        narrow = _item_width(np.uint64(most - least))
-        if narrow < best:
-            best, first, slope = narrow, np.uint64(numbers[0] + np.uint64(least)), step
-    return first, slope, best
-
-
-@_called
-def _put_items(out, offset, numbers, base, step, width):
-    low_bytes, count = _LOW_BYTES[width], len(numbers)
-    high, shift = offset + low_bytes * count, np.uint64(8 * low_bytes)
-    for i in range(count):
-        item = np.uint64(np.uint64(numbers[i] - base) - np.uint64(step * np.uint64(i)))
-        if low_bytes == 1:
-            out[offset + i] = np.uint8(item)
-        elif low_bytes == 2:
-            _store16(out, offset + 2 * i, np.uint16(item))
-        elif low_bytes == 4:
-            _store32(out, offset + 4 * i, np.uint32(item))
-        elif low_bytes == 8:
-            _store64(out, offset + 8 * i, item)
-        if width - low_bytes == 1:
-            out[high + i] = np.uint8(item >> shift)
-        elif width - low_bytes == 2:
-            _store16(out, high + 2 * i, np.uint16(item >> shift))
-
-
-@_inlined
-def _bit(bits, offset):
-    return bits[offset >> 3] >> np.uint8(offset & 7) & np.uint8(1)
-
-
-@_called
-def _put_frame(raw, offset, width, is_signed, valid, numbers, out, to):
-    """Writes the frame of reference of integers of `width` bytes at raw[at:]; `valid`: uint8 [n], or empty where none
-    is null; `numbers`: room for them. Returns its bytes."""
-    count = len(numbers)
-    bias = _SIGN if is_signed else np.uint64(0)
-    low, high = ~np.uint64(0), np.uint64(0)
-    for i in range(count):
-        number = _number(raw, offset + i * width, width, is_signed)
-        numbers[i] = number
-        if len(valid) == 0 or valid[i]:
-            low, high = min(low, number ^ bias), max(high, number ^ bias)
-    base, step = low ^ bias, np.int64(0)
-    items = _item_width(high - low)
-    if len(valid):
-        for i in range(count):
-            if not valid[i]:
-                numbers[i] = base
-    elif items and high - low <= np.uint64(_LINE_SPAN_MAX):
-        base, step, items = _slope(numbers, base, items)
-    _store64(out, to, base)
-    _store64(out, to + 8, np.uint64(step))
-    _put_items(out, to + 16, numbers, base, np.uint64(step), items)
-    return 16 + items * count
-
-
-@compiled
-def encode_frame(raw, width, is_signed, valid, out):
-    """Fills uint8 `out` [24 + 8 * n] with the frame of reference of the integers of `width` bytes in `raw`; `valid`:
-    uint8 [n], at least one set, or empty where all are. Returns its bytes."""
-    return _put_frame(raw, 0, width, is_signed, valid, np.empty(len(raw) // width, np.uint64), out, 0)
-
-
-@_called
-def _put_validity(bits, first, valid, out):
-    """Writes the bits from bit `first` on, padded to 8 bytes, and widens them to `valid`. Returns the bytes written."""
-    count = len(valid)
-    size = (count + 7) >> 3
-    size += -size & 7
-    out[:size] = np.uint8(0)
-    for i in range(count):
-        bit = _bit(bits, first + i)
-        valid[i] = bit
-        out[i >> 3] |= bit << np.uint8(i & 7)
-    return size
-
-
-@compiled
-def encode_fixed(raw, offset, count, width, is_integer, is_signed, bits, first, out):
-    """Fills uint8 `out` [40 + n / 8 + n * (width + 8)] with the section of a column of values of `width` bytes at
-    raw[at:]. `bits`: its validity, from bit `first` on, or empty where nothing is null. Returns its bytes, and whether
-    it is a frame of reference."""
-    valid = np.empty(count if len(bits) else 0, np.uint8)
-    to = _put_validity(bits, first, valid, out) if len(bits) else 0
-    if is_integer:
-        size = _put_frame(raw, offset, width, is_signed, valid, np.empty(count, np.uint64), out, to)
-        if size < count * width:
-            return to + size, True
-    out[to : to + count * width] = raw[offset : offset + count * width]
-    for i in range(len(valid)):
-        if not valid[i]:
-            out[to + i * width : to + (i + 1) * width] = np.uint8(0)
-    return to + count * width, False
 
 
 # -- columns of many blocks -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Compiled twin of `keys`: keys of many blocks as one column, bundles from a column.
+"""Compiled twin of `keys`: keys of many blocks as one column.
 
 A section is not trusted: whatever its bytes say, nothing outside of it is read, and nothing outside of `out` written.
 What does not fit is not explained here: the plain twin reads it again, and says what is wrong.
@@ -18,8 +18,6 @@ from ..compiling import inlined as _inlined
 from ..compiling import load16 as _load16
 from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
-from ..compiling import store16 as _store16
-from ..compiling import store32 as _store32
 from ..compiling import store64 as _store64
 
 _BUNDLE_KEYS = 16
@@ -37,16 +35,6 @@ def _length(raw, offset, width, i):
     if width == 2:
         return np.int64(_load16(raw, offset + 2 * i))
     return np.int64(_load32(raw, offset + 4 * i))
-
-
-@_inlined
-def _put_length(out, offset, width, i, length):
-    if width == 1:
-        out[offset + i] = np.uint8(length)
-    elif width == 2:
-        _store16(out, offset + 2 * i, np.uint16(length))
-    else:
-        _store32(out, offset + 4 * i, np.uint32(length))
 
 
 # -- bundles ----------------------------------------------------------------------------------------------------------
@@ -117,63 +105,6 @@ def render_bundles(raw, begins, counts, offsets, out):
                 suffix_at += suffix
             head_at += head
         first += count
-
-
-@_inlined
-def _shared(data, a, a_end, b, b_end):
-    """How many leading bytes two keys share."""
-    most, k = min(a_end - a, b_end - b), np.int64(0)
-    while k + 8 <= most and _load64(data, a + k) == _load64(data, b + k):
-        k += 8
-    while k < most and data[a + k] == data[b + k]:
-        k += 1
-    return k
-
-
-@_inlined
-def _width_of(length):
-    return 1 if length < 1 << 8 else 2 if length < 1 << 16 else 4
-
-
-@compiled
-def encode_bundles(data, offsets, cuts, out):
-    """Fills uint8 `out` [20 + 4 * bundles + 4 * keys + their bytes] with the section of the keys
-    data[offsets[i]:offsets[i + 1]], ascending and at least one. `cuts`: int64 [bundles], room. Returns its bytes."""
-    count = len(offsets) - 1
-    bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
-    start, last = np.int64(offsets[0]), np.int64(offsets[count - 1])
-    shared = _shared(data, start, np.int64(offsets[1]), last, np.int64(offsets[count]))
-    head_most, suffix_most = np.int64(0), np.int64(0)
-    for bundle in range(bundles):
-        low, high = bundle * _BUNDLE_KEYS, min(count, (bundle + 1) * _BUNDLE_KEYS) - 1
-        # The last key of a bundle of one would share all of itself: leave the suffix to hold it.
-        cut = shared
-        if high > low:
-            a, b = np.int64(offsets[low]), np.int64(offsets[high])
-            cut = _shared(data, a, np.int64(offsets[low + 1]), b, np.int64(offsets[high + 1]))
-        cuts[bundle] = cut
-        head_most = max(head_most, cut - shared)
-        for i in range(low, high + 1):
-            suffix_most = max(suffix_most, np.int64(offsets[i + 1]) - np.int64(offsets[i]) - cut)
-    head_width, suffix_width = _width_of(head_most), _width_of(suffix_most)
-    _store32(out, 0, np.uint32(shared))
-    out[4], out[5], out[6], out[7] = np.uint8(head_width), np.uint8(suffix_width), np.uint8(0), np.uint8(0)
-    _copy(out, _BUNDLE_HEAD_BYTES, data, start, shared)
-    heads = _BUNDLE_HEAD_BYTES + shared
-    suffixes = heads + head_width * bundles
-    offset = suffixes + suffix_width * count
-    for bundle in range(bundles):
-        head = cuts[bundle] - shared
-        _put_length(out, heads, head_width, bundle, head)
-        _copy(out, offset, data, np.int64(offsets[bundle * _BUNDLE_KEYS]) + shared, head)
-        offset += head
-    for i in range(count):
-        begin = np.int64(offsets[i]) + cuts[i // _BUNDLE_KEYS]
-        suffix = np.int64(offsets[i + 1]) - begin
-        _put_length(out, suffixes, suffix_width, i, suffix)
-        _copy(out, offset, data, begin, suffix)
-        offset += suffix
-    return offset
 
 
 # -- fixed width ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data
 from ..lazy import kernels_for, read_only
 
 _WORD = 8
-# About what ordering a key of a merge takes without compiled code.
-_ORDER_NS = 200
+# About what ordering a key takes without compiled code: of a merge, and of any order.
+_ORDER_NS, _SORT_NS = 200, 120
 _INDICES = np.arange(_WORD)
 
 Words = Callable[[int, np.ndarray | None], np.ndarray]
@@ -25,6 +25,18 @@ def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     count = len(keys)
     if count < 2:
         return np.arange(count), np.zeros(count, dtype=bool)
+    compiled = kernels_for("hfile_like.kernels_sort", _SORT_NS * count)
+    if compiled is None:
+        return sorted_plainly(keys)
+    offsets, data = offsets_and_data(keys)
+    order, is_again = np.empty(count, dtype=np.int32), np.empty(count, dtype=bool)
+    compiled.sort_keys(read_only(data), read_only(offsets), order, is_again)
+    return order.astype(np.int64), is_again
+
+
+def sorted_plainly(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """The twin of the compiled `sort_keys`, of two keys at least."""
+    count = len(keys)
     words, length = _words_of(keys)
     first = words(0, None)
     order = np.argsort(first)  # not a stable sort: that takes five times as long, and few keys are equal

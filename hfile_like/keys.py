@@ -10,7 +10,7 @@
                         line and the distances from it (`integers`). Consecutive numbers take no bytes.
 
 A point look-up reads single keys from the encoded form (`key_at`), so that it pays for ten keys and not for a block.
-`block_encoding` writes them.
+`block_encoding` writes them; `column_encoding`, those of many blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing a sorted-block file, front to back, holding about one block of it.
+"""Writing a sorted-block file, front to back, holding a few blocks of it.
 
 Nothing of a call is kept before all of it was checked, so a refused call leaves the writer as it was. Blocks follow
 one another without gaps inside a group: a group is one range. Metas come after all blocks; strided sections lie
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError, is_integer
 from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
-from .block_encoding import Encoders, build_block
+from .block_encoding import Encoders, build_block, marks_section
 from .byte_io import open_output
 from .codec import Piece
+from .column_encoding import column_sections, key_sections
 from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
 from .file import (
     HEADER,
@@ -43,6 +45,7 @@ ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
 BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
 _CUT_SHARE = 64  # of a block: less than that is little
 _STRIDED_AT_ONCE_BYTES = 1 << 20
+_BLOCKS_AT_ONCE = 32
 
 
 class WriterOptions(TypedDict, total=False):
@@ -202,39 +205,54 @@ class SortedFileWriter:
         """Cuts entries into blocks: a block ends with the row that makes it full."""
         ends = np.cumsum(row_bytes, dtype=np.int64)
         start, total = 0, len(part)
+        cuts: list[int] = []
+        sizes: list[int] = []
         while start < total:
             before = int(ends[start - 1]) if start else 0
             cut = int(np.searchsorted(ends, before + self._full_bytes - self._pending_bytes)) + 1
             cut = min(cut, total, start + self._entries_max - self._pending_count)
-            self._pending.append(part.slice(start, cut - start))
             self._pending_bytes += int(ends[cut - 1]) - before
             self._pending_count += cut - start
-            start = cut
             if self._pending_bytes >= self._full_bytes or self._pending_count == self._entries_max:
-                self._flush()
+                cuts.append(cut)
+                sizes.append(self._pending_bytes)
+                self._pending_bytes = self._pending_count = 0
+            start = cut
+        start = 0
+        for low in range(0, len(cuts), _BLOCKS_AT_ONCE):
+            some = cuts[low : low + _BLOCKS_AT_ONCE]
+            before_it = sum(map(len, self._pending))
+            self._pending.append(part.slice(start, some[-1] - start))
+            self._encode([0, *(before_it + cut - start for cut in some)], sizes[low : low + _BLOCKS_AT_ONCE])
+            start = some[-1]
+        if start < total:
+            self._pending.append(part.slice(start))
 
     def _flush(self) -> None:
-        if not self._pending:
-            return
-        entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
-        self._pending, self._pending_bytes, self._pending_count, self._own_parts = [], 0, 0, 0
-        data = build_block(
-            self._offset,
-            entries.keys,
-            entries.columns,
-            entries.deleted,
-            self._compressor,
-            self._compact,
-            encoders=self._encoders,
-        )
-        deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
-        first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
-        summaries = {
-            name: [summarise(entries.columns[self.schema.get_field_index(name)], entries.deleted)]
-            for name in self._index.summarised
-        }
-        info = BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last)
-        self._put_blocks(data, [info], summaries)
+        if self._pending:
+            size, self._pending_bytes, self._pending_count = self._pending_bytes, 0, 0
+            self._encode([0, sum(map(len, self._pending))], [size])
+
+    def _encode(self, cuts: Sequence[int], sizes: Sequence[int]) -> None:
+        """Writes what is pending as blocks, which end at `cuts`, of so many bytes before compression."""
+        entries, self._pending, self._own_parts = Entries.concat(self._pending), [], 0
+        bounds = np.array(cuts, dtype=np.int64)
+        encoders = self._encoders
+        sections = [key_sections(entries.keys, bounds, self._compressor)]
+        for i, (column, names) in enumerate(zip(entries.columns, encoders.names, strict=True)):
+            sections.append(column_sections(column, bounds, i in self._compact, names))
+        for block, (low, high) in enumerate(pairwise(cuts)):
+            marks = None if entries.deleted is None else entries.deleted[low:high]
+            parts = [marks_section(marks), *(of_blocks[block] for of_blocks in sections)]
+            data = build_block(self._offset, high - low, parts, self._compressor, encoders.packers)
+            deleted = 0 if marks is None else int(marks.sum())
+            first, last = entries.keys[low].as_py(), entries.keys[high - 1].as_py()
+            summaries = {
+                name: [summarise(entries.columns[self.schema.get_field_index(name)].slice(low, high - low), marks)]
+                for name in self._index.summarised
+            }
+            info = BlockInfo(self._offset, len(data), high - low, deleted, sizes[block], first, last)
+            self._put_blocks(data, [info], summaries)
 
     def _put_blocks(
         self, data: bytes | memoryview, infos: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]

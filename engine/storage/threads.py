@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeVar
@@ -69,6 +69,24 @@ def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: s
             done = waiting.popleft().result()
             waiting.extend(pool.submit(work, item) for item in islice(remaining, 1))
             yield done
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ahead(items: Iterable[A], name: str) -> Generator[A]:
+    """The items, of which a thread, called `name`, makes the next two while one is at work. Raises what making one
+    raised; the thread has ended when the iterator has."""
+    remaining = iter(items)
+
+    def take() -> list[A]:
+        return list(islice(remaining, 1))
+
+    pool = Threads(1, thread_name_prefix=name)
+    try:
+        waiting = deque(pool.submit(take) for _ in range(2))
+        while some := waiting.popleft().result():
+            waiting.append(pool.submit(take))
+            yield some[0]
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

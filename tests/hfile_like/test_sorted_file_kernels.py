@@ -3,16 +3,15 @@ plain one refuses, refused."""
 
 from __future__ import annotations
 
-import importlib
+import io
 import os
 import subprocess
 import sys
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import numba
 import numpy as np
@@ -21,12 +20,21 @@ import pytest
 import skipstone.hfile_like
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from skipstone import lazy
+from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import SortedFileReader, codec, name_encoding
-from skipstone.hfile_like.block_encoding import encode_bundles, encode_bundles_plainly, encode_column, encode_fixed
-from skipstone.hfile_like.codec import Encoded, Where
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, codec, name_encoding
+from skipstone.hfile_like.block_encoding import (
+    encode_bundles,
+    encode_bundles_plainly,
+    encode_column,
+    encode_fixed,
+    encode_keys,
+)
+from skipstone.hfile_like.codec import Encoded, Where, compressor_of
+from skipstone.hfile_like.column_encoding import column_sections, key_sections
+from skipstone.hfile_like.key_order import sorted_keys
 from skipstone.hfile_like.keys import decode_keys
+from skipstone.hfile_like.name_encoding import NameEncoder
 from skipstone.hfile_like.names import NameStrings
 from skipstone.hfile_like.scanning import joined_column, joined_keys
 from skipstone.hfile_like.values import ValueColumn
@@ -34,24 +42,6 @@ from sorted_file_builders import written
 
 CAP = 1 << 20
 WHERE = Where("f", 0)
-MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "bounds"))
-
-
-@contextmanager
-def kernels(*, are_used: bool) -> Iterator[None]:
-    """Compiled kernels for whatever little there is to do, or none."""
-    before, least = dict(lazy._loaded), lazy.USE_ABOVE_NS
-    found: dict[str, ModuleType | None] = {}
-    for module in MODULES:
-        found[module] = importlib.import_module(f"skipstone.{module}") if are_used else None
-    lazy._loaded.update(found)
-    lazy.USE_ABOVE_NS = -1 if are_used else least
-    try:
-        yield
-    finally:
-        lazy.USE_ABOVE_NS = least
-        lazy._loaded.clear()
-        lazy._loaded.update(before)
 
 
 def few(items: st.SearchStrategy) -> st.SearchStrategy:
@@ -158,7 +148,7 @@ def names_outcome(raw: bytes, count: int) -> list[bytes] | None:
 @given(items=names(), flips=FLIPS, cut=st.integers(0, 3), more=st.integers(-1, 1))
 def test_what_is_damaged_is_refused_by_both_or_reads_the_same(items, flips, cut, more):
     column = pa.array(sorted(set(items)), pa.binary())
-    sections = {2: encode_bundles_plainly(column)}
+    sections = {2: encode_bundles(column)}
     if len({len(item) for item in items}) == 1:
         sections[1] = encode_fixed(column)
     encoded = name_encoding.NameEncoder().encode(column, None)
@@ -180,14 +170,41 @@ def test_what_is_damaged_is_refused_by_both_or_reads_the_same(items, flips, cut,
         assert joined is None or joined.to_pylist() == 2 * plain
 
 
-@given(items=st.sets(st.binary(max_size=3) | st.binary(min_size=20, max_size=40) | st.text("ab", max_size=30)
-                     .map(str.encode), min_size=1, max_size=60))  # fmt: skip
-def test_bundles_are_the_same_bytes(items):
-    column = pa.array(sorted(items), pa.binary())
+KEYS = st.sets(
+    st.binary(max_size=3)
+    | st.binary(min_size=20, max_size=40)
+    | st.text("ab", max_size=30).map(str.encode)
+    | st.binary(min_size=9, max_size=9).map(lambda some: b"shared" + some),
+    min_size=1,
+    max_size=80,
+)
+
+
+@st.composite
+def cuts(draw, count: int) -> np.ndarray:
+    """Where blocks of some rows begin, and where the last ends."""
+    inside = draw(st.sets(st.integers(1, count - 1), max_size=5)) if count > 1 else set()
+    return np.array([0, *sorted(inside), count], dtype=np.int64)
+
+
+@given(items=KEYS, data=st.data())
+def test_keys_of_many_blocks_are_the_same_bytes_as_of_each(items, data):
+    widths = {len(item) for item in items}
+    of_one_width = data.draw(st.sampled_from([None, *sorted(widths)]))
+    chosen = sorted(item for item in items if of_one_width in (None, len(item)))
+    column = pa.array([b"before", *chosen], pa.binary())[1:]
+    bounds = data.draw(cuts(len(chosen)))
+    with kernels(are_used=False):
+        plain = key_sections(column, bounds, compressor_of("zstd"))
+    assert plain == [encode_keys(column[a:b], compressor_of("zstd")) for a, b in pairwise(bounds.tolist())]
     with kernels(are_used=True):
-        assert encode_bundles(column) == encode_bundles_plainly(column)
+        assert same(key_sections(column, bounds, compressor_of("zstd")), plain)
         raw = encode_bundles(column)
-        assert joined_keys([Encoded(2, 0, raw)] * 3, [len(items)] * 3, CAP).to_pylist() == sorted(items) * 3
+        assert joined_keys([Encoded(2, 0, raw)] * 3, [len(chosen)] * 3, CAP).to_pylist() == chosen * 3
+
+
+def same(some: list[Encoded], others: list[Encoded]) -> bool:
+    return [one._replace(raw=bytes(one.raw)) for one in some] == [one._replace(raw=bytes(one.raw)) for one in others]
 
 
 @given(width=st.integers(1, 40), count=st.integers(1, 40), seed=st.integers(0, 99), shared=st.integers(0, 9))
@@ -198,6 +215,12 @@ def test_transposed_keys_of_any_width_are_the_same(width, count, seed, shared):
     raw = encode_fixed(pa.array(items, pa.binary()))
     with kernels(are_used=True):
         assert joined_keys([Encoded(1, 0, raw)] * 2, [len(items)] * 2, CAP).to_pylist() == items * 2
+
+
+def kernels_used_or_not() -> Iterator[bool]:
+    for are_used in (False, True):
+        with kernels(are_used=are_used):
+            yield are_used
 
 
 KINDS = [
@@ -248,8 +271,14 @@ def _bits(array: pa.Array) -> pa.Array:
 def test_columns_are_encoded_and_read_the_same(pieces, flips):
     with kernels(are_used=False):
         encoded = [encode_column(piece) for piece in pieces]
+    whole, bounds = pa.concat_arrays([pieces[0], *pieces])[len(pieces[0]) :], np.cumsum([0, *map(len, pieces)])
+    several = [column_sections(whole, bounds, False, NameEncoder()) for _ in kernels_used_or_not()]
+    assert same(*several)
     with kernels(are_used=True):
-        assert [encode_column(piece) for piece in pieces] == encoded
+        assert all(
+            same(column_sections(piece, np.array([0, len(piece)]), False, NameEncoder()), [one])
+            for piece, one in zip(pieces, encoded, strict=True)
+        )
         sections = [Encoded(one.encoding, one.flags, one.raw) for one in encoded]
         joined = joined_column(pieces[0].type, sections, [len(piece) for piece in pieces], CAP)
     assert joined is None or _bits(joined).equals(_bits(pa.concat_arrays(pieces)))
@@ -296,12 +325,76 @@ def test_many_blocks_scan_as_one_block_does():
                 some.validate(full=True)
 
 
+def unsorted(seed: int, count: int, form: str, values: int) -> pa.BinaryArray:
+    """Keys in any order, some of them equal; none is the beginning of another."""
+    random = np.random.default_rng(seed)
+    chosen = random.integers(0, values, count)
+    if form == "strings":
+        width = 1 + seed % 17
+        items = [b"shared"[: seed % 7] + b"%0*d\0" % (width if seed % 2 else 0, v * 7919) for v in chosen.tolist()]
+    else:
+        table = random.integers(0, 256 if form == "random" else 3, (values, 1 + seed % 29), dtype=np.uint8)
+        table[:, : seed % 5] = 7
+        items = [row.tobytes() for row in table[chosen]]
+    return pa.array([b"before", *items], pa.binary())[1:]
+
+
+def check_order(keys: pa.BinaryArray) -> None:
+    with kernels(are_used=False):
+        plain_order, plain_ties = sorted_keys(keys)
+    with kernels(are_used=True):
+        order, ties = sorted_keys(keys)
+    listed = keys.to_pylist()
+    assert order.tolist() == plain_order.tolist() == sorted(range(len(listed)), key=listed.__getitem__)
+    ranked = [listed[i] for i in order]
+    assert ties.tolist() == plain_ties.tolist() == [i > 0 and ranked[i] == ranked[i - 1] for i in range(len(ranked))]
+
+
+FORMS = ("strings", "random", "few bytes")
+
+
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 300), form=st.sampled_from(FORMS), values=st.integers(1, 400))
+def test_keys_are_sorted_the_same(seed, count, form, values):
+    check_order(unsorted(seed, count, form, values))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="so many keys take minutes")
+@pytest.mark.parametrize("seed", [13, 18])  # widths of 14 and 19, or of several
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("count", "values"), [(20_000, 50_000), (200_000, 90_000)])
+def test_many_keys_are_sorted_the_same(count, values, form, seed):
+    check_order(unsorted(seed, count, form, values))
+
+
+@given(pieces=columns(), block_bytes=st.sampled_from([1, 60, 400]), at_once=st.integers(1, 40), compact=st.booleans())
+def test_a_file_is_the_same_bytes_however_it_is_written(pieces, block_bytes, at_once, compact):
+    column = pa.concat_arrays(pieces)
+    keys = [b"%d" % (i // 9) + b"-%05d" % i for i in range(len(column))]
+    keys.sort()
+    options = {"compact": ["v"]} if compact and pa.types.is_integer(column.type) else {}
+    files = []
+    for are_used in (False, True):
+        for step in (at_once, len(keys)):
+            target = io.BytesIO()
+            with (
+                kernels(are_used=are_used),
+                SortedFileWriter(
+                    target, schema=pa.schema([("v", column.type)]), block_size=block_bytes, **options
+                ) as writer,
+            ):
+                for low in range(0, len(keys), step):
+                    writer.write(keys[low : low + step], pa.record_batch({"v": column[low : low + step]}))
+            files.append(target.getvalue())
+    assert len(set(files)) == 1
+
+
 WARM = """
 import io
 import pyarrow as pa
 from skipstone import lazy
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from skipstone.hfile_like.codec import crc32
+from skipstone.hfile_like.key_order import sorted_keys
 
 loaded = {{name: lazy.load(name) for name in {modules}}}
 crc32(bytes(100_000))
@@ -316,6 +409,7 @@ for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
         runs.append(target.getvalue())
     assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
     assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
+    assert len(sorted_keys(pa.array(some, pa.binary()))[0]) == 9_000
 with SortedFileWriter(target := io.BytesIO(), schema=values.schema, block_size=1 << 20) as writer:
     writer.write([b'p' + i.to_bytes(8, 'big') for i in range(9_000)], values)
 some = SortedFileReader(target.getvalue()).numbered(b'p').scan(['n'], bounds={{'n': (100, 400)}})

@@ -17,7 +17,7 @@ from skipstone.hfile_like import (
     read_strided_rows,
 )
 from skipstone.hfile_like.block import Block
-from skipstone.hfile_like.block_encoding import build_block
+from skipstone.hfile_like.block_encoding import Packer, build_block, encode_column, encode_keys, marks_section
 from skipstone.hfile_like.codec import Where, checksum_at, decompress, place_crc, place_crcs
 from skipstone.hfile_like.keys import decode_keys
 from sorted_file_layout import repair_block, repair_trailer
@@ -222,9 +222,9 @@ def test_keys_that_do_not_fit_their_section_are_refused(encoding, count, raw):
 )
 def test_a_block_head_that_does_not_fit_is_refused(at, forged, why):
     schema = pa.schema([("n", pa.int32())])
-    block = build_block(
-        8, pa.array([b"a/1", b"a/22", b"b"]), [pa.array([7, None, 9], pa.int32())], np.array([0, 1, 0]), None
-    )
+    keys, column = pa.array([b"a/1", b"a/22", b"b"]), pa.array([7, None, 9], pa.int32())
+    sections = [marks_section(np.array([0, 1, 0])), encode_keys(keys, None), encode_column(column)]
+    block = build_block(8, len(keys), sections, None, [Packer()] * 3)
     assert len(block) == 120
     assert Block(memoryview(block), Where("f", 8), schema).entries == 3
     damaged = bytearray(block + bytes(64))

@@ -65,7 +65,7 @@ MODULES = {
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
         *("scanning", "lookups", "narrowing", "numbered"),
-        *("name_encoding", "block_encoding", "index_building", "inspection", "reader"),
+        *("name_encoding", "block_encoding", "column_encoding", "index_building", "inspection", "reader"),
         *("writer", "key_order", "merge_cursor", "merge", "ordered"),
     ),
     "bloom": ("plain", "hashing", "probes", "sizing", "split_block", "group"),

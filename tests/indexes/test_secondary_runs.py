@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from skipstone.engine.indexes.secondary.format import (
     SecondaryForm,
     delta_coded,
     entries_of,
+    files_of,
     place,
+    places_of,
     positions_of,
     write_entries,
 )
@@ -28,6 +32,7 @@ from skipstone.engine.state import Run
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import open_storage
 from skipstone.errors import CorruptionError, StorageError
+from skipstone.hfile_like import SortedFileReader
 from skipstone.hfile_like.ordered import OrderedCode
 
 KINDS = {
@@ -142,6 +147,34 @@ def ask_all(data: st.DataObject, found: SecondaryReader, groups: list[Group], na
                 and all(any(same(v, w) for w in s) for v, s in zip(row[:last], some, strict=False))
             ),
         )
+
+
+@given(data=st.data())
+def test_compiled_code_writes_the_same_runs(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2))
+    groups = data.draw(row_groups(names))
+    memory, shard = data.draw(st.sampled_from([(1, 1), (500, 400), (1 << 20, None)]))
+    written = []
+    for are_used in (False, True):
+        with tempfile.TemporaryDirectory() as folder, kernels(are_used=are_used):
+            paths = [Path(folder, run.path) for run in build(Path(folder), groups, names, memory, shard)]
+            for path in paths:
+                with SortedFileReader(path) as reader:
+                    ids, _ = places_of(reader.scan_table()["key"].combine_chunks())
+                    told = [i for first, last in files_of(reader) for i in range(first, last + 1)]
+                    assert told == np.unique(ids).tolist()
+            written.append([path.read_bytes() for path in paths])
+    assert written[0] == written[1]
+
+
+def test_a_merge_that_is_left_leaves_no_thread(tmp_path: Path) -> None:
+    with EntrySorter(OrderedCode([pa.int64()]), 1, str(tmp_path)) as sorter:
+        for group in range(4):
+            sorter.add(1, group, 100 * group, [pa.array(range(100))])
+        next(iter(sorter.entries()))
+        assert any(thread.name.startswith("skipstone-merge") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("skipstone-merge") for thread in threading.enumerate())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:

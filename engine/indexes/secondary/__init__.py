@@ -9,5 +9,6 @@ In: the values of the key's columns with their rows. Out: for a predicate, the r
     reader.py        the look-up
     build.py         keys of existing files
     sort.py          sorting in bounded memory; the keys of rows as they are written
+    kernels.py       compiled twin of a part of format.py
     merge.py         a commit's runs from its tasks' keys, and merged runs
 """

@@ -24,6 +24,7 @@ from ....arrays import binary_rows, byte_table, empty_bytes, from_numpy, offsets
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
 from ....hfile_like.key_order import sorted_keys, take_keys
+from ....lazy import kernels_for, read_only
 from ...state import Run, joined_ranges
 from ...state.runs import written_as
 from ...storage import Storage
@@ -39,6 +40,8 @@ _RUN_KEY_BYTES = 64  # of a shard's first and last key, as an instant has them
 _PIECE_ROWS = 1 << 15
 _ENTRY_BYTES = 16  # about what an entry takes in a file, to cut small shards
 _VARINT_BYTES_MAX = 9
+_SEEN_FILES = 1 << 12  # of those that entries are of, so many are remembered
+_FILE_PLAIN_NS = 100  # about what telling the file of an entry takes without compiled code
 
 
 def place(file_id: int, row_group: int) -> bytes:
@@ -197,7 +200,7 @@ def write_entries(
                 while piece is not None and not is_full:
                     keys = piece.column(0)
                     writer.write(keys, piece.select(RUN_SCHEMA.names))
-                    files.add(places_of(keys)[0])
+                    files.add(keys)
                     last = keys[len(keys) - 1].as_py()
                     is_full = form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes
                     piece = next(pieces, None)
@@ -231,9 +234,20 @@ class _Files:
 
     def __init__(self) -> None:
         self._ids = np.empty(0, dtype=np.uint64)
+        self._seen = np.zeros(_SEEN_FILES, dtype=np.uint64)
+        self._seen[0] = 1  # each place holds what belongs to another: nothing was seen
 
-    def add(self, ids: np.ndarray) -> None:
-        self._ids = np.union1d(self._ids, ids)
+    def add(self, keys: pa.BinaryArray) -> None:
+        kernels = kernels_for("engine.indexes.secondary.kernels", _FILE_PLAIN_NS * len(keys))
+        if kernels is None:
+            ids, _ = places_of(keys)
+        else:
+            offsets, data = offsets_and_data(keys)
+            ids = np.empty(len(keys), dtype=np.uint64)
+            found = kernels.new_files(read_only(data), read_only(offsets), self._seen, ids)
+            ids = ids[:found] if found >= 0 else places_of(keys)[0]
+        if len(ids):
+            self._ids = np.union1d(self._ids, ids)
 
     def to_bytes(self) -> bytes:
         if not len(self._ids):

@@ -13,19 +13,20 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy, offsets_and_data
+from ....arrays import from_numpy, offsets_and_data, to_numpy
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
 from ....hfile_like.key_order import sorted_keys, take_keys
 from ....hfile_like.keys import KEY_BYTES_MAX
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.leaves import leaf_array
 from ...storage import Storage
+from ...storage.threads import ahead
 from .format import ENTRY_SCHEMA, PLACE_BYTES, SecondaryForm, entries_of, place, places_of, write_entries
 
 # -- sorting ----------------------------------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ class EntrySorter:
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._spilled: list[str] = []
+        self._merging: Generator[pa.RecordBatch] | None = None
 
     def __enter__(self) -> EntrySorter:
         return self
@@ -63,6 +65,8 @@ class EntrySorter:
     def close(self) -> None:
         """Lets go of everything."""
         self._waiting, self._spilled = [], []
+        if self._merging is not None:
+            self._merging.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -98,7 +102,9 @@ class EntrySorter:
         if self._spilled and self._waiting:
             self._spill()
         if self._spilled:
-            batches = merged_entries([EntrySource(_read(path)) for path in self._spilled])
+            merged = merged_entries([EntrySource(_read(path)) for path in self._spilled])
+            self._merging = ahead(merged, "skipstone-merge")
+            batches: Iterator[pa.RecordBatch] = self._merging
         else:
             batches = iter([self._sorted()] if self._waiting else [])
         dropped_ids = np.array(sorted(dropped), dtype=np.uint64)
@@ -182,9 +188,14 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         # The sort is stable: the last is the newest.
         order = order[np.append(~is_again[1:], True)]
     keys = take_keys(together.column(0), order)
+    rows, counts, more = together.columns[1:]
     places = from_numpy(order)
-    others = [column.take(places) for column in together.columns[1:]]
+    others = [from_numpy(to_numpy(rows)[order]), from_numpy(to_numpy(counts)[order]), _taken(more, places)]
     return pa.RecordBatch.from_arrays([keys, *others], schema=ENTRY_SCHEMA)
+
+
+def _taken(more: pa.Array, places: pa.Array) -> pa.Array:
+    return pa.nulls(len(places), more.type) if more.null_count == len(more) else more.take(places)
 
 
 class _Cursor:

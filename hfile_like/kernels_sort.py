@@ -1,0 +1,231 @@
+"""Compiled twin of `key_order.sorted_keys`: keys as words of a few bits, sorted by radix, ties by the next word.
+
+Of keys of one width the bytes that differ in some go into words, each by its rank among those that are there: so three
+passes sort the values of a column and the places of its rows, or hexadecimal digits of what is random. Of others a word
+is 5 bytes.
+
+Imported by `skipstone.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiling import compiled
+from ..compiling import load64 as _load64
+
+_WORD_BITS = 44  # four passes; more would resolve few ties that are left
+_NARROW_BITS = 33  # of few keys: three passes
+_NARROW_MAX = 1 << 16
+_WIDE_BYTES = 5
+_RANKED_MAX = 12  # so many bytes are ranked for the first word
+_INSERTED_MAX = 48  # so many are sorted by insertion
+_SMALL_MAX = 1 << 14  # so many take digits of 8 bits: counting those of 11 would take longer than a pass
+_SMALL_BITS, _LARGE_BITS = 8, 11
+_IN_CACHE_MAX = 1 << 17
+
+
+@compiled
+def _differing(data, begin, count, width, places):
+    """Fills int64 `places` [width] with the bytes that differ in some of the keys of one width, from data[begin:] on.
+    Returns how many."""
+    words = width // 8
+    narrow, wide = np.zeros(8, np.uint8), np.zeros(words, np.uint64)
+    for i in range(1, count):
+        row = begin + i * width
+        for k in range(words):
+            wide[k] |= _load64(data, row + 8 * k) ^ _load64(data, begin + 8 * k)
+        for k in range(8 * words, width):
+            narrow[k & 7] |= data[row + k] ^ data[begin + k]
+    found = 0
+    for k in range(width):
+        mask = wide[k >> 3] >> np.uint64(8 * (k & 7)) & np.uint64(255) if k < 8 * words else np.uint64(narrow[k & 7])
+        if mask:
+            places[found] = k
+            found += 1
+    return found
+
+
+@compiled
+def _rank(data, begin, count, width, places, ranks, bits):
+    """Ranks the bytes at some places of all keys: uint8 `ranks` [places, 256], and how many bits each takes."""
+    ranks[:] = np.uint8(0)
+    for i in range(count):
+        row = begin + i * width
+        for k in range(len(places)):
+            ranks[k, data[row + places[k]]] = 1
+    for k in range(len(places)):
+        rank = np.int64(0)
+        for byte in range(256):
+            is_there = ranks[k, byte]
+            ranks[k, byte] = np.uint8(rank)
+            rank += is_there
+        bits[k] = 0
+        while rank > np.int64(1) << bits[k]:
+            bits[k] += 1
+
+
+@compiled
+def _take_narrow(data, begin, width, places, ranks, bits, order, low, high, words):
+    """Words of the keys order[low:high], of one width: the ranks of the bytes at some places."""
+    for i in range(low, high):
+        row = begin + np.int64(order[i]) * width
+        word = np.uint64(0)
+        for k in range(len(places)):
+            word = word << np.uint64(bits[k]) | np.uint64(ranks[k, data[row + places[k]]])
+        words[i] = word
+
+
+@compiled
+def _swapped(number):
+    """The bytes of a number in the other order."""
+    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+    number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
+    number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
+    return number << np.uint64(32) | number >> np.uint64(32)
+
+
+@compiled
+def _take_wide(data, offsets, offset, order, low, high, words):
+    """Words of the keys order[low:high]: 5 bytes from `offset` on, zeros where a key has ended."""
+    for i in range(low, high):
+        row = np.int64(order[i])
+        place, stop = np.int64(offsets[row]) + offset, np.int64(offsets[row + 1])
+        if place + 8 <= len(data):
+            word = _swapped(_load64(data, place)) if place < stop else np.uint64(0)
+            if place < stop < place + 8:
+                shift = np.uint64(8 * (place + 8 - stop))
+                word = word >> shift << shift
+        else:
+            word = np.uint64(0)
+            for k in range(8):
+                word = word << np.uint64(8) | (np.uint64(data[place + k]) if place + k < stop else np.uint64(0))
+        words[i] = word >> np.uint64(8 * (8 - _WIDE_BYTES))
+
+
+@compiled
+def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
+    """Sorts words[low:high], of so many bits, with their order: stable."""
+    if high - low <= _INSERTED_MAX:
+        for i in range(low + 1, high):
+            word, row, k = words[i], order[i], i
+            while k > low and words[k - 1] > word:
+                words[k], order[k] = words[k - 1], order[k - 1]
+                k -= 1
+            words[k], order[k] = word, row
+        return
+    most = _SMALL_BITS if high - low <= _SMALL_MAX else _LARGE_BITS
+    passes = (bits + most - 1) // most
+    digit = (bits + passes - 1) // passes
+    mask = np.uint64((1 << digit) - 1)
+    a_words, a_order, b_words, b_order = words, order, words_room, order_room
+    for turn in range(passes):
+        shift = np.uint64(turn * digit)
+        counts[: 1 << digit] = 0
+        for i in range(low, high):
+            counts[np.int64(a_words[i] >> shift & mask)] += 1
+        if counts[np.int64(a_words[low] >> shift & mask)] == high - low:
+            continue
+        place = low
+        for k in range(1 << digit):
+            count = counts[k]
+            counts[k] = place
+            place += count
+        for i in range(low, high):
+            word = a_words[i]
+            bucket = np.int64(word >> shift & mask)
+            place = counts[bucket]
+            counts[bucket] = place + 1
+            b_words[place], b_order[place] = word, a_order[i]
+        a_words, a_order, b_words, b_order = b_words, b_order, a_words, a_order
+    if a_words is not words:
+        words[low:high] = words_room[low:high]
+        order[low:high] = order_room[low:high]
+
+
+@compiled
+def _sort_large(words, order, low, high, bits, words_room, order_room, counts):
+    """As `_sort_range`, of more than the processor's caches hold: by the upper bits first, so that the rest is done a
+    part at a time."""
+    if high - low <= _IN_CACHE_MAX or bits <= _LARGE_BITS:
+        _sort_range(words, order, low, high, bits, words_room, order_room, counts)
+        return
+    rest = bits - _LARGE_BITS
+    shift = np.uint64(rest)
+    ends = np.zeros((1 << _LARGE_BITS) + 1, np.int64)
+    for i in range(low, high):
+        ends[np.int64(words[i] >> shift) + 1] += 1
+    ends[0] = low
+    for k in range(1 << _LARGE_BITS):
+        ends[k + 1] += ends[k]
+    for i in range(low, high):
+        word = words[i]
+        bucket = np.int64(word >> shift)
+        place = ends[bucket]
+        ends[bucket] = place + 1
+        words_room[place], order_room[place] = word, order[i]
+    words[low:high] = words_room[low:high]
+    order[low:high] = order_room[low:high]
+    begin = low
+    for k in range(1 << _LARGE_BITS):
+        if ends[k] - begin > 1:
+            _sort_range(words, order, begin, ends[k], rest, words_room, order_room, counts)
+        begin = ends[k]
+
+
+@compiled
+def sort_keys(data, offsets, order, is_again):
+    """The keys data[offsets[i]:offsets[i + 1]], of which none is the beginning of another but for equal ones: fills
+    int32 `order` [n] with the positions of the keys as they ascend, equal ones as they come, and bool `is_again` [n]
+    with whether a key is the one before it in that order."""
+    count, begin = len(offsets) - 1, np.int64(offsets[0])
+    width, longest, is_even = np.int64(offsets[1]) - begin, np.int64(0), True
+    for i in range(count):
+        length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+        is_even &= length == width
+        longest = max(longest, length)
+        order[i] = i
+    words, words_room = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    order_room, counts = np.empty(count, np.int32), np.empty(1 << _LARGE_BITS, np.int64)
+    places = np.empty(width if is_even else 0, np.int64)
+    found = np.int64(_differing(data, begin, count, width, places) if is_even else 0)
+    ranks, each_bits = np.empty((_RANKED_MAX, 256), np.uint8), np.empty(_RANKED_MAX, np.int64)
+    bits_max = _NARROW_BITS if count <= _NARROW_MAX else _WORD_BITS
+    is_again[:] = True
+    is_again[0] = False
+    level, is_tied = np.int64(0), count > 1
+    while is_tied and level < (found if is_even else longest):
+        following, bits = level + _WIDE_BYTES, np.int64(8 * _WIDE_BYTES)
+        if is_even:
+            following, bits = min(found, level + _RANKED_MAX), np.int64(0)
+            if level == 0:
+                _rank(data, begin, count, width, places[:following], ranks, each_bits)
+            else:
+                for k in range(following - level):
+                    each_bits[k] = 8
+                    for byte in range(256):
+                        ranks[k, byte] = np.uint8(byte)
+            used = 0
+            while level + used < following and bits + each_bits[used] <= bits_max:
+                bits += each_bits[used]
+                used += 1
+            following = level + used
+        is_tied = False
+        high = np.int64(0)
+        while high < count:
+            low = high
+            high += 1
+            while high < count and is_again[high]:
+                high += 1
+            if high - low == 1:
+                continue
+            if is_even:
+                chosen = places[level:following]
+                _take_narrow(data, begin, width, chosen, ranks, each_bits, order, low, high, words)
+            else:
+                _take_wide(data, offsets, level, order, low, high, words)
+            _sort_large(words, order, low, high, bits, words_room, order_room, counts)
+            for i in range(low + 1, high):
+                is_again[i] = words[i] == words[i - 1]
+                is_tied |= is_again[i]
+        level = following
