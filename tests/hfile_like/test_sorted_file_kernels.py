@@ -3,6 +3,7 @@ plain one refuses, refused."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import subprocess
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numba
 import numpy as np
@@ -21,11 +23,11 @@ import skipstone.hfile_like
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from kernels_in_use import kernels
+from skipstone import lazy
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter, codec, name_encoding
 from skipstone.hfile_like.block_encoding import (
     encode_bundles,
-    encode_bundles_plainly,
     encode_column,
     encode_fixed,
     encode_keys,
