@@ -31,6 +31,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     wire_types        Arrow types and rows as Spark takes and hands them
     parts             what the parts of a job are, and how they reach executors
     jobs              a function over many parts, run by executors: progress and errors
+    hang_ups          in an executor: a consumer that stops early is no error
     shares            files dealt out to tasks; in an executor, the rows of a task's files
     clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
     builders          listing, footers and indexes, as executors do them

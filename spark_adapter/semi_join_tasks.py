@@ -34,6 +34,7 @@ from ..engine.storage import StorageOptions
 from ..engine.table import Table
 from ..errors import CorruptionError
 from ..hfile_like.ordered import OrderedCode
+from .hang_ups import leave_out_hang_ups
 from .shares import Share, rows_of_shares
 from .wire_types import wire_batches
 
@@ -84,6 +85,7 @@ class ShippedLookup:
 
 def find_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Keys, a column for each name, to the rows that hold them, by the index: batches of HITS."""
+    leave_out_hang_ups()
     chunks = _chunks(batches, _KEYS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
@@ -113,6 +115,7 @@ def _hits(positions: Positions) -> Batches:
 
 def read_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Batches of HITS, ascending, to the rows themselves."""
+    leave_out_hang_ups()
     chunks = _chunks(batches, _ROWS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
@@ -146,6 +149,7 @@ class UncoveredFiles:
 
 def read_uncovered(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Pickled `UncoveredFiles`, one a row, to the rows of the files."""
+    leave_out_hang_ups()
     for batch in batches:
         for data in batch.column(0).to_pylist():
             files: UncoveredFiles = pickle.loads(zlib.decompress(data))

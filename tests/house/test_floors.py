@@ -76,6 +76,7 @@ SPARK_MODULES = (
     "wire_types",
     "parts",
     "jobs",
+    "hang_ups",
     "shares",
     "clustering_tasks",
     "semi_join_tasks",
