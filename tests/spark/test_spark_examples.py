@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import sys
@@ -92,6 +93,8 @@ def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None
         pq.write_table(_flights(month * 10), folder / "a.parquet")
     text = (EXAMPLES.parent / "docs" / "spark.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = set(re.findall(r"\bsks\.(\w+)\(", "".join(blocks)))
+    assert {name for name in sks.__all__ if inspect.isfunction(getattr(sks, name))} <= shown
     rows = spark.createDataFrame(_flights(300)).selectExpr("*", "2013 AS year", "3 AS month")
     rows.write.parquet(str(stream))
     names: dict = {
@@ -116,7 +119,7 @@ def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None
         assert len(blocks) >= 8 and names["rows"].count() == 2  # of three files
     finally:
         names["query"].stop()
-        for view in ("flights", "planes"):
+        for view in ("flights", "planes", "december"):
             spark.catalog.dropTempView(view)
 
 

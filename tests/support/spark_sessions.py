@@ -63,5 +63,18 @@ def elsewhere(text: str, workdir: Path) -> SparkSession:
         return session
     session = classic(url, workdir, options)
     if archive is not None:
+        assert not any(_has_package(session)), "the workers know the package before it is shipped to them"
         session.sparkContext.addPyFile(archive)
+        assert all(_has_package(session))
     return session
+
+
+def _has_package(session: SparkSession) -> list[bool]:
+    """Whether executors find the package, by what many tasks say."""
+
+    def found(_: int) -> bool:
+        import importlib.util
+
+        return importlib.util.find_spec("skipstone") is not None
+
+    return session.sparkContext.parallelize(range(8), 8).map(found).collect()
