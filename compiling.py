@@ -23,6 +23,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 from llvmlite import ir
@@ -126,6 +127,16 @@ class _Kept(FunctionCache):
             action(*arguments)
         except OSError:
             self.disable()
+
+
+def is_kept(module: ModuleType) -> bool:
+    """Whether there is compiled code of any kernel of a module on disk; true where nothing is compiled at all."""
+    if config.DISABLE_JIT:
+        return True
+    caches = [getattr(each, "_cache", None) for each in vars(module).values()]
+    with contextlib.suppress(Exception):  # whatever unpickling makes of bytes that were cut short
+        return any(key[-1] == _HELPERS for c in caches if isinstance(c, _Kept) for key in c._cache_file._load_index())
+    return False
 
 
 def _own_source() -> str:

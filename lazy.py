@@ -2,8 +2,9 @@
 
 Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` takes how long the plain twin
 would take, and gives none until that much has come together: a process that looks up a few keys never waits for numba.
-Once loaded, everything but the smallest work uses them. Without numba, or where it is broken or does not compile, the
-plain twins answer.
+Once loaded, everything but the smallest work uses them. Where a machine has kept nothing of a module of kernels, to
+compile what is asked of it takes seconds: then the plain twin goes on until its own work has taken as long. Without
+numba, or where it is broken or does not compile, the plain twins answer.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from types import ModuleType
 import numpy as np
 
 LOAD_ABOVE_NS = 300_000_000
+COMPILE_ABOVE_NS = 3_000_000_000
 USE_ABOVE_NS = 10_000
 
 _loaded: dict[str, ModuleType | None] = {}
 _spent_ns = 0
+_spent_on: dict[str, int] = {}  # by module
+_kept: dict[str, bool] = {}
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -45,6 +49,7 @@ def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
     global _spent_ns
     if module not in _loaded:
         _spent_ns += plain_ns
+        _spent_on[module] = _spent_on.get(module, 0) + plain_ns
         load_for(module, 0)
     return _loaded.get(module) if plain_ns > USE_ABOVE_NS else None
 
@@ -52,8 +57,21 @@ def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
 def load_for(module: str, plain_ns: int) -> None:
     """Loads a module of kernels where it pays with work that is yet to come, in parts: about so many nanoseconds of its
     plain twin. The parts are counted when they are done."""
-    if module not in _loaded and _spent_ns + plain_ns > LOAD_ABOVE_NS:
+    if module in _loaded or _spent_ns + plain_ns <= LOAD_ABOVE_NS:
+        return
+    if _spent_on.get(module, 0) + plain_ns > COMPILE_ABOVE_NS or _is_kept(module):
         load(module)
+
+
+def _is_kept(module: str) -> bool:
+    """Whether this machine has compiled code of a module, as it was at first sight; true without a compiler, too."""
+    if module not in _kept:
+        try:
+            kernels = import_module(f".{module}", __package__)
+            _kept[module] = import_module(".compiling", __package__).is_kept(kernels)
+        except ImportError:
+            _kept[module] = True
+    return _kept[module]
 
 
 def is_loaded(module: str) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 _RANGES_MAX = 64
-# JupyterLab and VS Code say whether they are dark by variables; elsewhere the browser does.
+# JupyterLab and VS Code say their colours by variables. Elsewhere the colour of the text around counts: many a notebook
+# stays light where the browser prefers dark.
 _STYLE = """<style>
-.skipstone{--ink:var(--jp-content-font-color1,var(--vscode-editor-foreground,#1f2328));
---dim:var(--jp-content-font-color2,var(--vscode-descriptionForeground,#59636e));
---line:var(--jp-border-color2,var(--vscode-panel-border,#d1d9e0));--bar:#2f81f7;color:var(--ink);max-width:72em}
-@media (prefers-color-scheme:dark){.skipstone{
---ink:var(--jp-content-font-color1,var(--vscode-editor-foreground,#e6edf3));
---dim:var(--jp-content-font-color2,var(--vscode-descriptionForeground,#9198a1));
---line:var(--jp-border-color2,var(--vscode-panel-border,#3d444d))}}
-.skipstone table{border-collapse:collapse;margin:.4em 0}
+.skipstone{color:var(--jp-content-font-color1,var(--vscode-editor-foreground,inherit));
+--dim:var(--jp-content-font-color2,var(--vscode-descriptionForeground,color-mix(in srgb,currentColor 65%,transparent)));
+--line:var(--jp-border-color2,var(--vscode-panel-border,color-mix(in srgb,currentColor 25%,transparent)));
+--bar:#2f81f7;max-width:72em}
+.skipstone table{border-collapse:collapse;margin:.4em 0;color:inherit}
 .skipstone th,.skipstone td{text-align:left;padding:.15em .8em .15em 0;border-bottom:1px solid var(--line);
 background:none;white-space:pre-wrap}
 .skipstone .number{text-align:right}
@@ -56,17 +54,23 @@ def lines(texts: Iterable[str], *, dim: bool = False) -> str:
     return f'<div style="{style}"{" class=dim" if dim else ""}>{escape(text)}</div>' if text else ""
 
 
-def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> str:
-    """Texts under headings; the columns in `numbers` are aligned to the right."""
+def grid(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = (), *, has_labels: bool = False
+) -> str:
+    """Texts under headings; the columns in `numbers` are aligned to the right. `has_labels`: each cell says its own
+    heading, for a style that shows rows as lists."""
     aligned = set(numbers)
     classes = [' class="number"' if name in aligned else "" for name in headings]
+    labels = [f' data-label="{escape(name)}"' if has_labels and name else "" for name in headings]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(classes, headings, strict=True))
-    body = "".join(f"<tr>{''.join(map(_cell, classes, row))}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, classes, labels, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(kind: str, text: str) -> str:
-    return f"<td{kind}>{text if isinstance(text, Raw) else escape(text)}</td>"
+def _cell(kind: str, label: str, text: str) -> str:
+    if isinstance(text, Raw):
+        return f'<td class="meters"{label}>{text}</td>'
+    return f"<td{kind}{label}>{escape(text)}</td>"
 
 
 def ranges(starts: Sequence[float], ends: Sequence[float]) -> str:
@@ -114,8 +118,15 @@ th:last-child,td:last-child{padding-right:0}
 vertical-align:middle;overflow:hidden}
 .meter i{display:block;height:100%;background:var(--bar)}
 .meter.short i{background:var(--warm)}
-@media (max-width:40rem){table{font-size:.8rem}th,td{padding-right:.5rem}th,th.number{white-space:normal}
-td:not(.number){min-width:5.2rem}.meter{min-width:3rem}}
+.wide:focus-visible{outline:2px solid var(--bar);outline-offset:3px}
+@media (max-width:40rem){.wide table,.wide tbody{display:block}
+.wide thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.wide tr{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
+.wide td,.wide td:not(.number){display:flex;gap:.4rem;padding:0;border:0;min-width:0}
+.wide td:first-child,.wide td.meters{flex:1 0 100%}
+.wide td:first-child{font-weight:600}
+.wide td::before{content:attr(data-label);color:var(--dim);font-weight:400;flex:none}
+.wide td.meters::before{content:none}.meter{max-width:none}}
 svg{display:block;width:100%;fill:var(--bar)}
 svg .less{fill:var(--warm)}
 svg .axis{fill:var(--line)}
@@ -159,8 +170,9 @@ def cards(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def wide_grid(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> str:
-    """A `grid` that scrolls where the screen is narrow."""
-    return f'<div class="wide">{grid(headings, rows, numbers)}</div>'
+    """A `grid` that scrolls where it is too wide, by arrow keys as well, and on a phone shows its rows as lists."""
+    table = grid(headings, rows, numbers, has_labels=True)
+    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(headings[0])}">{table}</div>'
 
 
 def meter(share: float, *, is_short: bool = False) -> Raw:

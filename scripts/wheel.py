@@ -1,5 +1,6 @@
 """Builds the source archive and from it the wheel, into dist/, and tries the wheel where nothing else is: in a new
-environment of each interpreter that is named (by default this one).
+environment of each interpreter that is named (by default this one). There the Python blocks of the quickstart and of
+README run, too, with the extras that these pages name, and nothing else.
 
     .venv/bin/python scripts/wheel.py [python3.12 ...]
 """
@@ -30,6 +31,21 @@ assert plan.files().num_rows == 1 and plan.to_table().num_rows == 1, plan.explai
 assert table.verify(deep=True) == []
 assert ".venv" not in ss.__file__ and "site-packages" in ss.__file__, ss.__file__
 print(ss.__version__)
+"""
+
+EXTRAS = "duckdb,polars"
+PAGES = """
+import os, re, sys, tempfile
+from pathlib import Path
+def blocks(page):
+    return re.findall(r"^```python\\n(.*?)^```", Path(page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+quickstart, readme = sys.argv[1:]
+for page, run in ((quickstart, blocks(quickstart)), (readme, [blocks(quickstart)[0], *blocks(readme)])):
+    os.chdir(tempfile.mkdtemp(dir="."))
+    names = {}
+    for block in run:
+        if "spark" not in block:
+            exec(compile(block, page, "exec"), names)
 """
 
 
@@ -69,6 +85,9 @@ def _try(wheel: Path, python: str) -> None:
             _output([scripts / "skipstone", "scan", "lake", "--where", "k = 250", "--count"], folder),
             _output([scripts / "python", "-V"], folder),
         ]
+        subprocess.run([*install[:-1], f"{wheel}[{EXTRAS}]"], check=True)
+        pages = [REPOSITORY / "docs/quickstart.md", REPOSITORY / "README.md"]
+        _output([scripts / "python", "-I", "-c", PAGES, *pages], folder)
     version = wheel.name.split("-")[1]
     if said[:3] != [version, f"skipstone {version}", "1"]:
         sys.exit(f"{python}: the wheel does not do what it should: {said}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import pyarrow as pa
@@ -75,10 +76,15 @@ def test_kernels_run_as_python_without_the_compiler():
     assert out.split() == ["function", "True", "True"]
 
 
+def _begin(monkeypatch: pytest.MonkeyPatch, *, is_kept: bool) -> None:
+    """As in a new process, on a machine that has compiled the kernels before or not."""
+    for name, value in {"_loaded": {}, "_spent_ns": 0, "_spent_on": {}, "_kept": {"bloom.kernels": is_kept}}.items():
+        monkeypatch.setattr(lazy, name, value)
+
+
 @needs_a_compiler
 def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", {})
-    monkeypatch.setattr(lazy, "_spent_ns", 0)
+    _begin(monkeypatch, is_kept=True)
     assert lazy.kernels_for("bloom.kernels", lazy.LOAD_ABOVE_NS) is None
     monkeypatch.setattr(lazy, "_spent_ns", 0)
     loaded = lazy.kernels_for("bloom.kernels", lazy.LOAD_ABOVE_NS + 1)
@@ -90,16 +96,14 @@ def test_the_loader_says_no_until_work_pays(monkeypatch: pytest.MonkeyPatch):
 
 @needs_a_compiler
 def test_batches_that_do_not_pay_alone_pay_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", {})
-    monkeypatch.setattr(lazy, "_spent_ns", 0)
+    _begin(monkeypatch, is_kept=True)
     part = lazy.LOAD_ABOVE_NS // 4
     assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 
 @needs_a_compiler
 def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lazy, "_loaded", {})
-    monkeypatch.setattr(lazy, "_spent_ns", 0)
+    _begin(monkeypatch, is_kept=True)
     monkeypatch.setattr(lazy, "LOAD_ABOVE_NS", 50_000_000)
     built = SplitBlockFilter.build(pa.array([1, 2, 3]))
     asked = pa.array(range(500_000))
@@ -107,3 +111,21 @@ def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
     assert not lazy._loaded and lazy._spent_ns > 30_000_000
     assert built.contains(asked).true_count >= 2
     assert lazy._loaded["bloom.kernels"] is not None
+
+
+@needs_a_compiler
+def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch: pytest.MonkeyPatch):
+    _begin(monkeypatch, is_kept=False)
+    part = lazy.COMPILE_ABOVE_NS // 4
+    assert lazy.kernels_for("hfile_like.kernels_names", lazy.LOAD_ABOVE_NS) is None
+    assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
+
+
+@needs_a_compiler
+def test_a_machine_keeps_what_it_compiled(tmp_path: Path):
+    program = (
+        "import pyarrow as pa; from skipstone import lazy; from skipstone.bloom import SplitBlockFilter\n"
+        "print(lazy._is_kept('bloom.kernels'))\n"
+        "lazy.load('bloom.kernels'); SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)"
+    )
+    assert [run(program, NUMBA_CACHE_DIR=str(tmp_path)).strip() for _ in range(2)] == ["False", "True"]

@@ -112,9 +112,10 @@ def test_sorted_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_readme(lake: Path) -> None:
-    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    pytest.importorskip("duckdb")
+    pytest.importorskip("polars")
     python = [block for block in _blocks("README.md", 3) if "spark" not in block]
-    names = _run(python, "README.md", {"duckdb": duckdb, "polars": polars})
+    names = _run(python, "README.md", {})
     assert names["rows"].num_rows == 1  # type: ignore[attr-defined]
 
 

@@ -85,7 +85,7 @@ class Told:
 @cache
 def _compiled() -> None:
     """From now on, in this process."""
-    lazy.LOAD_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1
+    lazy.LOAD_ABOVE_NS, lazy.COMPILE_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1, -1
     guard_everything()
 
 

@@ -80,7 +80,7 @@ def encode(chooser: random.Random) -> None:
 def main() -> None:
     """So many rounds."""
     faulthandler.enable()
-    lazy.LOAD_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1
+    lazy.LOAD_ABOVE_NS, lazy.COMPILE_ABOVE_NS, lazy.USE_ABOVE_NS = -1, -1, -1
     chooser = random.Random(1)
     for _ in range(int(sys.argv[1])):
         encode(chooser)

@@ -80,6 +80,12 @@ def test_names_are_text_and_nothing_is_loaded(table: ss.Table) -> None:
     assert "a <b>lake & co" in read.text
 
 
+def test_on_a_phone_rows_are_lists_and_what_scrolls_is_reached_by_keys(table: ss.Table) -> None:
+    read = _read(table.report())
+    assert {"index", "coverage", "partition", "version"} <= read.attributes["data-label"]
+    assert read.attributes["tabindex"] == {"0"}
+
+
 def test_its_figures_are_those_of_the_table(table: ss.Table) -> None:
     lines = _read(table.report()).text.splitlines()
     assert lines[lines.index("files") - 1] == "4"
