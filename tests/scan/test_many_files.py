@@ -94,7 +94,7 @@ class Lake:
 @pytest.fixture(scope="module", params=["compiled", "plain"])
 def in_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     """In pieces as of more files, and with compiled kernels, where there is a compiler, or none."""
-    kernels = {f"hfile_like.kernels_{family}": None for family in ("bounds", "checksums", "names")}
+    kernels = {f"hfile_like.kernels_{family}": None for family in ("blocks", "names")}
     before = dict(lazy._loaded)
     if request.param == "compiled":
         kernels = {module: lazy.load(module) for module in kernels}
