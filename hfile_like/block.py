@@ -123,14 +123,17 @@ class Block:
         """Its bytes as they lie, not checked but for the head."""
         return self._view
 
-    def frame_place(self, position: int) -> tuple[int, int] | None:
-        """Where the frame of reference of a column without nulls begins and ends in `stored`, compared with its
-        checksum; None for a column that is encoded otherwise, or compressed. Raises CorruptionError."""
-        offset, stored, packed_as, encoding, flags, raw, _ = self._sections[2 + position]
+    def frame_place(self, position: int) -> tuple[int, int, int] | None:
+        """Where the frame of reference of a column without nulls begins and ends in `stored`, and the CRC-32 that it has
+        with its padding, not compared; None for a column that is encoded otherwise, or compressed."""
+        offset, stored, packed_as, encoding, flags, raw, checksum = self._sections[2 + position]
         if packed_as != codec.CODEC_RAW or encoding != values.ENCODING_FRAME or flags or raw != stored:
             return None
+        return offset, offset + stored, checksum ^ codec.place_crc(self.where.offset + offset)
+
+    def check_column(self, position: int) -> None:
+        """Compares the section of a column with its checksum. Raises CorruptionError."""
         self._checked(2 + position)
-        return offset, offset + stored
 
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""

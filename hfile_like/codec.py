@@ -84,8 +84,8 @@ class Encoded(NamedTuple):
 def crc32(data: bytes | memoryview, before: int = 0) -> int:
     """zlib's, of much data by compiled code. `before`: that of what comes before."""
     if len(data) > _CRC_PLAIN_BYTES:
-        kernels = kernels_for("hfile_like.kernels_checksums", len(data) // _CRC_BYTES_A_NS)
-        if kernels is not None:
+        kernels = kernels_for("hfile_like.kernels_blocks", len(data) // _CRC_BYTES_A_NS)
+        if kernels is not None and kernels.HAS_CRC32:
             return int(kernels.crc32(read_only(data), before))
     return zlib.crc32(data, before)
 

@@ -52,8 +52,8 @@ class Narrowing:
         if not self._bounds:
             return None
         count = block.entries
-        kernels = kernels_for("hfile_like.kernels_bounds", _ENTRY_PLAIN_NS * count * len(self._bounds))
-        places = None if kernels is None or self._is_empty else self._places(block)
+        kernels = kernels_for("hfile_like.kernels_blocks", _ENTRY_PLAIN_NS * count * len(self._bounds))
+        places = None if kernels is None or self._is_empty else self._places(block, kernels.HAS_CRC32)
         if kernels is None or places is None:
             wanted = inside(block, self._bounds)
             return None if wanted is None else Picked(np.flatnonzero(wanted), {})
@@ -64,23 +64,29 @@ class Narrowing:
         stored = read_only(block.stored)
         picked = kernels.pick(stored, places, self._limits, count, self._outside, self._rows, self._values)
         if picked < 0:
+            for position in self._bounds:
+                block.check_column(position)
             raise block.where.bad("integers", "a section of a block does not hold as many integers as the block")
         if picked == count:
             return None
         values = {position: row[:picked] for position, row in zip(self._bounds, self._values, strict=True)}
         return Picked(self._rows[:picked], values)
 
-    def _places(self, block: Block) -> np.ndarray | None:
-        """int64 [columns, 2]: where each column begins and ends in a block; None where one is encoded in another way
-        than the compiled code reads, or some entries are tombstones, which stay."""
+    def _places(self, block: Block, has_crc32: bool) -> np.ndarray | None:
+        """int64 [columns, 3]: where each column begins and ends in a block, and its CRC-32, -1 where that was compared
+        here; None where one is encoded in another way than the compiled code reads, or some entries are tombstones,
+        which stay."""
         if block.deleted() is not None:
             return None
-        places = np.empty((len(self._bounds), 2), dtype=np.int64)
+        places = np.empty((len(self._bounds), 3), dtype=np.int64)
         for place, position in zip(places, self._bounds, strict=True):
             ends = block.frame_place(position)
             if ends is None or integer_dtype(block.schema.field(position).type) != np.dtype("<i8"):
                 return None
             place[:] = ends
+            if not has_crc32:
+                block.check_column(position)
+                place[2] = -1
         return places
 
 

@@ -16,6 +16,7 @@ from ...hfile_like import Numbered, SortedFileReader
 from ..storage.threads import prefetched
 
 _THREADS = min(4, os.cpu_count() or 1)
+_FEW = 4  # of so many entries at most one is asked for
 _PART_ENTRIES_MIN = 1 << 16  # below that a thread takes longer to begin than it saves
 
 
@@ -24,7 +25,10 @@ def read(
 ) -> list[Numbered]:
     """All entries below a prefix that is followed by a number, or those whose number is among `ids` (uint64, ascending,
     distinct): tombstones too, in parts that ascend."""
-    keys, parts = reader.numbered(prefix), _parts(reader, prefix)
+    keys = reader.numbered(prefix)
+    # Of few files a part costs more than joining what is read of them: each thread has one.
+    is_few = ids is not None and len(ids) < reader.num_entries // _FEW
+    parts = _parts(reader, prefix, _THREADS if is_few else reader.num_blocks)
     if ids is None:
         return _each(
             lambda blocks: keys.scan(columns, blocks=blocks, include_deleted=True), list(map(np.asarray, parts))
@@ -35,14 +39,14 @@ def read(
     return _each(lambda piece: keys.get(piece, columns, include_deleted=True), pieces)
 
 
-def _parts(reader: SortedFileReader, prefix: bytes) -> list[range]:
-    """The blocks of a prefix, in parts of about as many entries: a large block is one, so that nothing is joined to its
-    arrays."""
+def _parts(reader: SortedFileReader, prefix: bytes, most: int) -> list[range]:
+    """The blocks of a prefix, in at most so many parts of about as many entries: a large block is one, so that nothing
+    is joined to its arrays."""
     blocks = reader.block_range(prefix)
     if _THREADS < 2 or len(blocks) < 2:
         return [blocks]
     entries = np.cumsum([info.entries for info in reader.blocks(blocks)])
-    count = min(len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN)
+    count = min(len(blocks), int(entries[-1]) // _PART_ENTRIES_MIN, most)
     if count < 2:
         return [blocks]
     ends = np.searchsorted(entries, int(entries[-1]) * np.arange(1, count) // count) + 1

@@ -3,6 +3,8 @@ that numpy keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,8 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone import col
+from skipstone import col, lazy
+from skipstone.engine.scan import prune
 
 FILES, MORE_FILES = 135_000, 1_000
 DOMAIN = 10**12
@@ -88,8 +91,23 @@ class Lake:
         return self.upper.astype(object) - self.lower.astype(object) + 1 != within
 
 
+@pytest.fixture(scope="module", params=["compiled", "plain"])
+def in_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In pieces as of more files, and with compiled kernels, where there is a compiler, or none."""
+    kernels = {f"hfile_like.kernels_{family}": None for family in ("blocks", "names")}
+    before = dict(lazy._loaded)
+    if request.param == "compiled":
+        kernels = {module: lazy.load(module) for module in kernels}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prune, "PIECE_ENTRIES", 1 << 15)
+        lazy._loaded.update(kernels)
+        yield
+    lazy._loaded.clear()
+    lazy._loaded.update(before)
+
+
 @pytest.fixture(scope="module")
-def table_of_many(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def table_of_many(tmp_path_factory: pytest.TempPathFactory, in_pieces: None) -> Lake:
     schema = pa.schema([("x", pa.int64()), ("t", pa.int64())])
     lake = Lake(ss.create(tmp_path_factory.mktemp("many"), schema=schema, partitioning=None))
     lake.add(0, FILES)

@@ -10,7 +10,7 @@ from types import ModuleType
 from skipstone import lazy
 
 MODULES = (
-    *(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "bounds", "encoding", "sort")),
+    *(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort")),
     "engine.indexes.secondary.kernels",
 )
 

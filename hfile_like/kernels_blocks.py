@@ -1,10 +1,13 @@
-"""Compiled CRC-32, that of zlib, by carry-less multiplication: `codec.crc32` chooses it. zlib's own takes six times as
-long, which is a fifth of what a plan over a million files costs.
+"""Compiled twins for the bytes of blocks: the CRC-32 of zlib, for `codec.crc32`, and which entries of a block have values
+within bounds, for `narrowing`. zlib's own takes six times as long as CRC-32 by carry-less multiplication, which was a
+fifth of what a plan over a million files costs.
 
 Four registers of 16 bytes are each multiplied ahead by 64 bytes and added to what lies there; at the end the four are
 brought together into one, whose remainder a table gives. After Gopal and others, "Fast CRC Computation for Generic
 Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), with its constants for reflected bits. Where the processor has
-no such instruction, loading this raises an ImportError, and zlib answers.
+no such instruction, `HAS_CRC32` is False, and zlib answers.
+
+Imported by `skipstone.lazy` alone.
 """
 
 from __future__ import annotations
@@ -15,14 +18,19 @@ from numba import config, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
+from ..compiling import called as _called
 from ..compiling import compiled
+from ..compiling import frame_item as _item
 from ..compiling import inlined as _inlined
+from ..compiling import load64 as _load64
 
 _WORD, _PAIR, _BYTE, _INT = ir.IntType(64), ir.VectorType(ir.IntType(64), 2), ir.IntType(8), ir.IntType(32)
 # x^(512 + 32), x^(512 - 32), x^(128 + 32), x^(128 - 32) modulo the polynomial, reflected
 _AHEAD_64, _AHEAD_16 = (0x154442BD4, 0x1C6E41596), (0x1751997D0, 0x0CCAA009E)
 _LANES, _LANE_BYTES = 4, 16
 _FOLD_BYTES = _LANES * _LANE_BYTES
+_HEAD_BYTES = 16  # of a frame of reference: base and step
+_ALL_OUTSIDE = np.uint64(0x0101010101010101)
 
 
 def _has_instruction() -> bool:
@@ -33,8 +41,7 @@ def _has_instruction() -> bool:
         return False
 
 
-if not (config.DISABLE_JIT or _has_instruction()):
-    raise ImportError("there is no carry-less multiplication here")
+HAS_CRC32 = not config.DISABLE_JIT and _has_instruction()
 
 
 def _number(value, kind=_WORD):
@@ -101,6 +108,13 @@ def _folded(typing_context, array, crc):
     return types.Tuple((types.uint64, types.uint64, types.int64))(array, types.uint32), generate
 
 
+if not HAS_CRC32:  # LLVM must not see the instruction
+
+    @_called
+    def _folded(array, crc):
+        return np.uint64(0), np.uint64(0), np.int64(0)
+
+
 def _remainders():
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -109,7 +123,6 @@ def _remainders():
 
 
 _REMAINDERS = _remainders()
-_IS_FOLDED = not config.DISABLE_JIT
 
 
 @_inlined
@@ -121,7 +134,7 @@ def _after(crc, byte):
 def crc32(raw, before):
     """The CRC-32 of uint8 `raw`, after bytes whose CRC-32 is `before`, a signed integer."""
     crc, start = np.uint32(~np.uint32(before)), np.int64(0)
-    if _IS_FOLDED and len(raw) >= _FOLD_BYTES:
+    if HAS_CRC32 and len(raw) >= _FOLD_BYTES:
         low, high, start = _folded(raw, crc)
         crc = np.uint32(0)
         for half in (low, high):
@@ -130,3 +143,85 @@ def crc32(raw, before):
     for i in range(start, len(raw)):
         crc = _after(crc, raw[i])
     return np.uint32(~crc)
+
+
+# -- entries within bounds --------------------------------------------------------------------------------------------
+
+
+@_inlined
+def _mark(raw, offset, count, width, least, step, span, outside):
+    for i in range(count):
+        above = np.uint64(_item(raw, offset, count, width, i) + np.uint64(step * np.uint64(i)) + least)
+        outside[i] |= np.uint8(above > span)
+
+
+@_called
+def _mark_outside(raw, begin, count, width, low, high, outside):
+    """Marks what is not between `low` and `high`, inclusive, of a frame of reference. What an integer is above `low`,
+    modulo 2^64, is more than the span of the two where it is outside."""
+    base, step, offset = _load64(raw, begin), _load64(raw, begin + 8), begin + _HEAD_BYTES
+    least, span = np.uint64(base - np.uint64(low)), np.uint64(np.uint64(high) - np.uint64(low))
+    # A loop for each width: the compiler then takes several integers at once.
+    if width == 1:
+        _mark(raw, offset, count, 1, least, step, span, outside)
+    elif width == 2:
+        _mark(raw, offset, count, 2, least, step, span, outside)
+    elif width == 3:
+        _mark(raw, offset, count, 3, least, step, span, outside)
+    elif width == 4:
+        _mark(raw, offset, count, 4, least, step, span, outside)
+    elif width == 5:
+        _mark(raw, offset, count, 5, least, step, span, outside)
+    elif width == 8:
+        _mark(raw, offset, count, 8, least, step, span, outside)
+    else:
+        _mark(raw, offset, count, width, least, step, span, outside)
+
+
+@_called
+def _take(raw, begin, count, width, rows, size, out):
+    base, step, offset = _load64(raw, begin), _load64(raw, begin + 8), begin + _HEAD_BYTES
+    for k in range(size):
+        i = rows[k]
+        out[k] = np.uint64(_item(raw, offset, count, width, i) + np.uint64(step * np.uint64(i)) + base)
+
+
+@compiled
+def pick(raw, places, limits, count, outside, rows, values):
+    """Which of `count` entries have a value within bounds in each of some columns of int64.
+
+    Args:
+        raw: uint8, a block.
+        places: int64 [columns, 3], where the frame of reference of each begins and ends in it; and the CRC-32 of the
+            section with its padding, or -1 where that was compared.
+        limits: int64 [columns, 2], the least and the greatest value that is wanted.
+        outside: uint8 [count + 8] to work with.
+        rows: int64 [count + 8], filled with the entries that have, ascending.
+        values: uint64 [columns, count], filled with their values, unless all entries have.
+
+    Returns how many they are; -1 where a section is none of so many integers, -2 where it has another CRC-32.
+    """
+    for c in range(len(places)):
+        size = places[c, 1] - places[c, 0] - _HEAD_BYTES
+        if size < 0 or size % count or size // count > 8 or size // count == 7:
+            return -1
+    for c in range(len(places)):
+        if places[c, 2] >= 0:
+            end = places[c, 1]
+            if np.int64(crc32(raw[places[c, 0] : end + (-end & 7)], np.int64(0))) != places[c, 2]:
+                return -2
+    outside[:count] = np.uint8(0)
+    outside[count : count + 8] = np.uint8(1)
+    for c in range(len(places)):
+        width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
+        _mark_outside(raw, places[c, 0], count, width, limits[c, 0], limits[c, 1], outside)
+    picked = np.int64(0)
+    for first in range(0, count, 8):
+        if _load64(outside, first) != _ALL_OUTSIDE:
+            for i in range(first, first + 8):
+                rows[picked] = i
+                picked += 1 - np.int64(outside[i])
+    for c in range(len(places) if picked < count else 0):
+        width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
+        _take(raw, places[c, 0], count, width, rows, picked, values[c])
+    return picked
