@@ -79,6 +79,13 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
     return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
+def open_again(file: pq.ParquetFile, path: str | RangeFile, **options: Any) -> pq.ParquetFile:
+    """A file that is open already, by its footer, with other options."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path, metadata=file.metadata, **options)
+
+
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 

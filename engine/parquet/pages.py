@@ -79,9 +79,13 @@ def _is_view(kind: pa.DataType) -> bool:
     return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
 
 
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_string_view(kind) else pa.binary()
+
+
 def _text_of(column: pa.Array, rows: np.ndarray) -> pa.Array:
     """Some rows of a column of views, which have no take."""
-    plain = pa.string() if pa.types.is_string_view(column.type) else pa.binary()
+    plain = _plain(column.type)
     if len(rows) > _SLICED_ROWS_MAX:
         return column.cast(plain).take(from_numpy(rows))
     return pa.concat_arrays([column.slice(row, 1).cast(plain) for row in rows.tolist()])
@@ -108,6 +112,18 @@ def is_coded(chunk: Any) -> bool:
     """True for a chunk of strings that holds dictionary codes and nothing else: those are cheaper left as codes."""
     is_small = chunk.total_uncompressed_size < _DICTIONARY_BYTES_A_VALUE * chunk.num_values
     return chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and is_small
+
+
+def coded_columns(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[str]:
+    """Those of some top-level columns of strings that a row group holds as dictionary codes."""
+    row_group, wanted = file.metadata.row_group(group), set(columns)
+    chunks = (row_group.column(i) for i in range(row_group.num_columns))
+    return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in wanted and is_coded(chunk)]
+
+
+def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column, of strings or bytes where it is of views of such, of which Arrow takes nothing."""
+    return column.cast(_plain(column.type)) if _is_view(column.type) else column
 
 
 def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false
 from ...errors import NotReadableError, SchemaError, SkipstoneError
-from ..parquet.footers import chunk_ranges, prefetch
+from ..parquet.footers import chunk_ranges, open_again, prefetch
 from ..parquet.leaves import top_level
+from ..parquet.pages import coded_columns, without_views
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .file_tasks import FileTask, ReadContext
@@ -95,6 +96,16 @@ class FileReader:
         """All rows of a row group."""
         return self.shaped(self._raw(group, columns), columns, self.row_count(group))
 
+    def some_rows(self, group: int, columns: Sequence[str], wanted: np.ndarray) -> pa.Table:
+        """Rows of a row group at ascending positions: strings are made, and types widened, of those alone."""
+        raw = self._raw(group, columns, are_chosen=True)
+        places = from_numpy(wanted)
+        try:
+            chosen = {name: without_views(column).take(places) for name, column in raw.items()}
+        except pa.ArrowNotImplementedError:  # structs of views, say
+            return self.shaped(raw, columns, self.row_count(group)).take(places)
+        return self.shaped(chosen, columns, len(wanted))
+
     def all_rows(self, group: int) -> pa.Table:
         """The rows of a row group that were not deleted, in the columns asked for."""
         rows = self.read(group, self.context.columns)
@@ -173,7 +184,9 @@ class FileReader:
                 )
         return {name: column_in_table_names(columns[name], self._names[name], self._nested) for name in names}
 
-    def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    def _raw(self, group: int, names: Sequence[str], *, are_chosen: bool = False) -> dict[str, pa.ChunkedArray]:
+        """Columns of a row group as the file has them; `are_chosen`: some rows of them will be, so that strings may
+        come as dictionaries."""
         stored = self.stored(names)
         if not stored:
             return {}
@@ -181,7 +194,12 @@ class FileReader:
         prefetch(self.file, group, paths)
         self.count(group, paths)
         self.whole_groups.add(group)
-        return self.renamed(self.file.read_row_group(group, columns=paths), stored)
+        coded = coded_columns(self.file, group, paths) if are_chosen and self.file.remote is None else []
+        if not coded:
+            return self.renamed(self.file.read_row_group(group, columns=paths), stored)
+        path = self.storage.open_file(self.entry)
+        with open_again(self.file, path, read_dictionary=coded, **self.context.parquet_options) as file:
+            return self.renamed(file.read_row_group(group, columns=paths), stored)
 
     def note_ways(self) -> None:
         """Adds to the context how this file was read."""

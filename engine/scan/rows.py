@@ -244,7 +244,7 @@ def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa
         return rows_without_columns(count)
     if not _is_few(places):
         ((group, wanted),) = places
-        return reader.read(group, names).take(from_numpy(wanted))
+        return reader.some_rows(group, names, wanted)
     stored = reader.stored(names)
     return reader.shaped(reader.renamed(_few(reader, places, reader.file_names(stored)), stored), names, count)
 
