@@ -124,8 +124,8 @@ class Block:
         return self._view
 
     def frame_place(self, position: int) -> tuple[int, int, int] | None:
-        """Where the frame of reference of a column without nulls begins and ends in `stored`, and the CRC-32 that it has
-        with its padding, not compared; None for a column that is encoded otherwise, or compressed."""
+        """Where the frame of reference of a column without nulls begins and ends in `stored`, and the CRC-32 of it and
+        its padding, not compared; None for a column that is encoded otherwise, or compressed."""
         offset, stored, packed_as, encoding, flags, raw, checksum = self._sections[2 + position]
         if packed_as != codec.CODEC_RAW or encoding != values.ENCODING_FRAME or flags or raw != stored:
             return None

@@ -1,6 +1,6 @@
-"""Compiled twins for the bytes of blocks: the CRC-32 of zlib, for `codec.crc32`, and which entries of a block have values
-within bounds, for `narrowing`. zlib's own takes six times as long as CRC-32 by carry-less multiplication, which was a
-fifth of what a plan over a million files costs.
+"""Compiled twins for the bytes of blocks: the CRC-32 of zlib, for `codec.crc32`, and which entries have values within
+bounds, for `narrowing`. zlib itself takes six times as long as a CRC-32 by carry-less multiplication, which was a fifth
+of what a plan over a million files costs.
 
 Four registers of 16 bytes are each multiplied ahead by 64 bytes and added to what lies there; at the end the four are
 brought together into one, whose remainder a table gives. After Gopal and others, "Fast CRC Computation for Generic
@@ -108,11 +108,12 @@ def _folded(typing_context, array, crc):
     return types.Tuple((types.uint64, types.uint64, types.int64))(array, types.uint32), generate
 
 
-if not HAS_CRC32:  # LLVM must not see the instruction
+@_called
+def _nothing_folded(array, crc):
+    return np.uint64(0), np.uint64(0), np.int64(0)
 
-    @_called
-    def _folded(array, crc):
-        return np.uint64(0), np.uint64(0), np.int64(0)
+
+_fold = _folded if HAS_CRC32 else _nothing_folded  # where there is no such instruction LLVM must not see it
 
 
 def _remainders():
@@ -135,7 +136,7 @@ def crc32(raw, before):
     """The CRC-32 of uint8 `raw`, after bytes whose CRC-32 is `before`, a signed integer."""
     crc, start = np.uint32(~np.uint32(before)), np.int64(0)
     if HAS_CRC32 and len(raw) >= _FOLD_BYTES:
-        low, high, start = _folded(raw, crc)
+        low, high, start = _fold(raw, crc)
         crc = np.uint32(0)
         for half in (low, high):
             for k in range(8):

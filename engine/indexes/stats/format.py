@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from .... import canon
-from ....arrays import binary_array, empty_bytes, from_numpy, joined, null_column, to_numpy, valid_mask
+from ....arrays import empty_bytes, from_numpy, joined, null_column, repeated, to_numpy, valid_mask
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.possible_values import Evidence
@@ -153,7 +153,7 @@ class StatRows:
         """(binary Array [n] without nulls, bool [n]: known)."""
         array = self.texts.get(name)
         if array is None:
-            return binary_array([b""] * self.count), np.zeros(self.count, dtype=bool)
+            return repeated(b"", self.count, pa.binary()), np.zeros(self.count, dtype=bool)
         valid = valid_mask(array)
         if valid is None:
             return array, np.ones(self.count, dtype=bool)
