@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import numba
 import numpy as np
