@@ -34,6 +34,9 @@ class _Advising(Exception):
     them in its own way. `str` has them as Python does: "sync() follows what changed".
     """
 
+    bare_message: str
+    hint: str | None
+
     def __init__(self, message: str = "", *, hint: str | None = None):
         self.bare_message, self.hint = message, hint
         super().__init__(self.worded(_PYTHON))
@@ -63,6 +66,11 @@ class SkipstoneWarning(_Advising, UserWarning):
 class CorruptionError(SkipstoneError, ValueError):
     """Bytes that fail a check. `path`, `offset` (bytes, or None) and `check` (which one) say where and what."""
 
+    message: str
+    path: str | None
+    offset: int | None
+    check: str | None
+
     def __init__(
         self,
         message: str,
@@ -77,7 +85,7 @@ class CorruptionError(SkipstoneError, ValueError):
         super().__init__(f"{where}{message}{at}", hint=hint)
         self.message, self.path, self.offset, self.check = message, path, offset, check
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         details = {"path": self.path, "offset": self.offset, "check": self.check, "hint": self.hint}
         return _rebuild, (type(self), self.message, details)
 
@@ -89,11 +97,14 @@ class FormatVersionError(SkipstoneError, ValueError):
 class CommitConflictError(SkipstoneError):
     """Another commit came first and touched the same thing. `paths` names the files, where files they are."""
 
+    message: str
+    paths: list[str]
+
     def __init__(self, message: str, *, paths: Sequence[str] = (), hint: str | None = None):
         super().__init__(message, hint=hint)
         self.message, self.paths = message, list(paths)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, {"paths": self.paths, "hint": self.hint})
 
 
@@ -113,6 +124,10 @@ def _part_around(text: str, position: int) -> tuple[str, int]:
 class PredicateError(SkipstoneError, ValueError):
     """A predicate that cannot be read or bound. `text` and `position` (0-based, or None) show the place."""
 
+    message: str
+    text: str | None
+    position: int | None
+
     def __init__(self, message: str, *, text: str | None = None, position: int | None = None):
         shown = message
         if text is not None:
@@ -123,7 +138,7 @@ class PredicateError(SkipstoneError, ValueError):
         super().__init__(shown)
         self.message, self.text, self.position = message, text, position
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, {"text": self.text, "position": self.position})
 
 
@@ -139,11 +154,15 @@ class NotReadableError(SkipstoneError, ValueError):
     """Rows that we must not read ourselves. `paths` names the files; their own format's reader can read them, but for
     one that lies on storage no more as it was planned: `changed` says what became of it."""
 
+    message: str
+    paths: list[str]
+    changed: str | None
+
     def __init__(self, message: str, *, paths: Sequence[str] = (), changed: str | None = None, hint: str | None = None):
         super().__init__(message, hint=hint)
         self.message, self.paths, self.changed = message, list(paths), changed
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed, "hint": self.hint})
 
 
@@ -155,7 +174,7 @@ class StorageError(SkipstoneError, OSError):
     """The disk or the object store refused; the message holds what it said."""
 
 
-def _rebuild(kind: type[SkipstoneError], message: str, details: dict) -> SkipstoneError:
+def _rebuild(kind: type[SkipstoneError], message: str, details: dict[str, Any]) -> SkipstoneError:
     """Executors send errors back pickled: the keyword arguments must survive."""
     return kind(message, **details)
 

@@ -23,7 +23,7 @@ def create(
     source: TableSource | None = None,
     files: Sequence[str] | pa.Table | None = None,
     columns: Sequence[str] | None = None,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     name: str | None = None,
     catalog: Any = None,

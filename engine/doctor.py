@@ -62,9 +62,9 @@ class Check:
 
 
 def doctor(
-    location: str | os.PathLike | None = None,
+    location: str | os.PathLike[str] | None = None,
     *,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Check]:
     """Looks at the environment and, with a location, at the table there: versions of libraries, compiled kernels, Java;
@@ -187,7 +187,7 @@ def _java() -> Iterator[Check]:
 
 
 def _table(
-    location: str | os.PathLike, index_path: str | os.PathLike | None, options: Mapping[str, str] | None
+    location: str | os.PathLike[str], index_path: str | os.PathLike[str] | None, options: Mapping[str, str] | None
 ) -> Iterator[Check]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

@@ -39,13 +39,13 @@ def open_table(
     source: str | None = None,
     name: str | None = None,
     catalog: Any = None,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
     cache: CacheLevel | None = None,
     pickle_credentials: bool = False,
     fallback: Fallback | None = None,
-    scan_log: str | os.PathLike | ScanLog | None = None,
+    scan_log: str | os.PathLike[str] | ScanLog | None = None,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 
@@ -120,7 +120,7 @@ def open_table(
     return table
 
 
-def _listed(location: str | os.PathLike, storage_options: Mapping[str, str] | None, why: Exception) -> Table:
+def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str] | None, why: Exception) -> Table:
     """A table without an index of its own: over a temporary one, of the files that are there now."""
     from .create import create
 
@@ -148,16 +148,16 @@ def _discard(folder: tempfile.TemporaryDirectory, uri: str) -> None:
     folder.cleanup()
 
 
-def scan_polars(location: str | os.PathLike, **options: Any) -> pl.LazyFrame:
+def scan_polars(location: str | os.PathLike[str], **options: Any) -> pl.LazyFrame:
     """A table as a polars LazyFrame, see `Table.lazy`; `options` are those of `open`."""
     return open_table(location, **options).lazy()
 
 
 def open_pair(
-    location: str | os.PathLike,
+    location: str | os.PathLike[str],
     version: int | None,
     log_position: str | None,
-    index_path: str | os.PathLike | None,
+    index_path: str | os.PathLike[str] | None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """A version together with the state of its log that another handle saw (`Handle.log_position`), None for none."""

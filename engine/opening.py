@@ -34,7 +34,7 @@ def open_handle(
     source: str | None = None,
     name: str | None = None,
     catalog: Any = None,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     strict: bool = False,
     cache: str | None = None,

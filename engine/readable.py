@@ -187,7 +187,7 @@ class ReadableTable:
         self,
         queries: Iterable[object] | None = None,
         *,
-        log: str | os.PathLike | None = None,
+        log: str | os.PathLike[str] | None = None,
         sample_files: int = 32,
         progress: Progress | bool | None = None,
     ) -> Advice:
@@ -215,9 +215,9 @@ class ReadableTable:
 
     def report(
         self,
-        output: str | os.PathLike | None = None,
+        output: str | os.PathLike[str] | None = None,
         *,
-        log: str | os.PathLike | None = None,
+        log: str | os.PathLike[str] | None = None,
         advice: Advice | None = None,
     ) -> str:
         """A picture of the version that this handle reads: one page of HTML that needs no network. Returns it.

@@ -36,7 +36,7 @@ _TEXT_MAX = 300
 
 
 def report(
-    handle: Handle, output: str | os.PathLike | None, log: str | os.PathLike | None, advice: Advice | None
+    handle: Handle, output: str | os.PathLike[str] | None, log: str | os.PathLike[str] | None, advice: Advice | None
 ) -> str:
     """See `Table.report`."""
     page = _page(handle, log, advice)
@@ -70,7 +70,7 @@ def _umask() -> int:
     return mask
 
 
-def _page(handle: Handle, log: str | os.PathLike | None, advice: Advice | None) -> str:
+def _page(handle: Handle, log: str | os.PathLike[str] | None, advice: Advice | None) -> str:
     name = handle.location.rstrip("/").rpartition("/")[2] or handle.location
     time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = html.document(

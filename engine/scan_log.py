@@ -40,7 +40,7 @@ class ScanLog:
     Raises InvalidArgumentError for what is no local path or no number.
     """
 
-    def __init__(self, path: str | os.PathLike, *, values: bool = True, max_bytes: int = _BYTES_MAX):
+    def __init__(self, path: str | os.PathLike[str], *, values: bool = True, max_bytes: int = _BYTES_MAX):
         text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
         if not isinstance(text, str) or not text or "://" in text or "\0" in text:
             raise InvalidArgumentError(f"a scan log is a local file, not {path!r}")

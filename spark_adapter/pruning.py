@@ -27,10 +27,10 @@ BYTES_MAX = 256 << 20  # of a coarse part, which each executor holds
 
 
 def coarse(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Sequence[str],
     *,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
     where: object = None,
@@ -128,7 +128,7 @@ def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
 
 
 def prune_partition(
-    paths: Iterable[str | os.PathLike], coarse: Coarse, where: object
+    paths: Iterable[str | os.PathLike[str]], coarse: Coarse, where: object
 ) -> Iterator[tuple[str, list[int] | None]]:
     """In an executor: the files among `paths` that may hold a match, in order, each with the numbers of its row groups
     that may (ascending), or None for all of them.

@@ -83,7 +83,7 @@ def _try_register(spark: SparkSession) -> bool:
 
 def scan(
     spark: SparkSession,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     where: object = None,
     columns: Sequence[str] | None = None,
     *,
@@ -91,7 +91,7 @@ def scan(
     limit: int | None = None,
     hand_over: bool | None = None,
     mode: ScanMode = "snapshot",
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 def view(
     spark: SparkSession,
     name: str,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     where: object = None,
     columns: Sequence[str] | None = None,
     *,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
     """Makes, or replaces, a temporary view of a session that reads the latest version of a table at each query.

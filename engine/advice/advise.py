@@ -157,7 +157,7 @@ def _code(kind: str, columns: tuple[str, ...], source: str) -> str:
 def advise(
     handle: Handle,
     queries: Iterable[object] | None,
-    log: str | os.PathLike | None,
+    log: str | os.PathLike[str] | None,
     files_max: int,
     progress: Progress | None,
 ) -> Advice:

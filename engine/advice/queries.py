@@ -47,7 +47,7 @@ class Queries:
         self.unread.append((text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…", reason))
 
 
-def queries_of(given: Iterable[object] | str | None, log: str | os.PathLike | None, handle: Any) -> Queries:
+def queries_of(given: Iterable[object] | str | None, log: str | os.PathLike[str] | None, handle: Any) -> Queries:
     """What `Table.advise` was given, read against the handle's schema."""
     if (given is None) == (log is None):
         raise InvalidArgumentError("advice is for queries=, or for those of log=: give one of them")

@@ -38,9 +38,9 @@ class Repair:
 
 
 def repair(
-    location: str | os.PathLike,
+    location: str | os.PathLike[str],
     *,
-    index_path: str | os.PathLike | None = None,
+    index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> Repair:

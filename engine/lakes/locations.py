@@ -38,7 +38,7 @@ class Location:
     log_options      the same, by the names that the log's library has
     """
 
-    path: str | os.PathLike
+    path: str | os.PathLike[str]
     kind: str | None = None
     metadata: str | Callable[[], str] | None = None
     log_version: int | None = None
@@ -80,7 +80,7 @@ def located(
     return Location(path, None, metadata, None, storage_options, storage_options)
 
 
-def split_location(location: str | os.PathLike) -> tuple[str | os.PathLike, str | None]:
+def split_location(location: str | os.PathLike) -> tuple[str | os.PathLike[str], str | None]:
     """(the table's directory, the metadata file that is named in its place, relative to it): an Iceberg table may be
     given as TABLE/metadata/00003-x.metadata.json, where a catalog knows which of them counts."""
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""

@@ -112,7 +112,7 @@ class Coarse:
         }
         return "\n".join([repr(self), *(f"  {size:>14,} bytes  {what}" for what, size in carried.items())])
 
-    def prune(self, paths: Iterable[str | os.PathLike], where: object) -> Iterator[Pruning]:
+    def prune(self, paths: Iterable[str | os.PathLike[str]], where: object) -> Iterator[Pruning]:
         """For each of some files that may hold a match, in their order: the path as it was given, and its row groups
         that may (ascending; None: all of them). See `spark_adapter.prune_partition`."""
         return _in_batches(_Plan(self, prepare(where, self._instant.schema, tests_rows=False)), iter(paths))
@@ -297,7 +297,7 @@ def _decoded(path: str) -> str:
     return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
 
 
-def _in_batches(plan: _Plan, paths: Iterator[str | os.PathLike]) -> Iterator[Pruning]:
+def _in_batches(plan: _Plan, paths: Iterator[str | os.PathLike[str]]) -> Iterator[Pruning]:
     size = _FIRST_BATCH
     while batch := paths_of(list(islice(paths, size))):
         for path, groups in zip(batch, plan.of(batch), strict=True):

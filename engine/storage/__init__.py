@@ -44,7 +44,7 @@ INDEX_FOLDER = ".skipstone"
 
 
 def open_storage(
-    location: str | os.PathLike, options: Mapping[str, object] | None = None, *, is_index: bool = False
+    location: str | os.PathLike[str], options: Mapping[str, object] | None = None, *, is_index: bool = False
 ) -> Storage:
     """The storage at a location: a folder, a `file://` URI, or one of an object store (see `places`), opened with
     `options`. That of an index root (`is_index`) reads nothing that lies outside of it. Raises StorageError for a
@@ -69,7 +69,7 @@ def open_storage(
 
 
 def open_storages(
-    location: str | os.PathLike, index_path: str | os.PathLike | None, options: Mapping[str, object] | None
+    location: str | os.PathLike[str], index_path: str | os.PathLike[str] | None, options: Mapping[str, object] | None
 ) -> tuple[Counted, Counted]:
     """The storages of a table and of its index, which lies in the table's folder unless `index_path` is given; both
     with the same options. Raises InvalidArgumentError for options where neither is an object store, StorageError where

@@ -62,7 +62,8 @@ class RangeFile(io.RawIOBase):
 
     def __init__(self, size_bytes: int, read_ranges: ReadRanges, name: str):
         super().__init__()
-        self.size_bytes, self.name = size_bytes, name
+        self.size_bytes: int = size_bytes
+        self.name: str = name
         self._read_ranges = read_ranges
         self.on_read: Callable[[Sequence[Range], float], None] | None = None
         self._position = 0

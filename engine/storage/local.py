@@ -36,7 +36,7 @@ class LocalStorage:
     gap_bytes = 0
     options = StorageOptions()
 
-    def __init__(self, root: str | os.PathLike, *, is_index: bool = False):
+    def __init__(self, root: str | os.PathLike[str], *, is_index: bool = False):
         self.root = os.path.abspath(os.fspath(root))
         self._is_index = is_index
         self.uri = self.root
