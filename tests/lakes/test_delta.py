@@ -20,6 +20,7 @@ from skipstone.engine.scan import lookup
 
 deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 from deltalake import DeltaTable, QueryBuilder, write_deltalake  # noqa: E402
+from deltalake.exceptions import DeltaError  # noqa: E402
 
 
 def _rows(*values, p="x"):
@@ -427,7 +428,11 @@ def test_mapped_columns_are_found_under_the_names_of_their_files(tmp_path):
     """Column mapping by name: files and partition values speak physical names, and a rename touches no file."""
     lake = tmp_path / "lake"
     mapping = {"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
-    write_deltalake(str(lake), _rows(1, 2), partition_by=["p"], configuration=mapping)
+    try:
+        write_deltalake(str(lake), _rows(1, 2), partition_by=["p"], configuration=mapping)
+    except DeltaError as error:  # of deltalake 1.6.0, which only reads such tables
+        assert "column mapping writes are not supported" in str(error)
+        pytest.skip(str(error))
     table = ss.create(lake, source="delta")
     assert table.scan("a = 2 AND p = 'x'").to_table().to_pylist() == [{"a": 2, "p": "x"}]
     assert table.scan("a = 5").files().num_rows == 0
