@@ -132,7 +132,7 @@ class _Rewriting:
         if values is None:
             return None
         self.is_changed = True
-        frame: Any = type(self._spark).sql(self._spark, f"SELECT {', '.join(values)}")
+        frame: Any = type(self._spark).sql(self._spark, f"SELECT * FROM VALUES ({', '.join(values)})")  # no job
         plan = frame._jdf.queryExecution().analyzed()
         return _under_ids(plan, zip(_items(plan.output()), _items(node.output()), strict=True))
 

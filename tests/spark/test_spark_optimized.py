@@ -340,8 +340,10 @@ def test_a_literal_as_sql_is_the_column(spark: SparkSession, ansi: str) -> None:
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     session.conf.set("spark.sql.ansi.enabled", ansi)
     pairs = [(pa.scalar(value, kind), kind) for kind, values in LITERALS for value in values]
-    texts = ", ".join(f"{sql_literal(*pair)} AS c{i}" for i, pair in enumerate(pairs))
-    as_sql = session.sql(f"SELECT {texts}")
+    names = [f"c{i}" for i in range(len(pairs))]
+    texts = ", ".join(sql_literal(*pair) for pair in pairs)
+    as_sql = session.sql(f"SELECT * FROM VALUES ({texts})").toDF(*names)
+    assert "LocalTableScan" in as_sql._jdf.queryExecution().executedPlan().toString()  # no job is run for them
     as_columns = session.range(1).select(*[literal(*pair).alias(f"c{i}") for i, pair in enumerate(pairs)])
     assert [each.dataType for each in as_sql.schema] == [each.dataType for each in as_columns.schema]
     given = as_sql.toArrow()
