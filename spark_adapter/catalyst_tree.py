@@ -10,11 +10,13 @@ a plan casts stand where Spark puts them. Nothing of it exists over Spark Connec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyspark import SparkContext
 from pyspark.errors import ParseException
 
 from ..engine.predicates.literals import DAY_NS, Temporal
@@ -39,6 +41,7 @@ _CONSTANT = frozenset(
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 _VALUES_MAX = 20_000  # of a list
 _SEPARATOR = "\0"
+_classes: dict[str, Any] = {}  # of one JVM, which is under ""
 
 
 def meaning_of(spark: SparkSession, column: Column, schema: StructType) -> Tree:
@@ -101,6 +104,27 @@ def tree_of_expression(node: Any, bound: Mapping[str, Tree] | None = None) -> Tr
     if kind == "Cast" and node.evalMode().toString() != "TRY":
         return CastTo(tree_of_expression(children[0], bound), node.dataType().sql().lower())
     return Opaque(node.sql(), f"{kind} is not understood")
+
+
+def java_class(name: str) -> Any:
+    """A class of the JVM by its full name. It is kept: each step of a name, and each look at a class, is a call of its
+    own to the JVM, and a plan is walked by hundreds."""
+    java = SparkContext._jvm
+    if _classes.get("") is not java:  # another JVM than the one before
+        _classes.clear()
+        _classes[""] = java
+    if name not in _classes:
+        _classes[name] = getattr(java, name)
+    return _classes[name]
+
+
+def texts_of(java_map: Any) -> dict[str, str]:
+    """A java.util.Map of texts, by one call, not two for each entry."""
+    if "mapper" not in _classes or _classes.get("") is not SparkContext._jvm:
+        mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+        _classes["mapper"] = mapper
+    texts: dict[str, str] = json.loads(_classes["mapper"].writeValueAsString(java_map))
+    return texts
 
 
 def children_of(node: Any) -> list[Any]:

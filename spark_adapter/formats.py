@@ -40,7 +40,7 @@ def activate(spark: Any) -> None:
 
 def sessions_of(spark: Any) -> Any:
     """The JVM's own functions of sessions."""
-    return spark._jvm.org.apache.spark.sql.classic.SparkSession
+    return getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
 
 
 def _refuse_stream(reader: object) -> None:

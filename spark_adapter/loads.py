@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError
+from .catalyst_tree import texts_of
 from .options import Request
 from .source import SkipstoneSource
 
@@ -137,7 +138,7 @@ def load_of(leaf: Any) -> Load | None:
     """The load that a leaf of the JVM's plan is; None for others'."""
     kind = leaf.getClass().getSimpleName()
     if kind == "DataSourceV2Relation":
-        options = dict(leaf.options().asCaseSensitiveMap())
+        options = texts_of(leaf.options().asCaseSensitiveMap())
         return Load(options, leaf) if leaf.table().name() == SkipstoneSource.name() or _is_native(options) else None
     if kind == "LogicalRelation" and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
         values = {name: leaf.relation().options().get(name) for name in _NATIVE_OPTIONS}

@@ -16,13 +16,11 @@ from ..arrays import to_numpy
 from ..engine.open import open_pair
 from ..engine.scan.extremes import extreme
 from .catalyst_tree import children_of
-from .to_columns import literal
+from .to_columns import sql_literal
 from .where_text import where_node, where_of
 from .wire_types import wire_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from ..engine.scan.planning import Planning
     from .options import Request
 
@@ -57,8 +55,8 @@ def _asked(named: Any, names: dict[str, str]) -> Asked | None:
     return None
 
 
-def answers(request: Request, asked: Sequence[Asked]) -> list[Column] | None:
-    """The values, as Spark's literals; None where metadata does not decide one of them."""
+def answers(request: Request, asked: Sequence[Asked]) -> list[str] | None:
+    """The values, as SQL; None where metadata does not decide one of them."""
     if request.first_rows is not None:
         return None
     place = request.path, request.version, request.log_position, request.index_path, request.storage_options
@@ -82,13 +80,13 @@ def _is_counted(planning: Planning) -> bool:
     return bool((planning.pruned.only_true & planning.pruned.units.exact).all())
 
 
-def _answer(planning: Planning, which: str, wire: pa.Schema, name: str) -> Column:
+def _answer(planning: Planning, which: str, wire: pa.Schema, name: str) -> str:
     if which == "count":
         units = planning.pruned.units
         row_counts = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)
-        return literal(pa.scalar(int(row_counts.sum()), pa.int64()), pa.int64())
+        return sql_literal(pa.scalar(int(row_counts.sum()), pa.int64()), pa.int64())
     kind = wire.field(name).type
-    return literal(pa.scalar(extreme(planning, name, which), kind), kind)
+    return sql_literal(pa.scalar(extreme(planning, name, which), kind), kind)
 
 
 def _items(sequence: Any) -> list[Any]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.open import open_pair, open_table
 from ..engine.predicates import And, Constant, Node, bind
 from ..errors import SkipstoneError
-from .catalyst_tree import children_of, parts_of, tree_of_expression
+from .catalyst_tree import children_of, java_class, parts_of, tree_of_expression
 from .from_columns import from_tree, without_unknowns
 from .loads import Load, load_of, pinned_request
 from .metadata_answers import answers, asked_of
@@ -72,7 +72,7 @@ def _frame_of(frame: DataFrame, plan: Any) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame
 
     spark: Any = frame.sparkSession
-    dataset = getattr(spark._jvm, "org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
+    dataset = java_class("org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
     dataset.queryExecution().optimizedPlan()  # raises what Spark has against it
     before, after = (_UNSAID.sub("", each.schema().json()) for each in (frame._jdf, dataset))
     if before != after:  # but for what the optimizer knows to hold no null
@@ -82,11 +82,11 @@ def _frame_of(frame: DataFrame, plan: Any) -> DataFrame:
 
 def with_ids_of(frame: DataFrame, other: DataFrame) -> DataFrame:
     """Another DataFrame of the same columns, in which `frame["k"]` names its own."""
-    spark, plans = frame.sparkSession, [each._jdf.queryExecution().analyzed() for each in (frame, other)]
+    plans = [each._jdf.queryExecution().analyzed() for each in (frame, other)]
     wanted, given = (_items(plan.output()) for plan in plans)
     if all(one.exprId().equals(another.exprId()) for one, another in zip(given, wanted, strict=True)):
         return other
-    return _frame_of(frame, _under_ids(spark, plans[1], zip(given, wanted, strict=True)))
+    return _frame_of(frame, _under_ids(plans[1], zip(given, wanted, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Rewriting:
     """One pass over an optimized plan."""
 
     def __init__(self, spark: Any):
-        self._spark, self._jvm = spark, spark._jvm
+        self._spark = spark
         self._settings = session_of(spark)
         self.is_changed = False
 
@@ -120,7 +120,7 @@ class _Rewriting:
         children = children_of(node)
         rewritten = [self.rewrite(child) for child in children]
         if any(new is not old for new, old in zip(rewritten, children, strict=True)):
-            node = node.withNewChildren(_sequence(self._jvm, rewritten))
+            node = node.withNewChildren(_sequence(rewritten))
         return self._with_subqueries(node)
 
     def _answered(self, node: Any) -> Any:
@@ -132,15 +132,15 @@ class _Rewriting:
         if values is None:
             return None
         self.is_changed = True
-        frame: Any = type(self._spark).sql(self._spark, "SELECT 1").select(*values)
+        frame: Any = type(self._spark).sql(self._spark, f"SELECT * FROM VALUES ({', '.join(values)})")  # no job
         plan = frame._jdf.queryExecution().analyzed()
-        return _under_ids(self._spark, plan, zip(_items(plan.output()), _items(node.output()), strict=True))
+        return _under_ids(plan, zip(_items(plan.output()), _items(node.output()), strict=True))
 
     def _with_subqueries(self, node: Any) -> Any:
         """A node whose own expressions' subqueries are rewritten: scalar ones, the others became joins."""
         if not node.subqueries().size():
             return node
-        changed = getattr(getattr(self._jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+        changed = getattr(java_class("scala.collection.immutable.Map$"), "MODULE$").empty()
         for expression in _subqueries_of(_items(node.expressions())):
             plan = expression.plan()
             new = self.rewrite(plan)
@@ -155,14 +155,14 @@ class _Rewriting:
         plan = loaded._jdf.queryExecution().analyzed()
         given = {each.name(): each for each in _items(plan.output())}
         columns = [(given[each.name()], each) for each in _items(leaf.node.output()) if each.name() in leaf.used]
-        return _under_ids(self._spark, plan, columns)
+        return _under_ids(plan, columns)
 
     def _above(self, node: Any, leaf: Any, new: Any) -> Any:
         if node.equals(leaf):
             return new
         (child,) = children_of(node)
         above = self._above(child, leaf, new)
-        return self._with_subqueries(node if above is child else node.withNewChildren(_sequence(self._jvm, [above])))
+        return self._with_subqueries(node if above is child else node.withNewChildren(_sequence([above])))
 
     # -- a relation, loaded anew --------------------------------------------------------------------------------------
 
@@ -296,20 +296,20 @@ def _depends_on_places(node: Any) -> bool:
     return kind == "Sample" or any(not each.deterministic() for each in _items(node.expressions()))
 
 
-def _under_ids(spark: Any, plan: Any, columns: Iterable[tuple[Any, Any]]) -> Any:
+def _under_ids(plan: Any, columns: Iterable[tuple[Any, Any]]) -> Any:
     """Columns of a plan, each under the name and id of the attribute beside it."""
-    none, empty = spark._jvm.scala.Option.empty(), _sequence(spark._jvm, [])
-    alias = getattr(spark._jvm, f"{_EXPRESSIONS}.Alias")
+    none, empty = java_class("scala.Option").empty(), _sequence([])
+    alias = java_class(f"{_EXPRESSIONS}.Alias")
     aliases = [alias(column, each.name(), each.exprId(), empty, none, empty) for column, each in columns]
-    project = getattr(spark._jvm, "org.apache.spark.sql.catalyst.plans.logical.Project")
-    return project(_sequence(spark._jvm, aliases), plan)
+    project = java_class("org.apache.spark.sql.catalyst.plans.logical.Project")
+    return project(_sequence(aliases), plan)
 
 
-def _sequence(java: Any, items: list[Any]) -> Any:
-    listed = java.java.util.ArrayList()
+def _sequence(items: list[Any]) -> Any:
+    listed = java_class("java.util.ArrayList")()
     for item in items:
         listed.add(item)
-    return java.org.apache.spark.api.python.PythonUtils.toSeq(listed)
+    return java_class("org.apache.spark.api.python.PythonUtils").toSeq(listed)
 
 
 def _subqueries_of(expressions: list[Any]) -> Iterator[Any]:

@@ -69,6 +69,20 @@ def literal(value: pa.Scalar, wire: pa.DataType) -> Column:
     return F.lit(value.as_py()).cast(kind)
 
 
+def sql_literal(value: pa.Scalar, wire: pa.DataType) -> str:
+    """`literal` as SQL that means the same in any session: a whole number, a decimal, a day or an instant."""
+    kind = spark_schema(pa.schema([pa.field("v", wire)]))["v"].dataType.simpleString()
+    if not value.is_valid:
+        return f"CAST(NULL AS {kind})"
+    if pa.types.is_timestamp(wire):
+        us = value.cast(pa.timestamp("us", value.type.tz)).value
+        is_instant = wire.tz is not None
+        return f"timestamp_micros({us}L)" if is_instant else f"CAST('{np.datetime64(us, 'us')}' AS {kind})"
+    if pa.types.is_date(wire):
+        return f"date_from_unix_date({value.cast(pa.date32()).value})"
+    return f"CAST('{value.as_py():f}' AS {kind})" if pa.types.is_decimal(wire) else f"CAST({value.as_py()} AS {kind})"
+
+
 def _column(node: Node, is_negated: bool) -> Column:
     if isinstance(node, Constant):
         return F.lit(node.value).cast("boolean")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import threading
 import warnings
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ import skipstone as ss
 from example_counts import few_of, is_thorough
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
+from skipstone.spark_adapter.to_columns import literal, sql_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,3 +320,33 @@ def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSess
     assert _rows(sks.optimized(plain.where(where).select("id"))) == _rows(plain.where(where).select("id"))
     made = sks.optimized(plain.where("d > date '1899-01-01' AND d < date '1950-01-01' AND id = 3"))
     assert made.count() == 0 and len(made.inputFiles()) == 1
+
+
+LITERALS = [
+    (pa.int8(), [-128, 127, None]),
+    (pa.int32(), [-(2**31), 0]),
+    (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    (pa.decimal128(38, 10), [Decimal("-9999999999999999999999999999.9999999999"), Decimal("0.0000000001"), None]),
+    (pa.date32(), [dt.date.min, dt.date(1582, 10, 10), dt.date.max, None]),
+    (pa.timestamp("us"), [dt.datetime.min, dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime.max, None]),
+    (pa.timestamp("us", "UTC"), [dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, 1, 2, 3, 4, dt.UTC)]),
+]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_literal_as_sql_is_the_column(spark: SparkSession, ansi: str) -> None:
+    """Answers from metadata are SQL texts, which are to mean the same in any session."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    pairs = [(pa.scalar(value, kind), kind) for kind, values in LITERALS for value in values]
+    names = [f"c{i}" for i in range(len(pairs))]
+    texts = ", ".join(sql_literal(*pair) for pair in pairs)
+    as_sql = session.sql(f"SELECT * FROM VALUES ({texts})").toDF(*names)
+    assert "LocalTableScan" in as_sql._jdf.queryExecution().executedPlan().toString()  # no job is run for them
+    as_columns = session.range(1).select(*[literal(*pair).alias(f"c{i}") for i, pair in enumerate(pairs)])
+    assert [each.dataType for each in as_sql.schema] == [each.dataType for each in as_columns.schema]
+    given = as_sql.toArrow()
+    assert given.to_pylist() == as_columns.toArrow().to_pylist()
+    for (value, kind), column in zip(pairs, given.columns, strict=True):
+        assert column[0].cast(kind) == value
