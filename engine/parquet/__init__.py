@@ -9,7 +9,8 @@ whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py
     leaves.py          the leaves of a schema, and of rows; fields within columns that files name otherwise
     column_stats.py    statistics of one column: computed, combined, stored
     exact_cast.py      rows in the table's types, where nothing is lost
-    pages.py           few rows, by their pages alone (`page_headers.py`, `synthetic_file.py`)
+    pages.py           few rows, by their pages alone (`page_headers.py`, `page_rows.py`, `synthetic_file.py`)
+    kernels.py         compiled twin of a part of page_rows.py
     digests.py         digests of files, by which a copy is known
     thrift.py          the protocol of footers and headers
     arrow_filesystem.py    the files of a plan as a file system of Arrow's

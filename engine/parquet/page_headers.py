@@ -37,6 +37,7 @@ class Pages:
     data          the data pages that hold wanted rows, with their headers
     starts        the first row of each, and how many it has
     last          rows up to the last that is wanted, counted over the kept pages
+    is_cut        the pages hold wanted rows alone (`page_rows`)
     """
 
     codec: int
@@ -44,6 +45,7 @@ class Pages:
     data: list[bytes]
     starts: tuple[tuple[int, int], ...]
     last: int
+    is_cut: bool = False
 
 
 def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:

@@ -6,6 +6,8 @@ begins is in the header of the one before (`page_headers`). The footer says that
 wanted, and decoding ends there, too. Rows of a row group are of one number, but columns have pages of unlike rows:
 those whose kept pages hold the same rows make a file together.
 
+Where many rows would be decoded for a few, those pages are cut to the few first (`page_rows`).
+
 Columns that are lists, maps, structs or encrypted, or hold anything not known here, are left to others. Every value is
 decoded by pyarrow, from the bytes and the types that the file has.
 """
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 4096
 _SLICED_ROWS_MAX = 16
+_CUT_ROWS_MIN = 1 << 15  # fewer rows are decoded sooner than pages are cut to the wanted ones
 _NS_A_BYTE = 1.0  # what decompression takes, and decoding by kind: measured, and only their ratios matter
 _NS_A_VALUE = {"bytes": 15, "other": 4}
 _DICTIONARY_BYTES_A_VALUE = 2  # chunks of strings below that are dictionary codes throughout
@@ -155,13 +158,20 @@ def rows_by_page(
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
     from .page_headers import pages_of
+    from .page_rows import only
     from .synthetic_file import PageGroup, synthetic_file
 
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
     same_pages: dict[tuple, PageGroup] = {}
     for name in columns:
         chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
-        group = same_pages.setdefault(tuple((c.starts, c.last) for c in chunks), PageGroup())
+        leaf = metadata.schema.column(leaves[name])
+        if sum(chunk.last for chunk in chunks) >= _CUT_ROWS_MIN:
+            cut = [only(chunk, leaf, wanted) for chunk, (_, wanted) in zip(chunks, groups, strict=True)]
+            chunks = chunks if None in cut else [chunk for chunk in cut if chunk is not None]
+        # Whether they are cut, and where they begin: of cut ones, nothing more is to be chosen.
+        alike = tuple((c.is_cut, () if c.is_cut else c.starts, c.last) for c in chunks)
+        group = same_pages.setdefault(alike, PageGroup())
         group.columns.append(name)
         group.chunks.append(chunks)
     selected: dict[str, pa.ChunkedArray] = {}
@@ -192,6 +202,8 @@ def _read(synthetic: pa.Buffer, wanted: list[np.ndarray], coded: list[str]) -> d
 
 def _within(wanted: np.ndarray, chunk: Pages) -> np.ndarray:
     """Positions of wanted rows of a row group among those of its kept pages."""
+    if chunk.is_cut:
+        return np.arange(len(wanted))
     cuts, rows_before = [], 0
     for start, count in chunk.starts:
         first, end = np.searchsorted(wanted, (start, start + count))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +17,15 @@ import pytest
 import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from lake_strategies import data_schemas
 from skipstone import col
+from skipstone.engine.parquet import pages
 from skipstone.engine.parquet.packed_footer import packed_footer, unpacked_footer
+from skipstone.engine.parquet.page_headers import pages_of
+from skipstone.engine.parquet.page_rows import _codes, only
 from skipstone.engine.parquet.pages import flat_columns, rows_by_page
+from skipstone.engine.parquet.thrift import varint
 from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.rows import count_matches, read_matches
 from wide_rows import GROUP_ROWS, ROWS, at_positions, same, wide_table
@@ -153,8 +161,23 @@ def parquet_files(draw: st.DrawFn) -> tuple[pa.Table, bytes]:
     return rows, sink.getvalue().to_pybytes()
 
 
-@given(parquet_files(), st.data())
-def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], data: st.DataObject) -> None:
+@contextmanager
+def cutting(how: str) -> Iterator[None]:
+    """Pages are cut to the wanted rows however few are decoded for them, or not at all."""
+    before = pages._CUT_ROWS_MIN
+    pages._CUT_ROWS_MIN = 1 << 62 if how == "as they are" else 0
+    try:
+        with kernels(are_used=how == "cut by compiled code"):
+            yield
+    finally:
+        pages._CUT_ROWS_MIN = before
+
+
+WAYS = ["as they are", "cut", "cut by compiled code"]
+
+
+@given(file_of=parquet_files(), data=st.data(), how=st.sampled_from(WAYS))
+def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], data: st.DataObject, how: str) -> None:
     _, stored = file_of
     file = pq.ParquetFile(pa.BufferReader(stored))
     groups = []
@@ -171,11 +194,98 @@ def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], dat
     def read_at(offset: int, length: int) -> bytes:
         return stored[offset : offset + length]
 
-    found = rows_by_page(file.metadata, read_at, groups, columns)
+    with cutting(how):
+        found = rows_by_page(file.metadata, read_at, groups, columns)
     for name in columns:
         column = pa.concat_tables([file.read_row_group(g, [name]).take(pa.array(at)) for g, at in groups]).column(0)
         plain = found[name].cast(column.type) if found[name].type != column.type else found[name]
         assert repr(base.rows_of(pa.table({name: plain}))) == repr(base.rows_of(pa.table({name: column})))
+
+
+CUT_ROWS = 30_000
+CUT = pa.table({
+    "i": np.arange(CUT_ROWS) * 7,
+    "low": np.arange(CUT_ROWS) // 5_000,
+    "f": np.arange(CUT_ROWS) / 3,
+    "small": pa.array(np.arange(CUT_ROWS) % 7, pa.int32()),
+    "d": pa.array([Decimal(i % 900) for i in range(CUT_ROWS)], pa.decimal128(12, 2)),
+    "b": pa.array([b"%05d" % i for i in range(CUT_ROWS)], pa.binary(5)),
+    "of one length": [f"{i:08}" for i in range(CUT_ROWS)],
+    "few": [f"kind {i * i % 13}" for i in range(CUT_ROWS)],
+    "lengths": ["x" * (i % 9) for i in range(CUT_ROWS)],
+    "flag": [i % 3 == 0 for i in range(CUT_ROWS)],
+    "nulls": [None if i % 11 == 0 else i for i in range(CUT_ROWS)],
+})  # fmt: skip
+
+
+@pytest.mark.some_cases(6)
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip", "brotli"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("has_dictionaries", [False, True])
+@pytest.mark.parametrize("how", WAYS)
+def test_pages_are_cut_to_the_wanted_rows(codec: str, version: str, has_dictionaries: bool, how: str) -> None:
+    sink = pa.BufferOutputStream()
+    options = {"data_page_version": version, "compression": codec, "use_dictionary": has_dictionaries}
+    pq.write_table(CUT, sink, row_group_size=20_000, data_page_size=30_000, **options)
+    stored = sink.getvalue().to_pybytes()
+    file = pq.ParquetFile(pa.BufferReader(stored))
+    groups = [(0, np.array([0, 1, 9_000, 19_999])), (1, np.array([7, 9_999]))]
+
+    def read_at(offset: int, length: int) -> bytes:
+        return stored[offset : offset + length]
+
+    with cutting(how):
+        found = rows_by_page(file.metadata, read_at, groups, CUT.column_names, {})
+        cut = set()
+        for i, name in enumerate(CUT.column_names):
+            chunks = [(pages_of(file.metadata.row_group(g).column(i), read_at, rows), rows) for g, rows in groups]
+            if all(only(chunk, file.schema.column(i), rows) is not None for chunk, rows in chunks):
+                cut.add(name)
+    expected = CUT.take(pa.array(np.concatenate([rows + 20_000 * group for group, rows in groups])))
+    for name in CUT.column_names:
+        assert found[name].cast(CUT.schema.field(name).type).to_pylist() == expected.column(name).to_pylist(), name
+    assert {"flag", "nulls"}.isdisjoint(cut)
+    assert {"i", "low", "f", "small", "d", "b"} <= cut
+    assert ("of one length" in cut) or has_dictionaries
+    assert ("few" in cut) == has_dictionaries
+
+
+@given(
+    width=st.integers(0, 33),
+    runs=st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=12),
+    seed=st.integers(0, 999),
+    flips=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=2),
+    wanted=st.sets(st.integers(0, 300), min_size=1, max_size=8),
+)
+def test_codes_are_found_the_same(
+    width: int, runs: list[tuple[bool, int]], seed: int, flips: list[tuple[int, int]], wanted: set[int]
+) -> None:
+    random = np.random.default_rng(seed)
+    data, codes = bytearray([width]), []
+    for is_packed, size in runs:
+        drawn = random.integers(0, 1 << width, 8 * size if is_packed else 1).tolist()
+        if is_packed:
+            number = sum(code << (width * i) for i, code in enumerate(drawn))
+            data += varint(size << 1 | 1) + number.to_bytes(size * width, "little")
+            codes += drawn
+        else:
+            data += varint(size << 1) + drawn[0].to_bytes((width + 7) // 8, "little")
+            codes += drawn * size
+    is_whole = not flips and all(size for _, size in runs) and width <= 32
+    for place, bits in flips:
+        data[place % len(data)] ^= bits
+    values, rows = np.frombuffer(bytes(data), dtype=np.uint8), np.array(sorted(wanted))
+    found = []
+    for are_used in (False, True):
+        with kernels(are_used=are_used):
+            try:
+                codes_found = _codes(values, rows)
+            except (IndexError, ValueError):
+                codes_found = None
+            found.append(None if codes_found is None else codes_found.tolist())
+    assert found[0] == found[1]
+    if is_whole:
+        assert found[0] == ([codes[row] for row in rows] if rows[-1] < len(codes) else None)
 
 
 @given(parquet_files(), st.data())

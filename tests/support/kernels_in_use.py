@@ -12,6 +12,7 @@ from skipstone import lazy
 MODULES = (
     *(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort")),
     "engine.indexes.secondary.kernels",
+    "engine.parquet.kernels",
 )
 
 
