@@ -10,7 +10,8 @@ call asks for values of its own.
     polars     `scan_delta(...).filter(...).collect()` until it asks for the first surviving file, which is not there
     pyiceberg  `StaticTable`, `scan(...).plan_files()`, over 100 k files
     DuckDB     SELECT path over a zstd Parquet file of the statistics in table order, also with the random column sorted
-               by its minimum; on a connection that is open (without its cache of files), also on a new one
+               by its minimum; on a connection that is open (without its cache of files, but for the row of a random
+               point on a warm handle), also on a new one
     numpy      arrays in memory: compare, take the paths from an Arrow array
 """
 
@@ -46,6 +47,7 @@ _KEYS = 50
 
 COLD, WARM = "clustered point, cold", "clustered point, warm handle"
 PLAIN, UUID = "random point, plain names", "random point, uuid names"
+PLAIN_WARM = "random point, plain names, warm handle"
 AND = "AND of three columns"
 IN_CLUSTERED, IN_NEAR, IN_SPREAD = "IN 1,000, clustered", "IN 1,000, random column", "IN 1,000, nearly all survive"
 TENFOLD, TENTH = "clustered point, 10x the files", "clustered point, a tenth of the files"
@@ -134,6 +136,11 @@ def _points(bench: Bench, lake: Lake) -> None:
     bench.case(PLAIN, DUCKDB, lake.duck(meets), setup=next_of(values))
     bench.case(PLAIN, SORTED, lake.duck(meets, SORTED), setup=next_of(values))
     bench.case(PLAIN, NUMPY, lake.numpy(lake.point("random")), setup=next_of(values), kind="floor")
+    values = _random_values(seed=12)
+    ours = lake.ours_warm(lambda v: col("random") == v)
+    bench.case(PLAIN_WARM, "skipstone", ours, setup=next_of(values), kind="us")
+    bench.case(PLAIN_WARM, DUCKDB, lake.duck(meets, keeps=True), setup=next_of(values), note="keeps what it read")
+    bench.case(PLAIN_WARM, NUMPY, lake.numpy(lake.point("random")), setup=next_of(values), kind="floor")
 
 
 def _uuid_names(bench: Bench, files: int, cache: Path, built: dict[str, planning_data.CachedFolder]) -> None:

@@ -44,6 +44,7 @@ class Lake:
         self._sources = {DUCKDB: _source(duck)}
         # What a connection keeps of files is switched off: the question is what a planner pays that was just started.
         self._connection = duckdb.connect(config={"enable_external_file_cache": False})
+        self._keeping = duckdb.connect()
         self._delta_folder: Path | None = None
         if peers:
             sorted_made = planning_data.duckdb_statistics(statistics, "random", cache)
@@ -87,13 +88,16 @@ class Lake:
 
         return setup
 
-    def duck(self, where: Callable[[Any], str], which: str = DUCKDB, is_new: bool = False) -> Ask:
-        """`where` gives what follows FROM and the name of the file of statistics."""
+    def duck(
+        self, where: Callable[[Any], str], which: str = DUCKDB, *, is_new: bool = False, keeps: bool = False
+    ) -> Ask:
+        """`where` gives what follows FROM and the name of the file of statistics; with `keeps`, by a connection that
+        keeps what it has read of files."""
 
         def ask(value: Any) -> pa.ChunkedArray:
             sql = f"SELECT path FROM {self._sources[which]} {where(value)}"
             if not is_new:
-                return self._connection.sql(sql).to_arrow_table().column(0)
+                return (self._keeping if keeps else self._connection).sql(sql).to_arrow_table().column(0)
             with duckdb.connect() as connection:
                 return connection.sql(sql).to_arrow_table().column(0)
 

@@ -37,6 +37,7 @@ from .survivors import Survivors, Units, plain_units, units_of
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 19  # a piece costs half a millisecond of Python, and arrays of more leave the caches
+_PIECE_ENTRIES_MIN = 1 << 16
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
 
@@ -180,7 +181,9 @@ class _Pruning:
                 steps = Steps()
                 return self._probed(survivors.filtered(), others, steps), steps.steps
 
-            pieces = ranges.cut(first.columns[0].stats.cuts(PIECE_ENTRIES))
+            stats = first.columns[0].stats
+            of_thread = -(-stats.count_in(ranges.first, ranges.stop) // THREADS)
+            pieces = ranges.cut(stats.cuts(min(PIECE_ENTRIES, max(of_thread, _PIECE_ENTRIES_MIN))))
             if len(pieces) == 1:
                 results = [of_piece(pieces[0])]
             else:
