@@ -235,7 +235,7 @@ def test_pages_are_cut_to_the_wanted_rows(codec: str, version: str, has_dictiona
         return stored[offset : offset + length]
 
     with cutting(how):
-        found = rows_by_page(file.metadata, read_at, groups, CUT.column_names, {})
+        found = rows_by_page(file.metadata, read_at, groups, CUT.column_names)
         cut = set()
         for i, name in enumerate(CUT.column_names):
             chunks = [(pages_of(file.metadata.row_group(g).column(i), read_at, rows), rows) for g, rows in groups]
