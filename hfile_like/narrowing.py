@@ -40,7 +40,7 @@ class Narrowing:
     def __init__(self, bounds: Mapping[int, tuple[int, int]]):
         self._bounds = bounds
         self._limits = np.array(
-            [(max(low, -(1 << 63)), min(high, (1 << 63) - 1)) for low, high in bounds.values()], dtype=np.int64
+            [[min(max(end, -(1 << 63)), (1 << 63) - 1) for end in ends] for ends in bounds.values()], dtype=np.int64
         ).reshape(-1, 2)
         self._is_empty = any(low >= 1 << 63 or high < -(1 << 63) or low > high for low, high in bounds.values())
         self._outside = np.empty(0, dtype=np.uint8)

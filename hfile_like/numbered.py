@@ -73,10 +73,10 @@ class NumberedKeys:
         within = self._blocks()
         indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
         gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted)
-        for block in file.blocks(indices):
+        for is_narrowed, block in zip(self._narrowed(limits, indices), file.blocks(indices), strict=True):
             # Keys of other prefixes lie in blocks at the ends alone, of which all is read.
             keys = block.keys
-            if is_numbered(keys, prefix) and (picked := narrowing.pick(block)) is not None:
+            if is_narrowed and is_numbered(keys, prefix) and (picked := narrowing.pick(block)) is not None:
                 gather.add(keys.numbers_at(picked.rows), picked.rows, block, picked.values)
                 continue
             low, numbers = numbers_below(keys, prefix, gather.room())
@@ -140,6 +140,19 @@ class NumberedKeys:
         self._file.check_open()
         return self._bounds_of(self._blocks())
 
+    def _narrowed(self, bounds: Mapping[str, tuple[int, int]], indices: list[int]) -> list[bool]:
+        """For each block, whether bounds may leave out some of it, by the summaries."""
+        if not bounds or not _is_dense(indices):
+            return [bool(bounds)] * len(indices)
+        places = np.array(indices) - indices[0]
+        is_narrowed = np.zeros(len(indices), dtype=bool)
+        summaries = self._file.index.summaries(list(bounds), indices[0], indices[-1] + 1)
+        for summary, (low, high) in zip(summaries.values(), bounds.values(), strict=True):
+            if summary is None or not isinstance(summary.lower, np.ndarray):
+                return [True] * len(indices)
+            is_narrowed |= (summary.lower[places] < low) | (summary.upper[places] > high)
+        return is_narrowed.tolist()
+
     def _blocks(self) -> range:
         return self._file.block_range(*key_bounds(self._prefix, None, None))
 
@@ -167,6 +180,11 @@ class NumberedKeys:
         first[skip:] = both[::2][skip:]
         last[: len(blocks) - drop] = both[1::2][: len(blocks) - drop]
         return first, last
+
+
+def _is_dense(indices: list[int]) -> bool:
+    """Whether summaries of some blocks are worth reading: of blocks far apart they cost more than decoding them."""
+    return bool(indices) and indices[-1] - indices[0] < 2 * len(indices)
 
 
 def _of_block(
@@ -227,8 +245,7 @@ class _Gather:
         spans = file.index.spans(indices)
         count = int(spans.entries.sum(dtype=np.int64)) if most is None else most
         summarised = None
-        # Blocks far apart: their summaries would cost more than decoding them.
-        if not spans.deleted.any() and indices and indices[-1] - indices[0] < 2 * len(indices):
+        if not spans.deleted.any() and _is_dense(indices):
             summarised = range(indices[0], indices[-1] + 1)
         self._columns: dict[str, _Values | _Strings | _OneValue] = {}
         self._read: list[tuple[int, _Values | _Strings]] = []

@@ -478,7 +478,10 @@ def test_entries_within_bounds(count, deleted, block, data):
     numbers = data.draw(st.just(range(count)) | st.sets(st.integers(0, (1 << 64) - 1), min_size=count, max_size=count))
     keys = [b"p" + number.to_bytes(8, "big") for number in sorted(numbers)]
     batch = pa.record_batch({name: pa.array(values, pa.int64()) for name, values in columns.items()})
-    file = written(keys, batch, gone, block_size=block, compression=data.draw(st.sampled_from(["none", "auto"])))
+    options = {"compression": data.draw(st.sampled_from(["none", "auto"]))}
+    file = written(
+        keys, batch, gone, block_size=block, summaries=data.draw(st.sampled_from([[], ["a", "b"]])), **options
+    )
 
     def scanned() -> list[dict]:
         found = SortedFileReader(file).numbered(b"p").scan(include_deleted=True, bounds=bounds)
