@@ -36,7 +36,7 @@ from .survivors import Survivors, Units, plain_units, units_of
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
-PIECE_ENTRIES = 1 << 19  # a piece costs half a millisecond of Python, and arrays of more leave the caches
+PIECE_ENTRIES = 1 << 18  # a piece costs half a millisecond of Python, and arrays of more entries leave the caches
 _PIECE_ENTRIES_MIN = 1 << 16
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
