@@ -3,8 +3,8 @@
 Loading numba and kernels that are compiled costs a process about 0.3 s. So `kernels_for` takes how long the plain twin
 would take, and gives none until that much has come together: a process that looks up a few keys never waits for numba.
 Once loaded, everything but the smallest work uses them. Where a machine has kept nothing of a module of kernels, to
-compile what is asked of it takes seconds: then the plain twin goes on until its own work has taken as long. Without
-numba, or where it is broken or does not compile, the plain twins answer.
+compile what is asked of it takes seconds: then the plain twin goes on until half a second of its own has come together.
+Without numba, or where it is broken or does not compile, the plain twins answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import ModuleType
 import numpy as np
 
 LOAD_ABOVE_NS = 300_000_000
-COMPILE_ABOVE_NS = 3_000_000_000
+COMPILE_ABOVE_NS = 500_000_000
 USE_ABOVE_NS = 10_000
 
 _loaded: dict[str, ModuleType | None] = {}
