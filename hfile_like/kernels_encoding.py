@@ -23,6 +23,7 @@ from ..compiling import load64 as _load64
 from ..compiling import store16 as _store16
 from ..compiling import store32 as _store32
 from ..compiling import store64 as _store64
+from ..compiling import transpose as _transpose
 
 _ALL_NULL, _FIXED, _OFFSETS_32, _FRAME, _DICTIONARY = 0, 1, 3, 5, 7
 _HAS_VALIDITY = 1
@@ -345,13 +346,6 @@ def _put_length(out, offset, width, i, length):
 
 
 @_inlined
-def _swap(low, high, shift, mask):
-    """Exchanges the upper parts of what `mask` shows of `low` with the lower ones of `high`."""
-    moved = (low >> shift ^ high) & mask
-    return low ^ moved << shift, high ^ moved
-
-
-@_inlined
 def _shared(data, a, a_end, b, b_end):
     """How many leading bytes two keys share."""
     most, k = min(a_end - a, b_end - b), np.int64(0)
@@ -409,49 +403,6 @@ def _put_bundles(data, offsets, cuts, out, to):
     return offset - to
 
 
-@_called
-def _put_transposed(data, begin, count, width, shared, out, to):
-    """Writes the bytes from `shared` on of keys of `width` bytes, one after the other from data[begin:] on: the first
-    of every key, then the second. Eight by eight, the bytes of eight words change places in three steps (H. S. Warren,
-    "Hacker's Delight", 7-3)."""
-    s8, s16, s32 = np.uint64(8), np.uint64(16), np.uint64(32)
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    m32 = np.uint64(0x00000000FFFFFFFF)
-    rest = width - shared
-    rows, columns = count & -8, rest & -8
-    for i in range(0, rows, 8):
-        for k in range(0, columns, 8):
-            source = begin + i * width + shared + k
-            a, b = _load64(data, source), _load64(data, source + width)
-            c, d = _load64(data, source + 2 * width), _load64(data, source + 3 * width)
-            e, f = _load64(data, source + 4 * width), _load64(data, source + 5 * width)
-            g, h = _load64(data, source + 6 * width), _load64(data, source + 7 * width)
-            a, b = _swap(a, b, s8, m8)
-            c, d = _swap(c, d, s8, m8)
-            e, f = _swap(e, f, s8, m8)
-            g, h = _swap(g, h, s8, m8)
-            a, c = _swap(a, c, s16, m16)
-            b, d = _swap(b, d, s16, m16)
-            e, g = _swap(e, g, s16, m16)
-            f, h = _swap(f, h, s16, m16)
-            a, e = _swap(a, e, s32, m32)
-            b, f = _swap(b, f, s32, m32)
-            c, g = _swap(c, g, s32, m32)
-            d, h = _swap(d, h, s32, m32)
-            place = to + k * count + i
-            _store64(out, place, a)
-            _store64(out, place + count, b)
-            _store64(out, place + 2 * count, c)
-            _store64(out, place + 3 * count, d)
-            _store64(out, place + 4 * count, e)
-            _store64(out, place + 5 * count, f)
-            _store64(out, place + 6 * count, g)
-            _store64(out, place + 7 * count, h)
-    for k in range(rest):
-        for i in range(rows if k < columns else 0, count):
-            out[to + k * count + i] = data[begin + i * width + shared + k]
-
-
 @compiled
 def encode_key_blocks(data, offsets, bounds, out, ends, encodings):
     """Keys that ascend, data[offsets[i]:offsets[i + 1]]: transposed or in bundles; numbers are left to the plain twin.
@@ -479,7 +430,7 @@ def encode_key_blocks(data, offsets, bounds, out, ends, encodings):
                 _store32(out, to + 4, np.uint32(shared))
                 _copy(out, to + _FIXED_HEAD_BYTES, data, begin, shared)
                 to += _FIXED_HEAD_BYTES + shared
-                _put_transposed(data, begin, count, width, shared, out, to)
+                _transpose(data, begin + shared, width, count, width - shared, out, to, count)
                 to += (width - shared) * count
         ends[b] = to
 

@@ -19,6 +19,8 @@ from ..compiling import load16 as _load16
 from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
 from ..compiling import store64 as _store64
+from ..compiling import swapped as _swapped
+from ..compiling import transpose as _transpose
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES = 8
@@ -111,56 +113,6 @@ def render_bundles(raw, begins, counts, offsets, out):
 
 
 @_inlined
-def _swap(low, high, shift, mask):
-    """Exchanges the upper parts of what `mask` shows of `low` with the lower ones of `high`."""
-    moved = (low >> shift ^ high) & mask
-    return low ^ moved << shift, high ^ moved
-
-
-@_inlined
-def _transpose(raw, offset, rows, columns, out, to, stride):
-    """Writes uint8 [columns, rows] at raw[at:] as rows, `stride` bytes apart. Eight by eight, the bytes of eight words
-    change places in three steps (H. S. Warren, "Hacker's Delight", 7-3)."""
-    row_blocks, column_blocks = rows // 8, columns // 8
-    s8, s16, s32 = np.uint64(8), np.uint64(16), np.uint64(32)
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    m32 = np.uint64(0x00000000FFFFFFFF)
-    for kb in range(column_blocks):
-        k = 8 * kb
-        for ib in range(row_blocks):
-            i = 8 * ib
-            source = offset + k * rows + i
-            a, b = _load64(raw, source), _load64(raw, source + rows)
-            c, d = _load64(raw, source + 2 * rows), _load64(raw, source + 3 * rows)
-            e, f = _load64(raw, source + 4 * rows), _load64(raw, source + 5 * rows)
-            g, h = _load64(raw, source + 6 * rows), _load64(raw, source + 7 * rows)
-            a, b = _swap(a, b, s8, m8)
-            c, d = _swap(c, d, s8, m8)
-            e, f = _swap(e, f, s8, m8)
-            g, h = _swap(g, h, s8, m8)
-            a, c = _swap(a, c, s16, m16)
-            b, d = _swap(b, d, s16, m16)
-            e, g = _swap(e, g, s16, m16)
-            f, h = _swap(f, h, s16, m16)
-            a, e = _swap(a, e, s32, m32)
-            b, f = _swap(b, f, s32, m32)
-            c, g = _swap(c, g, s32, m32)
-            d, h = _swap(d, h, s32, m32)
-            place = to + i * stride + k
-            _store64(out, place, a)
-            _store64(out, place + stride, b)
-            _store64(out, place + 2 * stride, c)
-            _store64(out, place + 3 * stride, d)
-            _store64(out, place + 4 * stride, e)
-            _store64(out, place + 5 * stride, f)
-            _store64(out, place + 6 * stride, g)
-            _store64(out, place + 7 * stride, h)
-    for k in range(columns):
-        for i in range(8 * row_blocks if k < 8 * column_blocks else 0, rows):
-            out[to + i * stride + k] = raw[offset + k * rows + i]
-
-
-@_inlined
 def _fill_fixed(raw, begin, end, count, width, out, to):
     """Transposed keys; whether they fit."""
     if end - begin < _FIXED_HEAD_BYTES or np.int64(_load32(raw, begin)) != width:
@@ -172,17 +124,8 @@ def _fill_fixed(raw, begin, end, count, width, out, to):
     prefix = begin + _FIXED_HEAD_BYTES
     for i in range(count):
         _copy(out, to + i * width, raw, prefix, shared)
-    _transpose(raw, prefix + shared, count, rest, out, to + shared, width)
+    _transpose(raw, prefix + shared, count, rest, count, out, to + shared, width)
     return True
-
-
-@_inlined
-def _swapped(number):
-    """The bytes of a number in the other order."""
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
-    number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
-    return number << np.uint64(32) | number >> np.uint64(32)
 
 
 @_inlined

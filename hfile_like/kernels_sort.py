@@ -13,6 +13,7 @@ import numpy as np
 
 from ..compiling import compiled
 from ..compiling import load64 as _load64
+from ..compiling import swapped as _swapped
 
 _WORD_BITS = 44  # four passes; more would resolve few ties that are left
 _NARROW_BITS = 33  # of few keys: three passes
@@ -74,15 +75,6 @@ def _take_narrow(data, begin, width, places, ranks, bits, order, low, high, word
         for k in range(len(places)):
             word = word << np.uint64(bits[k]) | np.uint64(ranks[k, data[row + places[k]]])
         words[i] = word
-
-
-@compiled
-def _swapped(number):
-    """The bytes of a number in the other order."""
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
-    number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
-    return number << np.uint64(32) | number >> np.uint64(32)
 
 
 @compiled

@@ -9,17 +9,9 @@ import numpy as np
 
 from ....compiling import compiled
 from ....compiling import load64 as _load64
+from ....compiling import swapped as _swapped
 
 _PLACE_BYTES = 12
-
-
-@compiled
-def _swapped(number):
-    """The bytes of a number in the other order."""
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
-    number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
-    return number << np.uint64(32) | number >> np.uint64(32)
 
 
 @compiled
