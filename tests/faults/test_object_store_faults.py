@@ -268,23 +268,12 @@ def test_what_cannot_be_known_is_said() -> None:
             assert twin.objects == {}
 
 
-def put_of_the_instant(begun: Objects) -> int:
-    """Which call of `write` is the one that publishes."""
-    twin = Twin(begun)
-    with twin_stores(twin=twin):
-        table = opened()
-        twin.fault_at("busy", 10**9)
-        write(table)
-        return next(i for i, call in enumerate(twin.log, start=1) if call[0] == "create" and "timeline" in call[1])
-
-
 def test_a_late_instant_finds_its_files(begun: Objects) -> None:
     """The put of the instant is given up, and arrives when the writer has gone: what it names must still be there."""
-    at = put_of_the_instant(begun)
     twin = Twin(begun)
     with twin_stores(twin=twin):
         table = opened()
-        twin.fault_at("late", at, lasting=True)
+        twin.fault_from("late", "create", "timeline")
         with pytest.raises(UncertainPutError):
             write(table)
         twin.settle()
@@ -293,11 +282,10 @@ def test_a_late_instant_finds_its_files(begun: Objects) -> None:
 
 def test_files_of_a_commit_that_may_still_come_do_not_appear(begun: Objects) -> None:
     """A sync comes first and takes the version: it leaves the other's files alone, whose instant comes to nothing."""
-    at = put_of_the_instant(begun)
     twin = Twin(begun)
     with twin_stores(twin=twin):
         table = opened()
-        twin.fault_at("late", at, lasting=True)
+        twin.fault_from("late", "create", "timeline")
         with pytest.raises(UncertainPutError):
             write(table)
         twin.heal()

@@ -10,7 +10,8 @@ of one's choice:
     short      a read whose body ends before it should
     denied     403
 
-Twin(objects)       a bucket; `fault_at(kind, call, lasting)` plans a fault; `calls` counts, and `faults` those met
+Twin(objects)       a bucket; `fault_at(kind, call, lasting)` plans a fault, `fault_from(kind, name, part)` one that
+                    lasts; `calls` counts, and `faults` those met
 twin_stores(...)    context: every bucket that is opened is a Twin of these, and pauses take no time
 """
 
@@ -57,6 +58,7 @@ class Twin:
         self.calls = self.faults = 0
         self.log: list[tuple[str, str]] = []
         self._fault: tuple[str, int, bool] | None = None
+        self._fault_from: tuple[str, str, str] | None = None
         self._late: list[Callable[[], Any]] = []
         self._lock = threading.RLock()
 
@@ -65,9 +67,16 @@ class Twin:
         self.calls, self._fault, self.faults = 0, (kind, call, lasting), 0
         self.log.clear()
 
+    def fault_from(self, kind: str, name: str, part: str) -> None:
+        """The first call `name` to a path that holds `part`, and all after it, meet a fault.
+
+        How many calls come before it may differ from run to run: threads read ahead, and what is slow is asked again.
+        """
+        self._fault, self._fault_from = None, (kind, name, part)
+
     def heal(self) -> None:
         """No more faults."""
-        self._fault = None
+        self._fault = self._fault_from = None
 
     def settle(self) -> None:
         """No more faults, and what was late arrives."""
@@ -123,6 +132,9 @@ class Twin:
         with self._lock:
             self.calls += 1
             self.log.append((name, path))
+            if self._fault_from is not None and name == self._fault_from[1] and self._fault_from[2] in path:
+                self.fault_at(self._fault_from[0], 1, lasting=True)
+                self.calls, self._fault_from = 1, None
             kind = self._due(name)
             if kind is None:
                 return do()
