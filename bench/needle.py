@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
 from skipstone import col
-from skipstone.engine.choices import IndexKindName, Reader
+from skipstone.engine.choices import IndexKindName
 
 from bench.support.data import lineitem, random_uuids, sample
 from bench.support.harness import Answer, Bench
@@ -45,7 +45,6 @@ FILTERS, PLAIN = "DuckDB + Parquet filters", "DuckDB"
 BY_POSITION = "DuckDB, file_row_number IN"
 TARGETS = [
     Target("uuid, hit", FILTERS, 25, 52),
-    Target("uuid, hit, DuckDB reader", FILTERS, 8, 52),
     Target("uuid, miss", FILTERS, 1.5, 45),
     Target("orderkey", "deltalake", 10, 6.5),
     Target("partkey IN 3, all columns", BY_POSITION, 1.1, 1),
@@ -73,17 +72,13 @@ class Needles:
         self.duckdb, self.duckdb_plain = DuckDB(self.lake), DuckDB(self.plain)
         self.ask_spark, self.ask_spark_plain = ask_spark(self.spark, self.lake), ask_spark(self.spark, self.plain)
 
-    def ours(
-        self, index: Path, columns: Sequence[str] | None = None, reader: Reader = "pyarrow"
-    ) -> Callable[[Where], Answer]:
+    def ours(self, index: Path, columns: Sequence[str] | None = None) -> Callable[[Where], Answer]:
         def ask(where: Where) -> Answer:
             column, values = where
             with ss.open(self.lake, index_path=index) as table:
                 predicate = col(column) == values[0] if len(values) == 1 else col(column).is_in(values)
-                rows = table.scan(predicate, columns=columns, reader=reader).to_table()
+                rows = table.scan(predicate, columns=columns).to_table()
                 data, index_reads = table.handle.storage.reading(), table.handle.index_storage.reading()
-            if reader == "duckdb":
-                return Answer(rows)
             return Answer(rows, data[0] + index_reads[0], data[1] + index_reads[1])
 
         return ask
@@ -128,11 +123,6 @@ def _points(bench: Bench, needles: Needles) -> None:
     bench.case("uuid, hit", "pyarrow, row group known", _row_groups, setup=_next(expected_places), kind="floor")
     key_only = _columns_of_row_groups([KEY])
     bench.case("uuid, hit", "pyarrow, key column only", key_only, setup=_next(expected_places), kind="floor")
-    row = "uuid, hit, DuckDB reader"
-    by_duckdb = needles.ours(needles.secondary, reader="duckdb")
-    bench.case(row, "skipstone, secondary", by_duckdb, setup=_next(hits), kind="us")
-    bench.case(row, "skipstone, filters", needles.ours(needles.blooms, reader="duckdb"), setup=_next(hits))
-    bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(hits))
     _point(bench, "uuid, miss", needles, misses)
     bench.case("orderkey", "skipstone", needles.ours(needles.secondary), setup=_next(orders), kind="us")
     _peers(bench, "orderkey", needles, orders)
@@ -152,8 +142,6 @@ def _lists(bench: Bench, needles: Needles) -> None:
     for row, columns in (("partkey IN 3, all columns", None), ("partkey IN 3, two columns", TWO_COLUMNS)):
         ours = needles.ours(needles.secondary, columns)
         bench.case(row, "skipstone, secondary", ours, setup=_next(threes), kind="us")
-        by_duckdb = needles.ours(needles.secondary, columns, "duckdb")
-        bench.case(row, "skipstone, secondary, DuckDB reader", by_duckdb, setup=_next(threes))
         filters = needles.ours(needles.blooms, columns)
         bench.case(row, "skipstone, filters", filters, setup=_next(threes), every=3)
         _peers(bench, row, needles, threes, columns)
@@ -170,8 +158,6 @@ def _many(bench: Bench, needles: Needles) -> None:
     keys = [(KEY, sampled[start : start + MANY]) for start in range(0, len(sampled), MANY)]
     expected_places = [needles.duckdb.places(where) for where in keys]
     bench.case(row, "skipstone, secondary", needles.ours(needles.secondary), setup=_next(keys), kind="us")
-    by_duckdb = needles.ours(needles.secondary, reader="duckdb")
-    bench.case(row, "skipstone, secondary, DuckDB reader", by_duckdb, setup=_next(keys), every=3)
     bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(keys), every=5)
     bench.case(row, "polars", lambda where: ask_polars(needles.plain, where), setup=_next(keys), every=8)
     bench.case(row, BY_POSITION, needles.duckdb.rows, setup=_next(expected_places), kind="floor", every=2)

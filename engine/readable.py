@@ -245,7 +245,7 @@ class ReadableTable:
         limit: int | None = None,
         mode: ScanMode = "snapshot",
         refresh: Refresh | None = None,
-        reader: Reader = "pyarrow",
+        reader: Reader = "auto",
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
         dialect: Dialect = "duckdb",
@@ -261,8 +261,8 @@ class ReadableTable:
             limit: at most so many rows: the first ones of `order_by`, else any.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
-            reader: what reads a few rows of many: "pyarrow", or "duckdb" for local files (pip install
-                "skipstone[duckdb]"). The rows are the same.
+            reader: what decodes files of which much is read: "pyarrow", "polars" (pip install "skipstone[polars]"), or
+                "auto": polars where it is installed and gains more than it costs. The rows are the same.
             params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
                 is in them.
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
@@ -273,7 +273,7 @@ class ReadableTable:
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
-            InvalidArgumentError: the reader is not installed, or cannot read files that lie there.
+            InvalidArgumentError: the reader is not installed.
         """
         if refresh not in (None, "sync"):
             raise InvalidArgumentError(f'refresh= is "sync", or nothing, not {refresh!r}')
@@ -312,7 +312,7 @@ class ReadableTable:
         on: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        reader: Reader = "pyarrow",
+        reader: Reader = "auto",
     ) -> Plan:
         """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
         those columns where there is one. Files that it does not cover are read and compared.

@@ -48,6 +48,17 @@ class Pages:
     is_cut: bool = False
 
 
+def pages_of_whole(chunk: Any, read_at: ReadAt, row_count: int) -> Pages:
+    """All pages of one column chunk, as one piece."""
+    if chunk.compression not in CODECS:
+        raise PagesUnknownError(f"codec {chunk.compression}")
+    begin = offset = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < offset:
+        begin = chunk.dictionary_page_offset
+    data = read_at(offset, begin + chunk.total_compressed_size - offset)
+    return Pages(CODECS[chunk.compression], read_at(begin, offset - begin), [data], (), row_count)
+
+
 def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     """The pages of one column chunk that hold wanted rows."""
     if chunk.compression not in CODECS:

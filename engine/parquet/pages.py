@@ -184,14 +184,27 @@ def rows_by_page(
     return selected
 
 
-def _read(synthetic: pa.Buffer, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:
+def whole_chunks(metadata: pq.FileMetaData, read_at: ReadAt, groups: Sequence[int], columns: Sequence[str]) -> bytes:
+    """A Parquet file of some `flat_columns` in some row groups. Raises as `rows_by_page`."""
+    from .page_headers import pages_of_whole
+    from .synthetic_file import PageGroup, synthetic_file
+
+    leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    row_groups = [metadata.row_group(group) for group in groups]
+    chunks = [
+        [pages_of_whole(one.column(leaves[name]), read_at, one.num_rows) for one in row_groups] for name in columns
+    ]
+    return synthetic_file(metadata, [leaves[name] for name in columns], PageGroup(list(columns), chunks))
+
+
+def _read(synthetic: bytes, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:
     """The wanted rows of a made file, by column; `wanted`: positions in each of its row groups."""
     import pyarrow.parquet as pq
 
     from .page_headers import PagesUnknownError
 
     parts: list[pa.RecordBatch] = []
-    with pq.ParquetFile(pa.BufferReader(synthetic), read_dictionary=coded, **READ_OPTIONS) as file:
+    with pq.ParquetFile(pa.BufferReader(pa.py_buffer(synthetic)), read_dictionary=coded, **READ_OPTIONS) as file:
         for group, rows in enumerate(wanted):  # one by one: pages go on where a row group of ours has ended
             parts += picked(file, group, None, rows)
     if sum(part.num_rows for part in parts) != sum(map(len, wanted)):

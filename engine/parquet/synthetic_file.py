@@ -63,7 +63,7 @@ class _Template:
 _templates: dict[tuple[int, ...], list[_Template]] = {}
 
 
-def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buffer:
+def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> bytes:
     """A Parquet file of the kept pages of some columns."""
     template = _template(metadata, tuple(leaves))
     parts, offset = [_MAGIC], len(_MAGIC)
@@ -85,7 +85,7 @@ def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> pa.Buf
     rest = a_struct(*fields)
     # The head ends with field 2, so what follows counts its ids from there.
     footer = template.head + bytes([rest[0] - 0x20]) + rest[1:]
-    return pa.py_buffer(b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC]))
+    return b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC])
 
 
 def _chunk(column: bytes, pages: Pages, begin: int, end: int) -> bytes:

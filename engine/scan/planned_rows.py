@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
 from ..storage import Counted
+from .by_polars import dealt, tables_by_polars
 from .file_tasks import ReadContext
 from .fine import row_groups_of
 from .planning import THREADS, Pair, Planning
@@ -32,7 +33,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
-    row_count, context = 0, replace(plan.context, ways=[])
+    row_count, context = 0, replace(plan.context, ways=[], read_by_polars=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
@@ -41,6 +42,12 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
             read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
+                by_polars, pairs = dealt(pairs, context, limit)
+                for table in tables_by_polars(by_polars, context, plan.storage, plan.side_by_side, left=pairs):
+                    row_count += table.num_rows
+                    step.went_out = row_count
+                    if table.num_rows:
+                        yield table
                 for of_file in plan.side_by_side(read, pairs):
                     for table in of_file:
                         row_count += table.num_rows
@@ -118,10 +125,21 @@ def count(plan: Planning, *, check: bool) -> int:
     with plan.step("rows", "rows") as step:
         step.note = "counted"
         step.came_in = sum(sum(groups.row_counts or []) for _, groups in pairs)
-        counted = sum(plan.side_by_side(lambda pair: count_matches(*pair, plan.context, plan.storage), pairs))
+        counted = sum(_counts(plan, pairs))
         counted += sum(_matching(rows, plan.context).num_rows for rows in _merged(plan, merged))
         step.went_out = counted
     return total + counted
+
+
+def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
+    """How many rows of some files match, in no order."""
+    context, storage = replace(plan.context, columns=()), plan.storage
+    unnamed = [pair for pair in pairs if pair[0].rows is None]
+    by_polars, others = dealt(unnamed, context, None)
+    others += [pair for pair in pairs if pair[0].rows is not None]
+    for table in tables_by_polars(by_polars, context, storage, plan.side_by_side, left=others):
+        yield table.num_rows
+    yield from plan.side_by_side(lambda pair: count_matches(*pair, context, storage), others)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

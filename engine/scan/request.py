@@ -40,7 +40,7 @@ class ScanRequest:
     limit      at most so many rows; None for all
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
-    reader     what reads few rows of many: "pyarrow" or "duckdb"
+    reader     what reads much of a file: "pyarrow", "polars", or "auto" for the cheaper one
     fields     what rows are to hold in the end, fields of structs by dotted path; None for all of `columns`
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
@@ -58,7 +58,7 @@ class ScanRequest:
     limit: int | None = None
     order_by: OrderBy | None = None
     mode: str = SNAPSHOT
-    reader: str = "pyarrow"
+    reader: str = "auto"
     fields: tuple[str, ...] | None = None
     origin: Reopening | None = None
     scan_log: ScanLog | None = None
@@ -69,10 +69,10 @@ class ScanRequest:
         limit = self.limit
         if limit is not None and not is_integer(limit, 0):
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
-        if self.reader != "pyarrow":
-            from .by_duckdb import check_reader
+        if self.reader != "auto":
+            from .by_polars import check_reader
 
-            check_reader(self.reader, self.storage.uri)
+            check_reader(self.reader)
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:

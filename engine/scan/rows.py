@@ -3,8 +3,8 @@
 Where an index named the rows by position, few of a row group are read from only the pages that hold them, all columns
 at once. Otherwise, and of many, the predicate's columns are read first, the others where something matched.
 
-What reads bytes: pyarrow whole row groups (`file_reader.py`), `parquet/pages.py` single pages of flat columns, and,
-where a scan asks for it, DuckDB few rows (`by_duckdb.py`).
+What reads bytes: pyarrow whole row groups (`file_reader.py`), `parquet/pages.py` single pages of flat columns, and
+polars much of many files (`by_polars.py`).
 """
 
 from __future__ import annotations
@@ -173,9 +173,8 @@ def how_read(context: ReadContext) -> str:
         parts.append(f"{partly:,} row groups by page but for some columns, which were tested or have no such pages")
     if paged:
         parts.append(f"{paged:,} row groups by page, since few of their rows are wanted")
-    if context.reader == "duckdb":
-        others = sorted(list(context.left_to_pyarrow))  # noqa: C414 - threads still add to it
-        parts.append("few rows by DuckDB" + (f", but {', '.join(others)} by pyarrow" if others else ""))
+    if context.read_by_polars:
+        parts.append(f"{len(context.read_by_polars):,} files by polars, since much of them is read")
     return "; ".join(parts)
 
 
@@ -246,26 +245,7 @@ def rows_at(reader: FileReader, places: list[Place], names: Sequence[str]) -> pa
         ((group, wanted),) = places
         return reader.some_rows(group, names, wanted)
     stored = reader.stored(names)
-    return reader.shaped(reader.renamed(_few(reader, places, reader.file_names(stored)), stored), names, count)
-
-
-def _few(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
-    """Some rows of columns, which are called by the file's own names."""
-    columns: dict[str, pa.ChunkedArray] = {}
-    if reader.context.reader == "duckdb":
-        columns = _by_duckdb(reader, places, file_names)
-        file_names = [name for name in file_names if name not in columns]
-    return {**columns, **_by_pyarrow(reader, places, file_names)} if file_names else columns
-
-
-def _by_duckdb(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
-    from .by_duckdb import rows_by_duckdb
-
-    counts = np.array([reader.row_count(group) for group in range(places[-1][0])], dtype=np.int64)
-    firsts = offsets_of(counts)
-    columns = rows_by_duckdb(reader, np.concatenate([wanted + firsts[group] for group, wanted in places]), file_names)
-    reader.context.left_to_pyarrow.update(name for name in file_names if name not in columns)
-    return columns
+    return reader.shaped(reader.renamed(_by_pyarrow(reader, places, reader.file_names(stored)), stored), names, count)
 
 
 def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:
@@ -311,7 +291,7 @@ def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> 
     if reader.threads > 1 and len(file_names) >= _SPLIT_COLUMNS_MIN:
         first, second = _dealt(reader, places[0][0], file_names)
 
-    with _reads(reader, places, file_names) as read_at:
+    with bytes_reader(reader, [group for group, _ in places], file_names) as read_at:
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
             return rows_by_page(reader.file.metadata, read_at, places, columns)
@@ -324,11 +304,11 @@ def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> 
 
 
 @contextlib.contextmanager
-def _reads(reader: FileReader, places: list[Place], file_names: list[str]) -> Iterator[ReadAt]:
-    """What reads the bytes of a file; it may be called by several threads."""
+def bytes_reader(reader: FileReader, groups: Sequence[int], file_names: list[str]) -> Iterator[ReadAt]:
+    """What reads the bytes of some columns in some row groups; it may be called by several threads."""
     remote = reader.file.remote
     if remote is not None:
-        remote.prefetch([one for group, _ in places for one in chunk_ranges(reader.file, group, file_names)])
+        remote.prefetch([one for group in groups for one in chunk_ranges(reader.file, group, file_names)])
         yield remote.read_at
         return
     path = reader.storage.open_file(reader.entry)

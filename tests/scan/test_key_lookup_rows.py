@@ -142,7 +142,7 @@ def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
             mock.patch.object(lookup, "FEW_KEYS", few),
             mock.patch.object(hits, "_MATCHED_KEYS_MIN", matched),
         ):
-            for reader in ("pyarrow", "duckdb"):
+            for reader in ("pyarrow", "polars"):
                 plan = table.lookup(keys, reader=reader)
                 assert multiset(base.rows_of(plan.to_table())) == multiset(expected)
             assert plan.count() == table.lookup(keys).count() == len(expected)

@@ -1,0 +1,338 @@
+"""Much of a file's rows, decoded by polars: several times as fast as pyarrow, so it is taken where it is installed and
+much is to be read.
+
+polars is a decoder here, no more. It is handed bytes, never a path: a Parquet file made in memory of the column chunks
+that are read, since it would map a path into memory, where a file that is cut short ends the process. What follows from
+the predicate lets it leave out rows early; our own evaluator tests those that it gives. It reads columns whose values
+it gives back as they are; files with others, and whatever it refuses, are left to pyarrow.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import from_numpy, offsets_of, to_numpy
+from ...caching import cached_property
+from ...errors import InvalidArgumentError
+from ..parquet.footers import reading
+from ..parquet.page_headers import PagesUnknownError
+from ..parquet.pages import flat_columns, whole_chunks
+from ..predicates import And, Constant, Node, Not, Or, columns_read
+from ..predicates.bound import Leaf
+from ..storage import Counted
+from .file_reader import FileReader, as_planned, rows_without_columns
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
+from .rows import bytes_reader, opened, rows_looked_at
+
+if TYPE_CHECKING:
+    import polars as pl
+
+READERS = ("auto", "pyarrow", "polars")
+Pair = tuple[FileTask, RowGroups]
+
+# What a value costs, decoded (ns), and what must be gained by it: measured in docs/decisions/0071.
+_PYARROW_NS, _POLARS_NS = 20, 6
+_PAGE_ROWS = 20_000  # of a page, as writers make them: what is decoded for one row that is wanted
+_GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
+_VALUES_AT_ONCE = 40_000_000
+
+# A fork keeps a library and none of its threads: what waits for them waits for ever.
+_home, _was_loaded = os.getpid(), "polars" in sys.modules
+
+
+def check_reader(reader: object) -> None:
+    """Raises InvalidArgumentError for a reader that there is not, or that is not installed."""
+    if reader not in READERS:
+        raise InvalidArgumentError(f"reader= is one of {', '.join(READERS)}, not {reader!r}")
+    if reader == "polars" and not _is_installed():
+        raise InvalidArgumentError(
+            'reader="polars" needs polars: pip install "skipstone[polars]", or use reader="pyarrow"'
+        )
+
+
+def dealt(pairs: Sequence[Pair], context: ReadContext, limit: int | None) -> tuple[list[Pair], list[Pair]]:
+    """(those of some files that polars should read, the others)."""
+    others = list(pairs)
+    if context.reader == "pyarrow" or limit is not None or not _may_be_called():
+        return [], others
+    if context.reader == "polars":
+        return others, []
+    width = _width(context)
+    gains_ns = [_gain_ns(*pair, width) for pair in pairs]
+    least = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
+    if sum(gain for gain in gains_ns if gain > 0) < least or not _is_installed():
+        return [], others
+    taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
+    return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
+
+
+def _may_be_called() -> bool:
+    """False where polars would wait for ever: its threads are not there after a fork. And not from within a thread of
+    another library, which may be polars' own."""
+    if isinstance(threading.current_thread(), threading._DummyThread) or os.getpid() != _home:
+        return False
+    return not (_was_loaded and multiprocessing.parent_process() is not None)
+
+
+def _is_installed() -> bool:
+    try:
+        import polars as pl  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _gain_ns(task: FileTask, groups: RowGroups, width: int) -> int:
+    """What a file's rows cost less by polars, about; negative where pyarrow is faster."""
+    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
+    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
+    return width * (read * _PYARROW_NS - row_count * _POLARS_NS)
+
+
+def tables_by_polars(
+    pairs: Sequence[Pair],
+    context: ReadContext,
+    storage: Counted,
+    side_by_side: Callable[..., Iterator[Any]],
+    left: list[Pair],
+) -> Iterator[pa.Table]:
+    """The matching rows of some files, a table a file, in the columns asked for.
+
+    side_by_side    calls a function with each of some items, in threads
+    left            the files that pyarrow is to read are added to it
+
+    Raises NotReadableError where a file is gone or is not the one that was planned.
+    """
+    for some in _chunks(pairs, _width(context)):
+        files = list(side_by_side(partial(_made, context=context, storage=storage), some))
+        left += [pair for pair, file in zip(some, files, strict=True) if file is None]
+        made = [file for file in files if file is not None]
+        frames = _frames(made)
+        if frames is None:  # one of them is damaged, or of a form that polars refuses: pyarrow says what is wrong
+            left += [pair for pair, file in zip(some, files, strict=True) if file is not None]
+            continue
+        context.read_by_polars.extend(file.reader.task.path for file in made)
+        yield from side_by_side(lambda one: _rows(*one), list(zip(made, frames, strict=True)))
+
+
+def _chunks(pairs: Sequence[Pair], width: int) -> Iterator[list[Pair]]:
+    """Files that are held in memory at a time."""
+    chunk: list[Pair] = []
+    values = 0
+    for pair in pairs:
+        if chunk and values >= _VALUES_AT_ONCE:
+            yield chunk
+            chunk, values = [], 0
+        chunk.append(pair)
+        values += rows_looked_at(replace(pair[0], rows=None), pair[1]) * width
+    if chunk:
+        yield chunk
+
+
+def _width(context: ReadContext) -> int:
+    """How many columns are read."""
+    return len({*context.columns, *columns_read(context.bound)})
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that polars is to read.
+
+    names       the columns that are read, by the table's names
+    groups      numbers of the row groups that `data` holds, in their order
+    data        they, as a Parquet file of their own
+    is_sure     every row that is not deleted matches, or of those at `task.rows` each does
+    """
+
+    reader: FileReader
+    names: list[str]
+    groups: list[int]
+    data: bytes
+    is_sure: bool
+
+    @property
+    def has_positions(self) -> bool:
+        return self.reader.task.rows is not None or self.reader.deleted is not None
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """int64: where each row of `data` lies in the file."""
+        counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
+        firsts = offsets_of(counts)
+        return np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in self.groups])
+
+
+def _made(pair: Pair, context: ReadContext, storage: Counted) -> _File | None:
+    """What polars is to read of a file; None where pyarrow is to."""
+    task, groups = pair
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
+        reader = FileReader(file, entry, task, context, storage)
+        row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
+        if task.rows is not None:
+            row_counts_in_groups(task, row_counts)
+        numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if row_counts[i]]
+        names = list(dict.fromkeys([*reader.tested, *context.columns]))
+        stored = reader.file_names(reader.stored(names))
+        if not stored or not numbers or not _are_served(file, stored):
+            return None
+        is_sure = task.all_match or context.bound == Constant(True) or (task.rows is not None and task.rows_exact)
+        is_sure = is_sure or (task.rows is None and groups.all_match is not None and all(groups.all_match))
+        try:
+            with bytes_reader(reader, numbers, stored) as read_at:
+                data = whole_chunks(file.metadata, read_at, numbers, stored)
+        except PagesUnknownError:
+            return None
+        reader.check_identity()
+        return _File(reader, names, numbers, data, is_sure)
+
+
+def _are_served(file: Any, names: Sequence[str]) -> bool:
+    """Whether polars gives back the values of all these columns as they are."""
+    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    is_flat = len(flat_columns(file, names)) == len(names)
+    return is_flat and all(name not in old and _is_served(file.arrow_schema.field(name).type) for name in names)
+
+
+def _is_served(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    of = pa.types
+    if of.is_timestamp(kind):
+        return kind.unit in ("ms", "us") and kind.tz in (None, "UTC")
+    is_number = of.is_integer(kind) or of.is_float32(kind) or of.is_float64(kind) or of.is_decimal128(kind)
+    is_text = of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind)
+    is_binary = of.is_binary(kind) or of.is_large_binary(kind) or of.is_binary_view(kind)
+    return is_number or is_text or is_binary or of.is_boolean(kind) or of.is_date32(kind)
+
+
+def _frames(files: Sequence[_File]) -> list[pa.Table] | None:
+    """The rows that polars gives of each, by the files' own names and with the row's number in `data` where positions
+    are needed; None where it refuses one."""
+    import polars as pl
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frames = pl.collect_all([_frame(file) for file in files])
+            return [frame.to_arrow() for frame in frames]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, ValueError, TypeError):
+        return None
+
+
+def _frame(file: _File) -> pl.LazyFrame:
+    import polars as pl
+
+    names = file.reader.file_names(file.reader.stored(file.names))
+    number = _number_name(names)
+    rows = pl.scan_parquet(
+        file.data,
+        use_statistics=False,
+        hive_partitioning=False,
+        row_index_name=number if file.has_positions else None,
+    )
+    wanted = None if file.is_sure else _implied(file.reader.context.bound, file.reader, rows.collect_schema())
+    at = file.reader.task.rows
+    if wanted is None and at is not None:
+        numbers = np.flatnonzero(np.isin(file.positions, at, assume_unique=True)).astype(np.uint32)
+        wanted = pl.col(number).is_in(pl.Series(numbers).implode())
+    rows = rows if wanted is None else rows.filter(wanted)
+    return rows.select([*names, number] if file.has_positions else names)
+
+
+def _number_name(names: Sequence[str]) -> str:
+    """A name that none of the columns has."""
+    name = "row"
+    while name in names:
+        name += "_"
+    return name
+
+
+def _rows(file: _File, rows: pa.Table) -> pa.Table:
+    """Those of the rows that polars gave which match, in the columns asked for and the table's types."""
+    reader, context = file.reader, file.reader.context
+    stored = reader.stored(file.names)
+    with reading(reader.task.path):
+        raw = {name: rows.column(name) for name in reader.file_names(stored)}
+        table = reader.shaped(reader.renamed(raw, stored), file.names, rows.num_rows)
+        mask = None if file.is_sure else to_numpy(reader.mask_of(table.select(reader.tested)))
+        if file.has_positions:
+            at = file.positions[to_numpy(rows.column(_number_name(list(raw))).combine_chunks())]
+            kept = np.ones(len(at), dtype=bool) if mask is None else mask
+            if reader.task.rows is not None:
+                kept &= np.isin(at, reader.task.rows)
+            if reader.deleted is not None:
+                kept &= ~np.isin(at, reader.deleted)
+            mask = kept
+    if not context.columns:
+        return rows_without_columns(rows.num_rows if mask is None else int(mask.sum()))
+    table = table.select(context.columns)
+    return table if mask is None or mask.all() else table.filter(from_numpy(mask))
+
+
+# -- what polars may leave out -----------------------------------------------------------------------------------------
+
+
+def _implied(node: Node, reader: FileReader, schema: Any) -> pl.Expr | None:
+    """A condition that every matching row fulfils, in columns of the file; None where there is none to be said."""
+    import polars as pl
+
+    if isinstance(node, Leaf):
+        return _implied_by_leaf(node, reader, schema)
+    if isinstance(node, Not) and isinstance(node.child, Leaf) and node.child.op == "is_null":
+        column = _column(node.child, reader)
+        return None if column is None else pl.col(column).is_not_null()
+    if isinstance(node, And | Or):
+        parts = [_implied(child, reader, schema) for child in node.children]
+        known = [part for part in parts if part is not None]
+        if isinstance(node, And):
+            return pl.all_horizontal(known) if known else None
+        return pl.any_horizontal(known) if known and len(known) == len(parts) else None
+    return None
+
+
+def _column(leaf: Leaf, reader: FileReader) -> str | None:
+    """The file's name of a leaf's column, where the file has it."""
+    stored = reader.stored(leaf.ref.path) if len(leaf.ref.path) == 1 else []
+    return reader.file_names(stored)[0] if stored else None
+
+
+_COMPARISONS = {"=": "eq", "<=>": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def _implied_by_leaf(leaf: Leaf, reader: FileReader, schema: Any) -> pl.Expr | None:
+    import polars as pl
+
+    name = _column(leaf, reader)
+    if name is None:
+        return None
+    column, kind = pl.col(name), schema[name]
+    if leaf.op == "is_null":
+        return column.is_null()
+    if not (leaf.op in _COMPARISONS or leaf.op in ("in", "not in")):
+        return None
+    values = pl.from_arrow(leaf.values)
+    assert isinstance(values, pl.Series)
+    if values.dtype.is_integer() and kind.is_integer():
+        values = values.cast(kind, strict=True)  # a narrower file: a value beyond it is an error, and pyarrow's to read
+    if values.dtype != kind:  # polars would compare in a third type
+        return None
+    if leaf.op == "in":
+        implied = column.is_in(values.implode())
+    elif leaf.op == "not in":
+        implied = ~column.is_in(values.implode())
+    else:
+        implied = getattr(column, _COMPARISONS[leaf.op])(pl.lit(values.item(), dtype=kind))
+    # What is said of NaN and of the zeros is left to our own evaluator.
+    return implied | column.is_nan() | (column == 0) if kind.is_float() else implied
