@@ -9,10 +9,6 @@ it gives back as they are; files with others, and whatever it refuses, are left 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,80 +20,22 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
-from ...errors import InvalidArgumentError
 from ..parquet.footers import reading
 from ..parquet.page_headers import PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
-from ..predicates import And, Constant, Node, Not, Or, columns_read
+from ..predicates import And, Constant, Node, Not, Or
 from ..predicates.bound import Leaf
 from ..storage import Counted
 from .file_reader import FileReader, as_planned, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
-from .rows import bytes_reader, opened, rows_looked_at
+from .rows import bytes_reader, opened, rows_looked_at, width_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-READERS = ("auto", "pyarrow", "polars")
 Pair = tuple[FileTask, RowGroups]
 
-# What a value costs, decoded (ns), and what must be gained by it: measured in docs/decisions/0071.
-_PYARROW_NS, _POLARS_NS = 20, 6
-_PAGE_ROWS = 20_000  # of a page, as writers make them: what is decoded for one row that is wanted
-_GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
 _VALUES_AT_ONCE = 40_000_000
-
-# A fork keeps a library and none of its threads: what waits for them waits for ever.
-_home, _was_loaded = os.getpid(), "polars" in sys.modules
-
-
-def check_reader(reader: object) -> None:
-    """Raises InvalidArgumentError for a reader that there is not, or that is not installed."""
-    if reader not in READERS:
-        raise InvalidArgumentError(f"reader= is one of {', '.join(READERS)}, not {reader!r}")
-    if reader == "polars" and not _is_installed():
-        raise InvalidArgumentError(
-            'reader="polars" needs polars: pip install "skipstone[polars]", or use reader="pyarrow"'
-        )
-
-
-def dealt(pairs: Sequence[Pair], context: ReadContext, limit: int | None) -> tuple[list[Pair], list[Pair]]:
-    """(those of some files that polars should read, the others)."""
-    others = list(pairs)
-    if context.reader == "pyarrow" or limit is not None or not _may_be_called():
-        return [], others
-    if context.reader == "polars":
-        return others, []
-    width = _width(context)
-    gains_ns = [_gain_ns(*pair, width) for pair in pairs]
-    least = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
-    if sum(gain for gain in gains_ns if gain > 0) < least or not _is_installed():
-        return [], others
-    taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
-    return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
-
-
-def _may_be_called() -> bool:
-    """False where polars would wait for ever: its threads are not there after a fork. And not from within a thread of
-    another library, which may be polars' own."""
-    if isinstance(threading.current_thread(), threading._DummyThread) or os.getpid() != _home:
-        return False
-    return not (_was_loaded and multiprocessing.parent_process() is not None)
-
-
-def _is_installed() -> bool:
-    try:
-        import polars as pl  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _gain_ns(task: FileTask, groups: RowGroups, width: int) -> int:
-    """What a file's rows cost less by polars, about; negative where pyarrow is faster."""
-    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
-    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
-    return width * (read * _PYARROW_NS - row_count * _POLARS_NS)
 
 
 def tables_by_polars(
@@ -114,7 +52,7 @@ def tables_by_polars(
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    for some in _chunks(pairs, _width(context)):
+    for some in _chunks(pairs, width_of(context)):
         files = list(side_by_side(partial(_made, context=context, storage=storage), some))
         left += [pair for pair, file in zip(some, files, strict=True) if file is None]
         made = [file for file in files if file is not None]
@@ -138,11 +76,6 @@ def _chunks(pairs: Sequence[Pair], width: int) -> Iterator[list[Pair]]:
         values += rows_looked_at(replace(pair[0], rows=None), pair[1]) * width
     if chunk:
         yield chunk
-
-
-def _width(context: ReadContext) -> int:
-    """How many columns are read."""
-    return len({*context.columns, *columns_read(context.bound)})
 
 
 @dataclass(frozen=True)

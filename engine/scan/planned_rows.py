@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,11 +15,11 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
 from ..storage import Counted
-from .by_polars import dealt, tables_by_polars
-from .file_tasks import ReadContext
+from .file_tasks import FileTask, ReadContext, RowGroups
 from .fine import row_groups_of
 from .planning import THREADS, Pair, Planning
-from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at
+from .request import has_polars
+from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
 
 if TYPE_CHECKING:
     from .merged_rows import MergedSlice
@@ -42,8 +45,8 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
             read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
-                by_polars, pairs = dealt(pairs, context, limit)
-                for table in tables_by_polars(by_polars, context, plan.storage, plan.side_by_side, left=pairs):
+                by_polars, pairs = _dealt(pairs, context, limit)
+                for table in _by_polars(plan, by_polars, context, left=pairs):
                     row_count += table.num_rows
                     step.went_out = row_count
                     if table.num_rows:
@@ -135,11 +138,59 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
-    by_polars, others = dealt(unnamed, context, None)
+    by_polars, others = _dealt(unnamed, context, None)
     others += [pair for pair in pairs if pair[0].rows is not None]
-    for table in tables_by_polars(by_polars, context, storage, plan.side_by_side, left=others):
+    for table in _by_polars(plan, by_polars, context, left=others):
         yield table.num_rows
     yield from plan.side_by_side(lambda pair: count_matches(*pair, context, storage), others)
+
+
+# -- which decoder -----------------------------------------------------------------------------------------------------
+
+# What a value costs, decoded, and what must be gained before polars is taken: docs/decisions/0071.
+_PYARROW_NS, _POLARS_NS = 20, 6
+_PAGE_ROWS = 20_000  # of a page, as writers make them: so many are decoded for one row that is wanted
+_GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
+
+# A fork keeps a library and none of its threads: what waits for them waits for ever.
+_home, _was_loaded = os.getpid(), "polars" in sys.modules
+
+
+def _dealt(pairs: Sequence[Pair], context: ReadContext, limit: int | None) -> tuple[list[Pair], list[Pair]]:
+    """(those of some files that polars should read, the others)."""
+    if context.reader == "pyarrow" or limit is not None or not _may_call_polars():
+        return [], list(pairs)
+    if context.reader == "polars":
+        return list(pairs), []
+    width = width_of(context)
+    gains_ns = [_gain_ns(*pair, width) for pair in pairs]
+    least = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
+    if sum(gain for gain in gains_ns if gain > 0) < least or not has_polars():
+        return [], list(pairs)
+    taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
+    return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
+
+
+def _may_call_polars() -> bool:
+    """Not after a fork, and not from a thread that another library made, which may be one of polars' own."""
+    if isinstance(threading.current_thread(), threading._DummyThread) or os.getpid() != _home:
+        return False
+    processes = sys.modules.get("multiprocessing.process")
+    return not (_was_loaded and processes is not None and processes.parent_process() is not None)
+
+
+def _gain_ns(task: FileTask, groups: RowGroups, width: int) -> int:
+    """What a file's rows cost less by polars, about; negative where pyarrow is faster."""
+    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
+    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
+    return width * (read * _PYARROW_NS - row_count * _POLARS_NS)
+
+
+def _by_polars(plan: Planning, pairs: list[Pair], context: ReadContext, left: list[Pair]) -> Iterator[pa.Table]:
+    if pairs:
+        from .by_polars import tables_by_polars
+
+        yield from tables_by_polars(pairs, context, plan.storage, plan.side_by_side, left)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

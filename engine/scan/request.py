@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
 OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
 
+READERS = ("auto", "pyarrow", "polars")
 _DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
 _NULLS = {"nulls_first": True, "nulls_last": False}
 
@@ -69,10 +71,12 @@ class ScanRequest:
         limit = self.limit
         if limit is not None and not is_integer(limit, 0):
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
-        if self.reader != "auto":
-            from .by_polars import check_reader
-
-            check_reader(self.reader)
+        if self.reader not in READERS:
+            raise InvalidArgumentError(f"reader= is one of {', '.join(READERS)}, not {self.reader!r}")
+        if self.reader == "polars" and not has_polars():
+            raise InvalidArgumentError(
+                'reader="polars" needs polars: pip install "skipstone[polars]", or use reader="pyarrow"'
+            )
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
@@ -100,6 +104,15 @@ class ScanRequest:
         """What `of` takes besides a handle."""
         names = ("columns", "limit", "order_by", "mode", "reader", "fields")
         return {name: getattr(self, name) for name in names}
+
+
+def has_polars() -> bool:
+    """Whether polars is installed; it is loaded then."""
+    try:
+        importlib.import_module("polars")
+    except ImportError:
+        return False
+    return True
 
 
 def read_columns(

@@ -23,7 +23,7 @@ from ...arrays import from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
 from ..parquet.pages import BATCH_ROWS, cost_ns, dealt, flat_columns, rows_by_page, sought
-from ..predicates import Constant
+from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
 from ..storage.threads import Threads
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
@@ -161,6 +161,11 @@ def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
     if task.rows is not None:
         return len(task.rows)
     return task.row_count if groups.row_counts is None else sum(groups.row_counts)
+
+
+def width_of(context: ReadContext) -> int:
+    """How many columns are read."""
+    return len({*context.columns, *columns_read(context.bound)})
 
 
 def how_read(context: ReadContext) -> str:

@@ -120,11 +120,10 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
-        module
-        in ("engine.scan.by_duckdb", "engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
     ),
     "polars": lambda module: (
-        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.from_polars", *TYPED_FACES)
+        module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")
     ),
     "obstore": lambda module: module.startswith("engine.storage."),
     "boto3": lambda module: module == "engine.storage.object_client",
