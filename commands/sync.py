@@ -18,7 +18,7 @@ import typer
 
 from ..engine.choices import NewColumns
 from ..engine.table import Table
-from ..errors import CommitConflictError, NotATableError, SkipstoneError, StorageError
+from ..errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneError, StorageError
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
 from .output import count_of, plain, print_json, progress, stderr, stdout
 
@@ -48,8 +48,8 @@ def sync(
     """Follow the directory, or the log: commit the files that appeared, went, or changed.
 
     With --every each round prints one line (with --json one JSON object). A storage that fails, or a conflict with
-    another writer, is tried again, after longer and longer pauses; other errors end the command. Stopped between two
-    rounds it ends with 0, or with 1 where the last round failed.
+    another writer, is tried again, after longer and longer pauses; other errors end the command, damage where two
+    rounds find it. Stopped between two rounds it ends with 0, or with 1 where the last round failed.
     """
     if every is None and (rounds is not None or status_file is not None):
         raise UsageError("--rounds and --status-file belong to --every")
@@ -138,6 +138,7 @@ class _Watch:
     status_file: _StatusFile
     as_json: bool
     failures: int = 0  # in a row
+    is_doubted: bool = False  # the last round found damage
 
     def run(self) -> Status:
         """Returns OK, or ERROR where the last round failed."""
@@ -170,13 +171,18 @@ class _Watch:
         before = self.table.version
         try:
             result = self.table.sync(new_columns=self.new_columns, refresh=self.refresh)
-        except (StorageError, CommitConflictError, NotATableError) as error:  # a directory may be mounted again
+        except (StorageError, CommitConflictError, NotATableError, CorruptionError) as error:
+            # A directory may be mounted again; one that goes away within a round looks damaged, but only once.
+            is_damage = isinstance(error, CorruptionError)
+            if is_damage and self.is_doubted:
+                raise
+            self.is_doubted = is_damage
             self.failures += 1
             self.table.close()  # what was opened may be what fails
             self.status_file.write(failures=self.failures, error={"type": type(error).__name__, "message": str(error)})
             self._print_failure(error)
             return
-        self.failures = 0
+        self.failures, self.is_doubted = 0, False
         counts = {"added": len(result.added), "removed": len(result.removed), "quarantined": len(result.quarantined)}
         self.status_file.write(failures=0, error=None, version=result.version, last_success=_now(), **counts)
         if self.as_json:

@@ -80,10 +80,10 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
 
 
 def open_again(file: pq.ParquetFile, path: str | RangeFile, **options: Any) -> pq.ParquetFile:
-    """A file that is open already, by its footer, with other options."""
+    """A file that is open already, by its footer, with `READ_OPTIONS` and others."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path, metadata=file.metadata, **options)
+    return pq.ParquetFile(path, metadata=file.metadata, **READ_OPTIONS, **options)
 
 
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,6 +53,22 @@ def _until(process: subprocess.Popen, wanted) -> dict:
     raise AssertionError("the round never came")
 
 
+@contextmanager
+def _between_rounds(process: subprocess.Popen, status: Path) -> Iterator[None]:
+    """Stops the process where no round is under way: in the middle of one, files that go away look damaged."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        if json.loads(status.read_text())["state"] in ("waiting", "failing"):
+            break
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.001)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 def test_rounds_follow_the_directory_through_a_failure_until_it_is_stopped(lake: Path, tmp_path: Path) -> None:
     status = tmp_path / "status.json"
     with _watch(lake, "--status-file", str(status)) as process:
@@ -58,9 +76,11 @@ def test_rounds_follow_the_directory_through_a_failure_until_it_is_stopped(lake:
             assert _line(process)["changed"] is False
             _add(lake, 1)
             assert _until(process, lambda line: line.get("changed"))["added"] == ["1.parquet"]
-            lake.rename(tmp_path / "away")
+            with _between_rounds(process, status):
+                lake.rename(tmp_path / "away")
             assert "no such directory" in _until(process, lambda line: "error" in line)["error"]["message"]
-            (tmp_path / "away").rename(lake)
+            with _between_rounds(process, status):
+                (tmp_path / "away").rename(lake)
             _add(lake, 2)
             assert _until(process, lambda line: line.get("changed"))["added"] == ["2.parquet"]
             while json.loads(status.read_text())["state"] != "waiting":
@@ -101,6 +121,21 @@ def test_a_round_that_fails_last_is_the_status(say, lake: Path, tmp_path: Path) 
     assert err.count("will be tried again") == 2
     said = json.loads(status.read_text())
     assert (said["state"], said["failures"], said["error"]["type"]) == ("stopped", 2, "NotATableError")
+
+
+def test_damage_ends_it_where_two_rounds_find_it(say, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that goes away within a round looks damaged, too."""
+    sync, rounds = ss.Table.sync, iter([True, False, True, True])
+
+    def damaged(table: ss.Table, **options: object) -> object:
+        if next(rounds):
+            raise ss.CorruptionError("a run is gone")
+        return sync(table, **options)
+
+    monkeypatch.setattr(ss.Table, "sync", damaged)
+    code, out, err = say("sync", str(lake), "--every", "0.01", "--rounds", "9")
+    assert (code, out.count("nothing new"), err.count("will be tried again")) == (1, 1, 2)
+    assert next(rounds, None) is None and err.count("a run is gone") == 3
 
 
 def test_what_belongs_to_every_is_refused_without_it(say, lake: Path) -> None:

@@ -72,6 +72,13 @@ def test_every_year_is_found_and_read(tmp_path_factory: pytest.TempPathFactory, 
         assert found.column("k").to_pylist() == [k for k, each in enumerate(expected) if each in keys]
 
 
+def test_every_year_is_read_beside_strings_that_come_as_codes(tmp_path: Path) -> None:
+    times = [EDGES[i % len(EDGES)] for i in range(3000)]
+    rows = pa.table({"k": range(3000), "s": ["text"] * 3000, "t": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert ss.create(tmp_path).scan(col("k") >= 1000).to_table() == rows.slice(1000)
+
+
 def test_finer_instants_are_cut_to_microseconds_as_spark_does(tmp_path: Path) -> None:
     nanoseconds = [1, -1, 1500, -1500, 10**18 + 999]
     times = pa.array(nanoseconds, pa.timestamp("ns"))

@@ -425,10 +425,10 @@ def test_one_leaf_over_sixty_units_takes_well_under_a_millisecond():
     evidence = evidence_of([pa.table({"x": pa.array([n], pa.int32())}) for n in range(60)])
     best = 1.0
     for _ in range(50):
-        start = time.perf_counter()
+        start = time.thread_time()
         bound = prepare(col("x") == 7, schema)
         sets = evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence), 60)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     assert can_match(sets).sum() == 1
     assert best < 0.001
 

@@ -321,10 +321,15 @@ def test_rule_07_a_live_writer_is_never_given_up_by_a_young_clean(
         with ss.TaskWriter(tx.task_spec()) as task:
             task.write(pa.table({"a": [1]}))
         tx.add_task(task.result)
-        time.sleep(2)
+        (marker,) = (tmp_path / ".skipstone" / "pending").iterdir()
+        os.utime(marker, ns=(0, 0))
+        deadline = time.monotonic() + 60
+        while marker.stat().st_mtime_ns == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         for path in tmp_path.rglob("part-*"):
             os.utime(path, ns=(0, 0))
-        table.clean(min_age=dt.timedelta(seconds=1.5), delete_data=True)
+        table.clean(min_age=dt.timedelta(hours=1), delete_data=True)
         assert len(list(tmp_path.glob("part-*"))) == 1
         os.utime(next(tmp_path.glob("part-*")), ns=(0, task.result[0].files.column("modified_ns")[0].as_py()))
     assert table.refresh().scan().to_table().num_rows == 1

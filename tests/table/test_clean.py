@@ -152,16 +152,17 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody(tmp_path: Path) -> 
     lake.mkdir()
     for name in ("a", "b"):
         pq.write_table(pa.table({"x": [1]}), lake / f"{name}.parquet")
+        _age(lake / f"{name}.parquet", hours=2)
     table = ss.create(lake)
     with table.transaction() as tx:
         tx.remove(["a.parquet"])
+    for file in (lake / ".skipstone").rglob("*"):
+        _age(file, hours=2)
     other = ss.open(lake)
-    time.sleep(0.5)
     with pytest.raises(ss.CommitConflictError, match=r"a\.parquet: a clean removed it"), other.transaction() as tx:
         tx.add_files(["a.parquet"])
-        table.clean(
-            retain_versions=1, min_age=dt.timedelta(seconds=0.4), delete_data=True
-        )  # older than it, and younger
+        # Older than that is the removal, and younger the transaction.
+        table.clean(retain_versions=1, min_age=dt.timedelta(hours=1), delete_data=True)
     assert not (lake / "a.parquet").exists()
 
 
