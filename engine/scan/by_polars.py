@@ -9,7 +9,6 @@ it gives back as they are; files with others, and whatever it refuses, are left 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
+from ...errors import SchemaError
 from ..parquet.footers import reading
 from ..parquet.page_headers import PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[FileTask, RowGroups]
 
-_VALUES_AT_ONCE = 40_000_000
+_VALUES_AT_ONCE = 20_000_000
 
 
 def tables_by_polars(
@@ -48,34 +48,60 @@ def tables_by_polars(
     """The matching rows of some files, a table a file, in the columns asked for.
 
     side_by_side    calls a function with each of some items, in threads
-    left            the files that pyarrow is to read are added to it
+    left            files, or parts of them, that pyarrow is to read are added to it
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    for some in _chunks(pairs, width_of(context)):
+    for some in _chunks(pairs, max(width_of(context), 1), left):
         files = list(side_by_side(partial(_made, context=context, storage=storage), some))
-        left += [pair for pair, file in zip(some, files, strict=True) if file is None]
         made = [file for file in files if file is not None]
-        frames = _frames(made)
-        if frames is None:  # one of them is damaged, or of a form that polars refuses: pyarrow says what is wrong
-            left += [pair for pair, file in zip(some, files, strict=True) if file is not None]
-            continue
-        context.read_by_polars.extend(file.reader.task.path for file in made)
-        yield from side_by_side(lambda one: _rows(*one), list(zip(made, frames, strict=True)))
+        frames = _frames(made) or [None] * len(made)  # one of them is damaged, say: pyarrow says what is wrong with it
+        found = iter(side_by_side(lambda one: _rows(*one), list(zip(made, frames, strict=True))))
+        for pair, file in zip(some, files, strict=True):
+            rows = None if file is None else next(found)
+            if rows is None:
+                left.append(pair)
+            else:
+                context.read_by_polars.append(pair[0].path)
+                yield rows
 
 
-def _chunks(pairs: Sequence[Pair], width: int) -> Iterator[list[Pair]]:
-    """Files that are held in memory at a time."""
+def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
+    """Files, or some row groups of a large one, that are held in memory at a time. A large file whose row groups are
+    not known is left to pyarrow, which reads them one by one."""
     chunk: list[Pair] = []
     values = 0
     for pair in pairs:
-        if chunk and values >= _VALUES_AT_ONCE:
-            yield chunk
-            chunk, values = [], 0
-        chunk.append(pair)
-        values += rows_looked_at(replace(pair[0], rows=None), pair[1]) * width
+        row_count = rows_looked_at(replace(pair[0], rows=None), pair[1])
+        if pair[1].kept is None and row_count * width > _VALUES_AT_ONCE:
+            left.append(pair)
+            continue
+        for part, part_rows in _parts(pair, row_count, _VALUES_AT_ONCE // width):
+            if chunk and values + part_rows * width > _VALUES_AT_ONCE:
+                yield chunk
+                chunk, values = [], 0
+            chunk.append(part)
+            values += part_rows * width
     if chunk:
         yield chunk
+
+
+def _parts(pair: Pair, row_count: int, rows_max: int) -> Iterator[tuple[Pair, int]]:
+    """(a file with some of its kept row groups, how many rows these have): all of them, or as many as hold `rows_max`
+    rows."""
+    task, groups = pair
+    if groups.kept is None or row_count <= rows_max:
+        yield pair, row_count
+        return
+    counts = groups.row_counts or []
+    begin = rows = 0
+    for end, count in enumerate([*counts, rows_max]):
+        if end > begin and rows + count > rows_max:
+            part = slice(begin, end)
+            all_match = None if groups.all_match is None else groups.all_match[part]
+            yield (task, RowGroups(groups.kept[part], groups.total, counts[part], all_match)), rows
+            begin, rows = end, 0
+        rows += count
 
 
 @dataclass(frozen=True)
@@ -135,7 +161,12 @@ def _are_served(file: Any, names: Sequence[str]) -> bool:
     leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
     old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     is_flat = len(flat_columns(file, names)) == len(names)
-    return is_flat and all(name not in old and _is_served(file.arrow_schema.field(name).type) for name in names)
+    is_pattern = any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in names)
+    return (
+        is_flat
+        and not is_pattern
+        and all(name not in old and _is_served(file.arrow_schema.field(name).type) for name in names)
+    )
 
 
 def _is_served(kind: pa.DataType) -> bool:
@@ -156,11 +187,10 @@ def _frames(files: Sequence[_File]) -> list[pa.Table] | None:
     import polars as pl
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            frames = pl.collect_all([_frame(file) for file in files])
-            return [frame.to_arrow() for frame in frames]
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, ValueError, TypeError):
+        return [frame.to_arrow() for frame in pl.collect_all([_frame(file) for file in files])]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException):
+        return None
+    except (ArithmeticError, ValueError, TypeError):  # a literal that Python's own types cannot hold
         return None
 
 
@@ -192,13 +222,19 @@ def _number_name(names: Sequence[str]) -> str:
     return name
 
 
-def _rows(file: _File, rows: pa.Table) -> pa.Table:
-    """Those of the rows that polars gave which match, in the columns asked for and the table's types."""
+def _rows(file: _File, rows: pa.Table | None) -> pa.Table | None:
+    """Those of the rows that polars gave which match, in the columns asked for and the table's types; None where
+    it gave none, or texts of more bytes than a column of these types holds in one piece."""
+    if rows is None:
+        return None
     reader, context = file.reader, file.reader.context
     stored = reader.stored(file.names)
     with reading(reader.task.path):
         raw = {name: rows.column(name) for name in reader.file_names(stored)}
-        table = reader.shaped(reader.renamed(raw, stored), file.names, rows.num_rows)
+        try:
+            table = reader.shaped(reader.renamed(raw, stored), file.names, rows.num_rows)
+        except SchemaError:
+            return None
         mask = None if file.is_sure else to_numpy(reader.mask_of(table.select(reader.tested)))
         if file.has_positions:
             at = file.positions[to_numpy(rows.column(_number_name(list(raw))).combine_chunks())]

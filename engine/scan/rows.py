@@ -179,7 +179,7 @@ def how_read(context: ReadContext) -> str:
     if paged:
         parts.append(f"{paged:,} row groups by page, since few of their rows are wanted")
     if context.read_by_polars:
-        parts.append(f"{len(context.read_by_polars):,} files by polars, since much of them is read")
+        parts.append(f"{len(set(context.read_by_polars)):,} files by polars, since much of them is read")
     return "; ".join(parts)
 
 

@@ -169,6 +169,19 @@ def test_what_is_large_is_left_to_polars_and_small_reads_are_not(tmp_path: Path)
         assert "polars" not in small.explain()
 
 
+def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import skipstone.engine.scan.by_polars as by_polars
+
+    rows = pa.table({"n": np.arange(10_000), "m": np.arange(10_000) % 97})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=900)
+    pq.write_table(rows, tmp_path / "b.parquet", row_group_size=10_000)
+    table = ss.create(tmp_path)
+    for values_max in (1, 1_800, 5_000, 100_000):  # as if memory were that small
+        monkeypatch.setattr(by_polars, "_VALUES_AT_ONCE", values_max)
+        for where in (None, "m = 3", "n > 4000 AND m < 50"):
+            both(table, where)
+
+
 def _in_a_child(path: str, answers: Any) -> None:
     answers.put(ss.open(path).scan("m = 3").to_table().num_rows)
 
@@ -236,7 +249,10 @@ def test_odd_paths(tmp_path: Path, path: str) -> None:
     assert both(table, "n = 1").to_pylist() == [{"n": 1, "s": "a"}]
 
 
-@pytest.mark.parametrize("names", [("a", "A"), ("file_row_number", "b"), ('say "x"', "it's"), ("filename", "select")])
+@pytest.mark.parametrize(
+    "names",
+    [("a", "A"), ("file_row_number", "b"), ('say "x"', "it's"), ("filename", "select"), ("^n$", "*"), ("row", "")],
+)
 def test_odd_names(tmp_path: Path, names: tuple[str, str]) -> None:
     make_file(tmp_path, "f.parquet", {"n": [1, 2], names[0]: ["a", "b"], names[1]: ["c", "d"]})
     found = both(ss.create(tmp_path), "n = 2")
