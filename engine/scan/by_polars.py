@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,17 @@ from ...errors import SchemaError
 from ..parquet.footers import reading
 from ..parquet.page_headers import PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
-from ..predicates import And, Constant, Node, Not, Or
+from ..predicates import And, Constant, Node, Not, Or, columns_read
 from ..predicates.bound import Leaf
 from ..storage import Counted
 from .file_reader import FileReader, as_planned, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
-from .rows import bytes_reader, opened, rows_looked_at, width_of
+from .rows import bytes_reader, gain_by_polars_ns, opened, rows_looked_at, width_of
 
 if TYPE_CHECKING:
     import polars as pl
 
+T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 
 _VALUES_AT_ONCE = 20_000_000
@@ -52,18 +53,52 @@ def tables_by_polars(
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    for some in _chunks(pairs, max(width_of(context), 1), left):
-        files = list(side_by_side(partial(_made, context=context, storage=storage), some))
-        made = [file for file in files if file is not None]
-        frames = _frames(made) or [None] * len(made)  # one of them is damaged, say: pyarrow says what is wrong with it
-        found = iter(side_by_side(lambda one: _rows(*one), list(zip(made, frames, strict=True))))
-        for pair, file in zip(some, files, strict=True):
-            rows = None if file is None else next(found)
-            if rows is None:
+    made = partial(_made, context=context, storage=storage)
+    is_eager = not [name for name in context.columns if name not in columns_read(context.bound)]
+    for chunk in _chunks(pairs, max(width_of(context), 1), left):
+        matching = [pair for pair in chunk if is_eager or _is_sure(*pair, context)]
+        if len(matching) < len(chunk):
+            # The predicate's columns first: where few rows match, the others are read of these.
+            asked = [pair for pair in chunk if not _is_sure(*pair, context)]
+            for (task, groups), rows in _each(asked, partial(made, is_tested=True), _positions, side_by_side):
+                if rows is None:
+                    left.append((task, groups))
+                    continue
+                context.read_by_polars.append(task.path)
+                if len(rows):
+                    named = replace(task, rows=rows, rows_exact=True), groups
+                    (matching if gain_by_polars_ns(*named, context) > 0 else left).append(named)
+            is_eager = 2 * len(matching) > len(chunk)
+        for pair, table in _each(matching, made, _rows, side_by_side):
+            if table is None:
                 left.append(pair)
             else:
                 context.read_by_polars.append(pair[0].path)
-                yield rows
+                yield table
+
+
+def _is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
+    """Whether every row of the kept row groups that is not deleted matches, or each of those at `task.rows`."""
+    if task.all_match or context.bound == Constant(True):
+        return True
+    return task.rows_exact if task.rows is not None else groups.all_match is not None and all(groups.all_match)
+
+
+def _each(
+    pairs: Sequence[Pair],
+    make: Callable[[Pair], _File | None],
+    work: Callable[[_File, pa.Table], T | None],
+    side_by_side: Callable[..., Iterator[Any]],
+) -> Iterator[tuple[Pair, T | None]]:
+    """Each of some files with `work` done on what polars gave of it; None where pyarrow is to read it."""
+    files = list(side_by_side(make, pairs))
+    made = [file for file in files if file is not None]
+    frames = _frames(made)  # None: one of them is damaged, say; pyarrow says what is wrong with it
+    done = (
+        iter(()) if frames is None else iter(side_by_side(lambda one: work(*one), list(zip(made, frames, strict=True))))
+    )
+    for pair, file in zip(pairs, files, strict=True):
+        yield pair, None if file is None else next(done, None)
 
 
 def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
@@ -111,7 +146,8 @@ class _File:
     names       the columns that are read, by the table's names
     groups      numbers of the row groups that `data` holds, in their order
     data        they, as a Parquet file of their own
-    is_sure     every row that is not deleted matches, or of those at `task.rows` each does
+    is_sure     as `_is_sure` says
+    is_tested   the positions of the rows that match are wanted, not their values
     """
 
     reader: FileReader
@@ -119,10 +155,11 @@ class _File:
     groups: list[int]
     data: bytes
     is_sure: bool
+    is_tested: bool
 
     @property
     def has_positions(self) -> bool:
-        return self.reader.task.rows is not None or self.reader.deleted is not None
+        return self.is_tested or self.reader.task.rows is not None or self.reader.deleted is not None
 
     @cached_property
     def positions(self) -> np.ndarray:
@@ -132,8 +169,8 @@ class _File:
         return np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in self.groups])
 
 
-def _made(pair: Pair, context: ReadContext, storage: Counted) -> _File | None:
-    """What polars is to read of a file; None where pyarrow is to."""
+def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = False) -> _File | None:
+    """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
     task, groups = pair
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
         reader = FileReader(file, entry, task, context, storage)
@@ -141,19 +178,19 @@ def _made(pair: Pair, context: ReadContext, storage: Counted) -> _File | None:
         if task.rows is not None:
             row_counts_in_groups(task, row_counts)
         numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if row_counts[i]]
-        names = list(dict.fromkeys([*reader.tested, *context.columns]))
+        is_sure = _is_sure(task, groups, context)
+        tested = [] if is_sure and not is_tested else reader.tested
+        names = list(tested if is_tested else dict.fromkeys([*tested, *context.columns]))
         stored = reader.file_names(reader.stored(names))
         if not stored or not numbers or not _are_served(file, stored):
             return None
-        is_sure = task.all_match or context.bound == Constant(True) or (task.rows is not None and task.rows_exact)
-        is_sure = is_sure or (task.rows is None and groups.all_match is not None and all(groups.all_match))
         try:
             with bytes_reader(reader, numbers, stored) as read_at:
                 data = whole_chunks(file.metadata, read_at, numbers, stored)
         except PagesUnknownError:
             return None
         reader.check_identity()
-        return _File(reader, names, numbers, data, is_sure)
+        return _File(reader, names, numbers, data, is_sure, is_tested)
 
 
 def _are_served(file: Any, names: Sequence[str]) -> bool:
@@ -222,12 +259,37 @@ def _number_name(names: Sequence[str]) -> str:
     return name
 
 
-def _rows(file: _File, rows: pa.Table | None) -> pa.Table | None:
-    """Those of the rows that polars gave which match, in the columns asked for and the table's types; None where
-    it gave none, or texts of more bytes than a column of these types holds in one piece."""
-    if rows is None:
+def _rows(file: _File, rows: pa.Table) -> pa.Table | None:
+    """Those of the rows that polars gave which match, in the columns asked for; None as `_tested`."""
+    tested = _tested(file, rows)
+    if tested is None:
         return None
-    reader, context = file.reader, file.reader.context
+    table, mask = tested
+    columns = file.reader.context.columns
+    if not columns:
+        return rows_without_columns(rows.num_rows if mask is None else int(mask.sum()))
+    table = table.select(columns)
+    return table if mask is None or mask.all() else table.filter(from_numpy(mask))
+
+
+def _positions(file: _File, rows: pa.Table) -> np.ndarray | None:
+    """int64, ascending: the positions in the file of the rows that match; None as `_tested`."""
+    tested = _tested(file, rows)
+    if tested is None:
+        return None
+    at, mask = _at(file, rows), tested[1]
+    return np.sort(at if mask is None else at[mask])
+
+
+def _at(file: _File, rows: pa.Table) -> np.ndarray:
+    """int64: where in the file the rows lie that polars gave."""
+    return file.positions[to_numpy(rows.column(rows.num_columns - 1).combine_chunks())]
+
+
+def _tested(file: _File, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] | None:
+    """(the rows that polars gave in the table's types; bool: which of them match, None for all). None where a column of
+    these types does not hold in one piece so many bytes of text."""
+    reader = file.reader
     stored = reader.stored(file.names)
     with reading(reader.task.path):
         raw = {name: rows.column(name) for name in reader.file_names(stored)}
@@ -236,18 +298,14 @@ def _rows(file: _File, rows: pa.Table | None) -> pa.Table | None:
         except SchemaError:
             return None
         mask = None if file.is_sure else to_numpy(reader.mask_of(table.select(reader.tested)))
-        if file.has_positions:
-            at = file.positions[to_numpy(rows.column(_number_name(list(raw))).combine_chunks())]
-            kept = np.ones(len(at), dtype=bool) if mask is None else mask
-            if reader.task.rows is not None:
-                kept &= np.isin(at, reader.task.rows)
-            if reader.deleted is not None:
-                kept &= ~np.isin(at, reader.deleted)
-            mask = kept
-    if not context.columns:
-        return rows_without_columns(rows.num_rows if mask is None else int(mask.sum()))
-    table = table.select(context.columns)
-    return table if mask is None or mask.all() else table.filter(from_numpy(mask))
+    if reader.task.rows is not None or reader.deleted is not None:
+        at = _at(file, rows)
+        mask = np.ones(len(at), dtype=bool) if mask is None else mask
+        if reader.task.rows is not None:
+            mask = mask & np.isin(at, reader.task.rows)
+        if reader.deleted is not None:
+            mask = mask & ~np.isin(at, reader.deleted)
+    return table, mask
 
 
 # -- what polars may leave out -----------------------------------------------------------------------------------------

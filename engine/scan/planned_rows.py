@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
 from ..storage import Counted
-from .file_tasks import FileTask, ReadContext, RowGroups
+from .file_tasks import ReadContext
 from .fine import row_groups_of
 from .planning import THREADS, Pair, Planning
 from .request import has_polars
-from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
+from .rows import count_matches, gain_by_polars_ns, how_read, positions_of_matches, read_matches, rows_looked_at
 
 if TYPE_CHECKING:
     from .merged_rows import MergedSlice
@@ -147,9 +147,7 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
 
 # -- which decoder -----------------------------------------------------------------------------------------------------
 
-# What a value costs, decoded, and what must be gained before polars is taken: docs/decisions/0071.
-_PYARROW_NS, _POLARS_NS = 20, 6
-_PAGE_ROWS = 20_000  # of a page, as writers make them: so many are decoded for one row that is wanted
+# What must be gained before polars is taken: docs/decisions/0071.
 _GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
 
 # A fork keeps a library and none of its threads: what waits for them waits for ever.
@@ -162,8 +160,7 @@ def _dealt(pairs: Sequence[Pair], context: ReadContext, limit: int | None) -> tu
         return [], list(pairs)
     if context.reader == "polars":
         return list(pairs), []
-    width = width_of(context)
-    gains_ns = [_gain_ns(*pair, width) for pair in pairs]
+    gains_ns = [gain_by_polars_ns(*pair, context) for pair in pairs]
     least = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
     if sum(gain for gain in gains_ns if gain > 0) < least or not has_polars():
         return [], list(pairs)
@@ -177,13 +174,6 @@ def _may_call_polars() -> bool:
         return False
     processes = sys.modules.get("multiprocessing.process")
     return not (_was_loaded and processes is not None and processes.parent_process() is not None)
-
-
-def _gain_ns(task: FileTask, groups: RowGroups, width: int) -> int:
-    """What a file's rows cost less by polars, about; negative where pyarrow is faster."""
-    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
-    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
-    return width * (read * _PYARROW_NS - row_count * _POLARS_NS)
 
 
 def _by_polars(plan: Planning, pairs: list[Pair], context: ReadContext, left: list[Pair]) -> Iterator[pa.Table]:

@@ -168,6 +168,18 @@ def width_of(context: ReadContext) -> int:
     return len({*context.columns, *columns_read(context.bound)})
 
 
+# What a value costs, decoded (docs/decisions/0071), and how many a page holds: they are decoded for one that is wanted.
+_PYARROW_NS, _POLARS_NS = 20, 6
+_PAGE_ROWS = 20_000
+
+
+def gain_by_polars_ns(task: FileTask, groups: RowGroups, context: ReadContext) -> int:
+    """What a file's rows cost less by polars than by pyarrow, about; negative where they cost more."""
+    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
+    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
+    return width_of(context) * (read * _PYARROW_NS - row_count * _POLARS_NS)
+
+
 def how_read(context: ReadContext) -> str:
     """What `explain` says of the way in which rows were read, and of a reader that is not the usual one."""
     paged, whole, partly = (sum(counts) for counts in zip(*context.ways, strict=True)) if context.ways else (0, 0, 0)
