@@ -102,19 +102,19 @@ def _each(
 
 
 def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
-    """Files, or some row groups of a large one, that are held in memory at a time. A large file whose row groups are
-    not known is left to pyarrow, which reads them one by one."""
+    """Files, or some row groups of a large one, that are held in memory at a time; first a few, which tell how the
+    others are best read. A large file whose row groups are not known is left to pyarrow, which reads them one by one."""
     chunk: list[Pair] = []
-    values = 0
+    values, values_max = 0, _VALUES_AT_ONCE // 16
     for pair in pairs:
         row_count = rows_looked_at(replace(pair[0], rows=None), pair[1])
         if pair[1].kept is None and row_count * width > _VALUES_AT_ONCE:
             left.append(pair)
             continue
         for part, part_rows in _parts(pair, row_count, _VALUES_AT_ONCE // width):
-            if chunk and values + part_rows * width > _VALUES_AT_ONCE:
+            if chunk and values + part_rows * width > values_max:
                 yield chunk
-                chunk, values = [], 0
+                chunk, values, values_max = [], 0, _VALUES_AT_ONCE
             chunk.append(part)
             values += part_rows * width
     if chunk:
