@@ -146,6 +146,13 @@ def crc32(raw, before):
     return np.uint32(~crc)
 
 
+@compiled
+def row_crc32s(rows, sums):
+    """Fills uint32 `sums` with the CRC-32 of each row of uint8 [n, width]."""
+    for i in range(len(rows)):
+        sums[i] = crc32(rows[i], np.int64(0))
+
+
 # -- entries within bounds --------------------------------------------------------------------------------------------
 
 

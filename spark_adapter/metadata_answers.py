@@ -6,7 +6,8 @@ The count is of rows that footers counted, where nothing was deleted since. Extr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +34,13 @@ def asked_of(aggregate: Any, relation: Any) -> list[Asked] | None:
     anything in groups."""
     if aggregate.groupingExpressions().size():
         return None
-    names = {each.exprId().toString(): each.name() for each in _items(relation.output())}
+    names = functools.cache(lambda: {each.exprId().toString(): each.name() for each in _items(relation.output())})
     asked = [_asked(each, names) for each in _items(aggregate.aggregateExpressions())]
     return [each for each in asked if each is not None] if None not in asked else None
 
 
-def _asked(named: Any, names: dict[str, str]) -> Asked | None:
+def _asked(named: Any, names: Callable[[], dict[str, str]]) -> Asked | None:
+    """`names`: of the relation's columns, by their ids: calls to the JVM for each, which a count does without."""
     if named.getClass().getSimpleName() != "Alias" or named.child().getClass().getSimpleName() != "AggregateExpression":
         return None
     call = named.child()
@@ -50,7 +52,7 @@ def _asked(named: Any, names: dict[str, str]) -> Asked | None:
     if kind == "Count" and argument == "Literal" and arguments[0].value() is not None:
         return "count", ""
     if kind in _EXTREMES and argument == "AttributeReference":
-        name = names.get(arguments[0].exprId().toString())
+        name = names().get(arguments[0].exprId().toString())
         return None if name is None else (_EXTREMES[kind], name)
     return None
 

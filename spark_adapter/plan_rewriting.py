@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..caching import cached_property
 from ..engine.open import open_pair, open_table
 from ..engine.predicates import And, Constant, Node, bind
 from ..errors import SkipstoneError
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .options import Request
+    from .spark_semantics import Session
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _FILE_STATUS = re.compile(r"FileStatus\{path=(.*?); isDirectory=false; length=(\d+);[^{}]*?; modification_time=(\d+);")
@@ -91,11 +93,20 @@ def with_ids_of(frame: DataFrame, other: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A relation, with what stands right above it. `used`: the columns that are read of it, by name."""
+    """A relation, with what stands right above it: the parts of filters, and a projection's columns, or None."""
 
     node: Any
     conditions: list[Any]
-    used: list[str]
+    projected: Any
+
+    @cached_property
+    def used(self) -> list[str]:
+        """The columns that are read of it, by name. Each is some calls to the JVM."""
+        columns = _items(self.node.output())
+        if self.projected is None:
+            return [each.name() for each in columns]
+        ids = _references(self.projected).union(*map(_references_of, self.conditions))
+        return [each.name() for each in columns if each.exprId().toString() in ids] if ids else []
 
 
 class _Rewriting:
@@ -103,8 +114,11 @@ class _Rewriting:
 
     def __init__(self, spark: Any):
         self._spark = spark
-        self._settings = session_of(spark)
         self.is_changed = False
+
+    @cached_property
+    def _settings(self) -> Session:
+        return session_of(self._spark)
 
     def rewrite(self, node: Any) -> Any:
         """The plan with each relation loaded anew; the node itself where nothing below it changes."""
@@ -269,10 +283,10 @@ def _load_of(relation: Any) -> Load | None:
 
 def _leaf_below(node: Any) -> _Leaf | None:
     """The relation that stands below a chain of one projection and filters, or below nothing; None for another plan."""
-    output, conditions, used = None, [], None
+    projected, conditions = None, []
     kind = node.getClass().getSimpleName()
     if kind == "Project":
-        used, (node,) = _references(node.projectList()), children_of(node)
+        projected, (node,) = node.projectList(), children_of(node)
         kind = node.getClass().getSimpleName()
     while kind == "Filter" and not _depends_on_places(node):
         conditions += parts_of(node.condition())
@@ -280,11 +294,7 @@ def _leaf_below(node: Any) -> _Leaf | None:
         kind = node.getClass().getSimpleName()
     if kind not in ("DataSourceV2ScanRelation", "LogicalRelation"):
         return None
-    output = [each.name() for each in _items(node.output())]
-    if used is not None:
-        ids = used.union(*(_references_of(each) for each in conditions))
-        output = [each.name() for each in _items(node.output()) if each.exprId().toString() in ids]
-    return _Leaf(node, conditions, output)
+    return _Leaf(node, conditions, projected)
 
 
 def _depends_on_places(node: Any) -> bool:

@@ -8,6 +8,7 @@ whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py
     footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
     leaves.py          the leaves of a schema, and of rows; fields within columns that files name otherwise
     column_stats.py    statistics of one column: computed, combined, stored
+    dictionaries.py    which columns of a new file get a dictionary
     exact_cast.py      rows in the table's types, where nothing is lost
     pages.py           few rows, by their pages alone (`page_headers.py`, `page_rows.py`, `synthetic_file.py`)
     kernels.py         compiled twin of a part of page_rows.py

@@ -16,6 +16,7 @@ from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.bloom.task_filters import FineFilters, TaskFilter
 from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
+from ..parquet.dictionaries import dictionary_columns
 from ..parquet.digests import DigestingSink
 from ..parquet.footer_bytes import RowGroup
 from ..parquet.footers import packed_where_far, row_groups_of
@@ -103,12 +104,14 @@ class WrittenFile:
             self._stack.__exit__(RuntimeError, RuntimeError("aborted"), None)
         self._storage.delete(self.path)
 
-    def _parquet_writer(self) -> Any:
+    def _parquet_writer(self, first: pa.Table) -> Any:
+        """`first`: the rows that the file begins with."""
         import pyarrow.parquet as pq
 
         if self._writer is None:
             self._sink = DigestingSink(self._stack.enter_context(self._storage.create(self.path)))
-            options = {**self._spec.parquet_options, "metadata_collector": self._footers}
+            options: dict[str, Any] = {"use_dictionary": dictionary_columns(first), "store_decimal_as_integer": True}
+            options |= {**self._spec.parquet_options, "metadata_collector": self._footers}
             self._writer = self._stack.enter_context(pq.ParquetWriter(self._sink, self._schema, **options))
         return self._writer
 
@@ -118,7 +121,7 @@ class WrittenFile:
         self._waiting, self._waiting_rows = [rest] if rest.num_rows else [], rest.num_rows
         self.waiting_bytes = rest.nbytes if rest.num_rows else 0
         try:
-            self._parquet_writer().write_table(group, row_group_size=count)
+            self._parquet_writer(group).write_table(group, row_group_size=count)
         except pa.ArrowException as error:
             raise SchemaError(f"{self.path}: Parquet cannot hold these rows: {str(error).splitlines()[0]}") from error
         except SkipstoneError:

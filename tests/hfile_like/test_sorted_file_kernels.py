@@ -540,6 +540,19 @@ def test_a_checksum_of_much_is_the_one_of_zlib(monkeypatch):
             ) ^ zlib.crc32((5).to_bytes(8, "little"))
 
 
+@pytest.mark.parametrize("width", [0, 1, 63, 64, 65, 300])
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_checksums_of_rows_are_those_of_zlib(monkeypatch, width, is_strided):
+    """Each row's, bound to its place: by compiled code, and without."""
+    rows = np.random.default_rng(width).integers(0, 256, (1_000, 2 * width), dtype=np.uint8)
+    rows = rows[:, ::2] if is_strided else np.ascontiguousarray(rows[:, :width])
+    offsets = np.arange(1_000, dtype=np.uint64) * np.uint64(width + 4) + np.uint64(17)
+    wanted = [zlib.crc32(bytes(row)) ^ codec.place_crc(int(place)) for row, place in zip(rows, offsets, strict=True)]
+    for loaded in (None, importlib.import_module("skipstone.hfile_like.kernels_blocks")):
+        monkeypatch.setitem(lazy._loaded, "hfile_like.kernels_blocks", loaded)
+        assert codec.row_checksums(np.ascontiguousarray(rows), offsets).tolist() == wanted
+
+
 def test_a_long_scan_that_is_left_leaves_no_thread_and_no_damage_unseen():
     keys = [b"%06d-%s" % (i, bytes([97 + i % 7]) * (i % 5)) for i in range(40_000)]
     data = bytearray(written(keys, pa.record_batch({"n": range(40_000)}), block_size=1_000))

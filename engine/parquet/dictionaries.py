@@ -1,0 +1,75 @@
+"""Which columns of a new file get a dictionary.
+
+Parquet's writers begin a dictionary for every column, and give it up once it has grown to 1 MB: a column of random
+keys is hashed for nothing, and some of its values stand in the file twice. So some rows are looked at first. Runs of
+neighbours, spread over the row group: values that come sorted repeat within a run, and values of a small domain from
+run to run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...arrays import joined
+from .leaves import plain_type
+
+_ROWS_MIN = 1 << 14  # of fewer rows a dictionary is soon made
+_RUNS, _RUN_ROWS = 32, 64
+# Of a domain of so many values a row, all rows have 40% distinct ones: a dictionary and its codes are hardly shorter.
+_DOMAIN_A_ROW = 0.45
+
+
+def dictionary_columns(rows: pa.Table) -> bool | list[str]:
+    """`use_dictionary` of pyarrow's writer, for a file that begins with these rows: all columns, or the Parquet paths
+    of those that a dictionary may make shorter."""
+    if rows.num_rows < _ROWS_MIN:
+        return True
+    places = np.arange(_RUNS) + np.random.default_rng(0).random(_RUNS)  # values that come in turn have no say in them
+    starts = (places * (rows.num_rows - _RUN_ROWS) / _RUNS).astype(np.int64)
+    sample = pa.concat_tables([rows.slice(start, _RUN_ROWS) for start in starts.tolist()])
+    return [
+        path
+        for field, column in zip(rows.schema, sample.columns, strict=True)
+        if not _is_mostly_distinct(column, rows.num_rows)
+        for path in parquet_paths(field.name, field.type)
+    ]
+
+
+def _is_mostly_distinct(column: pa.ChunkedArray, row_count: int) -> bool:
+    """Whether a sample of a column's values repeats less than one of random values of `_DOMAIN_A_ROW` would."""
+    kind = plain_type(column.type)
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(column.type):
+        return False
+    values, null_count = joined(column), column.null_count
+    valid_count = len(values) - null_count
+    if valid_count < _RUNS * _RUN_ROWS // 2:
+        return False
+    if isinstance(values, pa.ExtensionArray):
+        values, kind = values.storage, values.type.storage_type
+    try:
+        distinct = len(pc.unique(values.cast(kind))) - (null_count > 0)
+    except pa.ArrowNotImplementedError:
+        return False
+    draws = valid_count / (_DOMAIN_A_ROW * row_count)  # that a sample makes of each value of such a domain
+    return distinct > valid_count * -math.expm1(-draws) / draws
+
+
+def parquet_paths(name: str, kind: pa.DataType) -> Iterator[str]:
+    """The dotted paths that Parquet gives the leaves of a column."""
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from parquet_paths(name, kind.storage_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from parquet_paths(f"{name}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from parquet_paths(f"{name}.key_value.key", kind.key_type)
+        yield from parquet_paths(f"{name}.key_value.value", kind.item_type)
+    elif pa.types.is_nested(kind):
+        yield from parquet_paths(f"{name}.list.element", kind.value_type)
+    else:
+        yield name
