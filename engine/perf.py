@@ -230,10 +230,10 @@ class CountedFolders:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         with self._lock:
             self.listed += 1
-        return self._storage.list_folder(path)
+        return self._storage.list_folder(path, first)
 
 
 class Lister:

@@ -49,6 +49,7 @@ _PAUSE_MAX = 15
 # What saves less than one part in so many will do no better in the next block.
 _HOPELESS_GAIN = 48
 _SAMPLE_ROWS = 512
+ALL_NULL = Encoded(ENCODING_ALL_NULL, 0, b"")
 
 
 class Encoders:
@@ -201,7 +202,7 @@ def encode_column(column: pa.Array, is_compact: bool = False, names: NameEncoder
     """One value column of a block; `is_compact`: integers should take few bytes rather than be quick to read;
     `names`: that of the column's blocks before."""
     if column.null_count == len(column):
-        return Encoded(ENCODING_ALL_NULL, 0, b"")
+        return ALL_NULL
     valid = valid_mask(column)
     return _with_validity(_encode_values(column, valid, is_compact, names or NameEncoder()), valid)
 

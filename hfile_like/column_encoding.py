@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..arrays import offsets_and_data, valid_mask
 from ..lazy import kernels_for, read_only
-from .block_encoding import encode_column, encode_keys, encode_names
+from .block_encoding import ALL_NULL, encode_column, encode_keys, encode_names
 from .codec import GAIN_THIRD, Compressor, Encoded
 from .name_encoding import NameEncoder
 from .values import (
@@ -50,15 +50,17 @@ def key_sections(keys: pa.BinaryArray, bounds: np.ndarray, compressor: Compresso
 
 def column_sections(column: pa.Array, bounds: np.ndarray, is_compact: bool, names: NameEncoder) -> list[Encoded]:
     """Those of a value column, as `encode_column` makes them."""
-    encoding = encoding_of(column.type)
     blocks = len(bounds) - 1
+    if column.null_count == len(column):
+        return [ALL_NULL] * blocks
+    encoding = encoding_of(column.type)
     if encoding == ENCODING_FIXED and not is_compact:
         kernels = kernels_for(_MODULE, _FIXED_PLAIN_NS * blocks)
         if kernels is not None and column.buffers()[1] is not None:
             return _fixed(kernels, column, bounds)
     elif encoding == ENCODING_OFFSETS_32:
         kernels = kernels_for(_MODULE, _STRING_PLAIN_NS * len(column))
-        if kernels is not None and column.null_count < len(column):
+        if kernels is not None:
             return _strings(kernels, column, bounds, names)
     return [encode_column(part, is_compact, names) for part in _parts(column, bounds)]
 

@@ -58,7 +58,8 @@ class Entries:
         """The entries at `positions`, in that order."""
         which = from_numpy(positions)
         deleted = None if self.deleted is None else self.deleted[positions]
-        return Entries(self.keys.take(which), [c.take(which) for c in self.columns], deleted)
+        columns = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in self.columns]
+        return Entries(self.keys.take(which), columns, deleted)
 
     def compact(self) -> Entries:
         """The same entries, in memory of their own."""

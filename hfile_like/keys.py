@@ -320,16 +320,19 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
 def numbers_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> tuple[int, np.ndarray]:
     """(position of the first, uint64 [n]): the keys that are `prefix` and a number from `first` to `last`, both
     inclusive. Raises as `numbers_below` does."""
-    width = len(prefix) + NUMBER_BYTES
-    if isinstance(keys, (FixedKeys, NumberKeys)) and keys.width == width:
-        # Only the keys of the range are made.
-        low = lower_bound(keys, prefix + first.to_bytes(NUMBER_BYTES, "big"))
-        after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))
-        high = len(keys) if after is None else lower_bound(keys, after)
-        return low, keys.numbers_at(np.arange(low, max(low, high)))
+    if isinstance(keys, (FixedKeys, NumberKeys)) and keys.width == len(prefix) + NUMBER_BYTES:
+        within = places_between(keys, prefix, first, last)  # only the keys of the range are made
+        return within.start, keys.numbers_at(np.arange(within.start, within.stop))
     low, numbers = numbers_below(keys, prefix)
     start, end = np.searchsorted(numbers, np.uint64(first)), np.searchsorted(numbers, np.uint64(last), side="right")
     return low + int(start), numbers[start:end]
+
+
+def places_between(keys: BlockKeys, prefix: bytes, first: int, last: int) -> range:
+    """Where the keys of a prefix and a number from `first` to `last`, both inclusive, would be."""
+    low = lower_bound(keys, prefix + first.to_bytes(NUMBER_BYTES, "big"))
+    after = prefix_successor(prefix + last.to_bytes(NUMBER_BYTES, "big"))
+    return range(low, len(keys) if after is None else max(low, lower_bound(keys, after)))
 
 
 def find_numbers(keys: BlockKeys, prefix: bytes, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -290,6 +290,8 @@ class NameStrings:
                 rows = start + np.flatnonzero(data[start:stop, 0] == head[0])
                 near.append(rows[(data[rows, :size] == head).all(axis=1)])
         candidates = np.unique(np.concatenate(near))
+        if not len(candidates):  # most often, of names that are not there
+            return candidates
         return candidates[find_equal(self.take(candidates, None), wanted)]
 
 

@@ -25,6 +25,7 @@ from .keys import (
     not_numbered,
     numbers_below,
     numbers_between,
+    places_between,
     prefix_successor,
 )
 from .narrowing import Narrowing
@@ -126,10 +127,11 @@ class NumberedKeys:
         position = column_positions(self._file.schema, [column])[0]
         matches = [np.empty(0, dtype=np.uint64)]
         for block in self._file.blocks(self._blocks_between(first, last)):
-            low, numbers = numbers_between(block.keys, self._prefix, first, last)
-            if len(numbers):
-                rows = block.column(position).find(wanted, low, low + len(numbers))
+            within = places_between(block.keys, self._prefix, first, last)
+            rows = block.column(position).find(wanted, within.start, within.stop)
+            if len(rows):
                 deleted = block.deleted()
+                low, numbers = numbers_between(block.keys, self._prefix, first, last)
                 matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
         return np.concatenate(matches)
 

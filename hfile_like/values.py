@@ -122,7 +122,7 @@ def least_row_bytes(kind: pa.DataType) -> int:
 
 def row_bytes(column: pa.Array) -> np.ndarray | int:
     """What each value takes before compression: int64 [n], or one number for all."""
-    if encoding_of(column.type) in (ENCODING_BITS, ENCODING_FIXED):
+    if encoding_of(column.type) in (ENCODING_BITS, ENCODING_FIXED) or column.null_count == len(column):
         return least_row_bytes(column.type)
     offsets, _ = offsets_and_data(column)
     return np.diff(offsets.astype(np.int64)) + offsets.itemsize
@@ -130,7 +130,7 @@ def row_bytes(column: pa.Array) -> np.ndarray | int:
 
 def check_text(column: pa.Array, name: str) -> None:
     """Raises InvalidArgumentError where a string column holds bytes that are not UTF-8: readers refuse them."""
-    if is_text(column.type):
+    if is_text(column.type) and column.null_count < len(column):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:

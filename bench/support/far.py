@@ -45,9 +45,9 @@ class FarStorage(LocalStorage):
         with ThreadPoolExecutor(min(len(merged), AT_ONCE)) as pool:
             return parts_of(ranges, merged, list(pool.map(read, merged)))
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         time.sleep(self.latency_s)
-        return super().list_folder(path)
+        return super().list_folder(path, first)
 
 
 @contextmanager

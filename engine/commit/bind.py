@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, null_column, to_numpy
+from ...arrays import from_numpy, joined, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
 from ..indexes.stats.rows import RestoredFiles
 from ..indexes.task_result import AddedFiles, TaskResult
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
-from ..state.run_writing import Rows, widened
+from ..state.run_writing import Rows, joined_rows
 from ..state.snapshot import Snapshot
 from .files_by_id import ids_in
 from .schemas import check_fits, check_instants_fit, file_schema
@@ -108,9 +108,7 @@ def bind(
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
         entries.append(removed_entries(moved.removed))
-    manifest_keys, parts, deleted = zip(*entries, strict=True)
-    entries_of_all = pa.concat_arrays(manifest_keys), pa.concat_tables(parts), np.concatenate(deleted)
-    return Bound(after, entries_of_all, added, removed_files)
+    return Bound(after, joined_rows(entries, manifest.RUN_SCHEMA), added, removed_files)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
@@ -134,7 +132,7 @@ class _Partitions:
         base = snapshot.instant
         self._partitions = snapshot.partitions()
         self._fields = [base.schema.field(name) for name in base.partitioning]
-        self._ids_before = snapshot.ids_by_text()
+        self._snapshot = snapshot
         self._texts: dict[int, str] = {}
         self._ids: dict[str, int] = {}
         self._counts: dict[int, list[int]] = {}
@@ -145,9 +143,10 @@ class _Partitions:
 
     def ids(self, texts: pa.ChunkedArray) -> np.ndarray:
         encoded = texts.combine_chunks().dictionary_encode()
-        ids = []
-        for text in encoded.dictionary.to_pylist():
-            partition = self._ids.get(text, self._ids_before.get(text))
+        ids, names = [], encoded.dictionary.to_pylist()
+        ids_before = self._snapshot.partition_ids(names)
+        for text in names:
+            partition = self._ids.get(text, ids_before.get(text))
             if partition is None:
                 partition = self.following
                 self._counts[partition] = [0, 0, 0, 0]
@@ -310,7 +309,7 @@ def _partition_entries(partitions: _Partitions) -> list[Rows]:
         partition=np.array(ids, dtype=np.uint32),
         sequence=np.zeros(len(ids), dtype=np.uint32),
     )
-    return [(keys, widened(rows, manifest.RUN_SCHEMA), emptied)]
+    return [(keys, rows, emptied)]
 
 
 def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
@@ -318,8 +317,8 @@ def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
     partition, sequence = manifest.split_file_ids(numbers)
     keys = manifest.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
-        return keys, _nothing(manifest.RUN_SCHEMA, len(numbers)), np.ones(len(numbers), dtype=bool)
-    return keys, widened(rows, manifest.RUN_SCHEMA), np.zeros(len(numbers), dtype=bool)
+        return keys, pa.table({"path": pa.nulls(len(numbers))}), np.ones(len(numbers), dtype=bool)
+    return keys, rows, np.zeros(len(numbers), dtype=bool)
 
 
 def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
@@ -337,7 +336,3 @@ def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:
         rows = None if version is None else pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
         entries.append(_entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), rows))
     return entries
-
-
-def _nothing(schema: pa.Schema, count: int) -> pa.Table:
-    return pa.Table.from_arrays([null_column(count, f.type) for f in schema], schema=schema)

@@ -30,7 +30,8 @@ from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
 from ..state.leftovers import Leftovers
-from ..state.run_writing import RunWriting
+from ..state.manifest import RUN_SCHEMA
+from ..state.run_writing import RunWriting, joined_rows
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
@@ -136,7 +137,7 @@ def _published(
         if plan.removed is None:
             return after
         writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
-        rows = removed_entries(plan.removed, are_cleaned=True)
+        rows = joined_rows([removed_entries(plan.removed, are_cleaned=True)], RUN_SCHEMA)
         return replace(after, manifest=writing.append_to_manifest(after.manifest, rows, after.version))
 
     with handle.timeline.markers.holding(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:

@@ -77,17 +77,12 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
         if not added_paths and not removed and not changes.groups:
             return Followed(after, naming, added, {})
         texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
-        ids = _partition_ids(before, texts) if removed <= added_paths else None
+        ids = sorted(before.partition_ids(texts).values()) if removed <= added_paths else None
         live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
         is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
         removed_files = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
     ids, paths = removed_files.column("file_id").to_pylist(), removed_files.column("path").to_pylist()
     return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
-
-
-def _partition_ids(snapshot: Snapshot, texts: set[str]) -> list[int]:
-    ids = snapshot.ids_by_text()
-    return sorted(ids[text] for text in texts if text in ids)
 
 
 def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:

@@ -303,8 +303,7 @@ def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[in
     if snapshot.instant.source.get("partitions_declared") or any(r.declares_partitions for r in results):
         return None
     texts = set().union(*(r.files.column("partition").to_pylist() for r in results))
-    ids = snapshot.ids_by_text()
-    return sorted(ids[text] for text in texts if text in ids)
+    return sorted(snapshot.partition_ids(texts).values())
 
 
 def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instant, writing: RunWriting) -> Instant:

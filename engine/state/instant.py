@@ -46,7 +46,8 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -229,9 +230,12 @@ def _document(instant: Instant) -> bytes:
     plain["columns"] = [{"id": i, "path": p} for p, i in instant.columns.items()]
     plain["defaults"] = _defaults_text(instant.defaults)
     plain["file_schemas"] = [_plain_file_schema(schema) for schema in instant.file_schemas]
-    plain["manifest"] = [asdict(r) for r in instant.manifest]
-    plain["indexes"] = [asdict(i) for i in instant.indexes]
-    return json.dumps(plain, ensure_ascii=False).encode()
+    return json.dumps(plain, ensure_ascii=False, default=_fields_of).encode()
+
+
+def _fields_of(part: Any) -> dict:
+    """Those of a run, of the state of an index, or of a coverage: `asdict` copies all that is within."""
+    return {f.name: getattr(part, f.name) for f in fields(part)}
 
 
 def _plain_file_schema(file: FileSchema) -> dict:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, null_column, to_numpy
+from ...arrays import from_numpy, joined, to_numpy
 from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
 from ..storage import Storage
 from . import Run, manifest
@@ -29,6 +29,7 @@ from .runs import DAMAGE, RunReaders, first_of_each, written_as
 
 SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
+KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
 
 
@@ -117,23 +118,31 @@ class RunWriting:
         return lambda shard: self.path(f"{name}-{shard}")
 
 
-def widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with every field of a schema, null where they have none."""
-    columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else null_column(rows.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+def joined_rows(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
+    """The rows of several parts, in one: with every field of a schema, null where a part has it not."""
+    parts = [part for part in parts if len(part[0])] or [(pa.nulls(0, pa.binary()), pa.table({}), np.zeros(0, bool))]
+    keys, values, deleted = zip(*parts, strict=True)
+    rows = pa.concat_tables([schema.empty_table(), *values], promote_options="default")
+    return pa.concat_arrays(keys), rows, np.concatenate(deleted)
 
 
 def write_runs(
-    storage: Storage, path_of: Callable[[int], str], rows: Rows, segments: tuple[int, int], *, form: RunFormat
+    storage: Storage,
+    path_of: Callable[[int], str],
+    rows: Rows,
+    segments: tuple[int, int],
+    *,
+    form: RunFormat,
+    readers: RunReaders | None = None,
 ) -> tuple[Run, ...]:
     """Writes rows as one run or more: shards, at the paths that `path_of(0)`, `path_of(1)` ... give. Each is durable
-    and whole on return; on an exception the one being written is absent."""
+    and whole on return; on an exception the one being written is absent. `readers`, if given, keep those of a small
+    run."""
     keys, values, deleted = _sorted(rows)
     if not len(keys):
         return ()
+    if len(keys) <= _ROWS_AT_ONCE:
+        values = values.combine_chunks()  # what is written in one go is one block or few, not one for each chunk
     runs: list[Run] = []
     start = 0
     cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
@@ -156,6 +165,8 @@ def write_runs(
             writer.close()
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()
             runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *ends))
+    if len(runs) == 1 and readers is not None:
+        readers.keep_rows(runs[0], values.add_column(0, KEY, keys).append_column(DELETED, from_numpy(deleted)))
     return tuple(runs)
 
 
@@ -209,13 +220,13 @@ def appended(
         parts = [run for level in levels[start:] for run in level]
         segments = (min(run.segments[0] for run in parts), segment)
         try:
-            opened = [readers.reader(run) for run in parts]
             is_small = sum(run.entries for run in parts) + len(keys) <= MEMORY_ENTRIES
             if is_small and level_bytes(tuple(parts)) + len(keys) * ENTRY_BYTES <= form.shard_bytes:
-                together = _laid_over(opened, rows, drop_tombstones=start == 0)
-                merged = write_runs(storage, path_of, together, segments, form=form)
+                layers = [readers.rows(run) for run in parts]
+                together = _laid_over(layers, rows, drop_tombstones=start == 0)
+                merged = write_runs(storage, path_of, together, segments, form=form, readers=readers)
             else:
-                opened.append(SortedFileReader(encoded_run(rows, form)))
+                opened = [*map(readers.reader, parts), SortedFileReader(encoded_run(rows, form))]
                 merged = merged_runs(storage, opened, path_of, segments, form, drop_tombstones=start == 0)
         except DAMAGE as error:
             if not leave_damaged:
@@ -223,20 +234,19 @@ def appended(
             warnings.warn(f"an index run is damaged and left out, so none is merged with it: {error}", stacklevel=2)
             continue
         return (*(run for level in levels[:start] for run in level), *merged)
-    return (*runs, *write_runs(storage, path_of, rows, (segment, segment), form=form))
+    return (*runs, *write_runs(storage, path_of, rows, (segment, segment), form=form, readers=readers))
 
 
-def _laid_over(opened: list[SortedFileReader], rows: Rows, *, drop_tombstones: bool) -> Rows:
+def _laid_over(older: list[pa.Table], rows: Rows, *, drop_tombstones: bool) -> Rows:
     """The entries of runs, oldest first, and of rows that are newer: of a key, the newest."""
     keys, values, deleted = rows
-    key, gone_flag = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
-    layers = [values.append_column(gone_flag, from_numpy(deleted)).add_column(0, key, keys)]
-    layers += [run.scan_table(include_deleted=True).select(layers[0].column_names) for run in reversed(opened)]
-    together = pa.concat_tables(layers)
+    layers = [values.append_column(DELETED, from_numpy(deleted)).add_column(0, KEY, keys)]
+    layers += [each.select(layers[0].column_names) for each in reversed(older)]
+    together = pa.concat_tables(layers).combine_chunks()
     first = first_of_each(together.column("key"))
     if drop_tombstones:
         first = first[~to_numpy(together.column("deleted"))[first]]
-    newest = together.combine_chunks().take(from_numpy(first))
+    newest = together.take(from_numpy(first))
     is_deleted = to_numpy(newest.column("deleted"))
     return joined(newest.column("key")), newest.drop_columns(["key", "deleted"]), is_deleted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, to_numpy
+from ...arrays import binary_array, byte_table, from_numpy, joined, to_numpy
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
-from ...hfile_like import Numbered, SortedFileReader, StridedSection
+from ...hfile_like import Numbered, SortedFileReader, StridedSection, prefix_successor
+from ...hfile_like.entries import from_big_endian
 from ...hfile_like.file import TAIL_BYTES
+from ...hfile_like.keys import NUMBER_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
 from ..storage.threads import side_by_side
 from . import Run
@@ -68,6 +71,7 @@ class RunReaders:
         self._cache = process_cache() if self._is_shared else Cache()
         self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
         self._opened_as: dict[str, Run] = {}
+        self._keys: dict[str, RunKey] = {}
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
         """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
@@ -109,6 +113,31 @@ class RunReaders:
         """Whether what was decoded of a run under `name` is kept."""
         return self._opened(run)[1].holds(name)
 
+    def rows(self, run: Run) -> pa.Table:
+        """All entries of a run: key, the value columns, deleted. Those of a run of a block or two are kept: a commit
+        looks up what it adds and what it changes, and merges, and the next one does so again."""
+        if run.entries > BLOCK_ENTRIES_MAX:
+            return self.reader(run).scan_table(include_deleted=True)
+        if (kept := self.kept_rows(run)) is not None:
+            return kept
+        return self.decoded(run, "rows", lambda reader: reader.scan_table(include_deleted=True).combine_chunks())
+
+    def kept_rows(self, run: Run) -> pa.Table | None:
+        """What `rows` gives where that is kept, as it is of a run that this process has written; else None."""
+        if run.entries > BLOCK_ENTRIES_MAX or self.storage.gap_bytes or run.path in self.in_memory:
+            return None
+        rows: pa.Table | None = self._cache.get((self._key(run), "rows"))
+        if rows is None:
+            return None
+        keys = rows.column("key")
+        return rows if _is_same(run, len(keys), lambda: (keys[0].as_py(), keys[-1].as_py())) else None
+
+    def keep_rows(self, run: Run, rows: pa.Table) -> None:
+        """Has `rows` give these of a small run that was just written: it need not be read. Far away a request would
+        have to look at it."""
+        if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.gap_bytes:
+            self._cache.put((self._key(run), "rows"), rows, rows.nbytes)
+
     def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
         reader, cached = self._opened(run)
@@ -135,6 +164,7 @@ class RunReaders:
 
     def forget(self, run: Run) -> None:
         """Lets go of a run that turned out damaged, or is about to be removed."""
+        self._keys.pop(run.path, None)
         opened = self._open.pop(run.path, None)
         if opened is not None:
             self._cache.forget(lambda key: key == opened[1].key)
@@ -142,6 +172,7 @@ class RunReaders:
     def close(self) -> None:
         """Lets go of all runs: asked for again, they come from what the process keeps, or are opened again."""
         self._open.clear()
+        self._keys.clear()
 
     def _opened(self, run: Run) -> tuple[SortedFileReader, CachedRun]:
         if self._process != os.getpid():  # forked: a thread of the parent may have been using a reader, and its locks
@@ -165,26 +196,34 @@ class RunReaders:
         data = self.in_memory.get(run.path)
         if data is not None:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
-        key: RunKey = (self.storage.uri, run.path)
         source = Ranged(self.storage, run.path, run.size_bytes)
         tail_bytes = TAIL_BYTES
-        if self._is_shared:
-            if self.storage.gap_bytes and not self._cache.knows(*key):
-                source = opening = _Opening(self.storage, run)
-                entry = opening.read_end()
-                tail_bytes = opening.tail_bytes
-            else:
-                entry = self.storage.stat(run.path)
-            if entry.size_bytes != run.size_bytes:
-                message = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
-                raise CorruptionError(f"{message}; restore the file", path=run.path, check="size")
-            key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
+        if self._is_shared and self.storage.gap_bytes and not self._cache.knows(self.storage.uri, run.path):
+            source = opening = _Opening(self.storage, run)
+            key = self._key(run, opening.read_end())
+            tail_bytes = opening.tail_bytes
+        else:
+            key = self._key(run)
         cached = self._cache.get((key, None))
         if cached is None:
             reader = SortedFileReader(source, tail_bytes=tail_bytes, cache_bytes=0)
             fresh = CachedRun(key, reader, self._cache)
             cached = self._cache.put((key, None), fresh, fresh.size_bytes)
         return cached
+
+    def _key(self, run: Run, entry: Entry | None = None) -> RunKey:
+        """What the cache knows a run's file by: `entry`, or what storage says it is, once a handle."""
+        key = self._keys.get(run.path)
+        if key is None:
+            key = (self.storage.uri, run.path)
+            if self._is_shared:
+                entry = entry or self.storage.stat(run.path)
+                if entry.size_bytes != run.size_bytes:
+                    message = f"has {entry.size_bytes:,} bytes, and not the {run.size_bytes:,} that the version names"
+                    raise CorruptionError(f"{message}; restore the file", path=run.path, check="size")
+                key = (*key, entry.size_bytes, entry.modified_ns, entry.etag)
+            self._keys[run.path] = key
+        return key
 
 
 class _Opening(Ranged):
@@ -224,13 +263,16 @@ def _is_alike(run: Run, other: Run) -> bool:
 def _check_same(run: Run, reader: SortedFileReader) -> None:
     """Raises CorruptionError where a file is whole, and not the run that the version names: another was copied over
     it."""
-    is_same = reader.num_entries == run.entries
-    if is_same and run.entries and run.last_key:
-        first, last = reader.ends()
-        is_same = run.first_key <= first.hex() and last.hex() <= run.last_key
-    if not is_same:
+    if not _is_same(run, reader.num_entries, reader.ends):
         message = "holds other keys than the version says: another file was copied over it; restore the file"
         raise CorruptionError(message, path=run.path, check="run")
+
+
+def _is_same(run: Run, entries: int, ends: Callable[[], tuple[bytes, bytes]]) -> bool:
+    if entries != run.entries or not (entries and run.last_key):
+        return entries == run.entries
+    first, last = ends()
+    return run.first_key <= first.hex() and last.hex() <= run.last_key
 
 
 def written_as(path: str) -> dict[str, bytes]:
@@ -252,7 +294,13 @@ def get_runs(
     ends = (keys[0].as_py(), keys[len(keys) - 1].as_py()) if len(keys) else (b"", b"")
     layers = []
     for run in reversed(runs):  # newest first
-        if run.overlaps(*ends) and len(keys):
+        if not run.overlaps(*ends) or not len(keys):
+            continue
+        if run.entries <= BLOCK_ENTRIES_MAX:
+            rows = readers.rows(run)
+            places = _places_of(keys, rows.column("key"))
+            layers.append(rows.select(["key", *columns, "deleted"]).take(from_numpy(places)))
+        else:
             matches = readers.reader(run).get_many(keys, columns, include_deleted=True)
             layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
     if not layers:
@@ -285,6 +333,11 @@ def numbered_entries(
     for run in reversed(runs):
         if run.may_hold(prefix):
             with reading_run(run):
+                kept = readers.kept_rows(run)
+                layer = None if kept is None else _layer_of(kept, prefix, names)
+                if layer is not None:
+                    layers.append(layer)
+                    continue
                 decode = partial(_read, prefix=prefix, columns=names)
                 layers += readers.decoded(run, ("numbered", prefix, names), decode, _is_little)
     return newest_numbered(layers, columns, schema)
@@ -336,11 +389,18 @@ def entries_with(
     column). `wanted`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
     if not wanted:
         return newest_numbered([], [column], schema)
-    every = (wanted[0][0][0], wanted[-1][0][1]), [value for _, values in wanted for value in values]
+    every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
     matches = [np.empty(0, np.uint64)]
     for run in runs:
-        # A small run is a block or two, in which all are looked up at once.
-        for ends, values in [every] if run.entries <= BLOCK_ENTRIES_MAX else wanted:
+        if run.entries <= BLOCK_ENTRIES_MAX:
+            low, high = prefix + wanted[0][0][0].to_bytes(8, "big"), prefix + wanted[-1][0][1].to_bytes(8, "big")
+            with reading_run(run):
+                rows = readers.rows(run)
+            keys = rows.column("key").take(from_numpy(_places_of(every, rows.column(column)))).to_pylist()
+            numbers = [int.from_bytes(key[len(prefix) :], "big") for key in keys if low <= key <= high]
+            matches.append(np.array(numbers, dtype=np.uint64))
+            continue
+        for ends, values in wanted:
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
                     matches.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
@@ -348,6 +408,31 @@ def entries_with(
     if not len(ids):
         return newest_numbered([], [column], schema)
     return entries_of(readers, runs, prefix, ids, [column], schema)
+
+
+def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> Numbered | None:
+    """Those of a run's entries whose keys begin with a prefix; None where no number follows it in each."""
+    keys, deleted = joined(rows.column("key")), to_numpy(rows.column("deleted"))
+    low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
+    table = byte_table(keys[low:high])
+    if low == high:
+        numbers = np.empty(0, dtype=np.uint64)
+    elif table is not None and table.shape[1] == len(prefix) + NUMBER_BYTES:
+        numbers = from_big_endian(table[:, len(prefix) :])
+    else:
+        return None
+    parts = {name: joined(rows.column(name))[low:high] for name in columns}
+    return Numbered(numbers, parts, deleted[low:high])
+
+
+def _count_below(keys: pa.Array, end: bytes | None) -> int:
+    """How many of some keys, ascending, come before one; all of them before None."""
+    return len(keys) if end is None else bisect_left(range(len(keys)), end, key=lambda i: keys[i].as_py())
+
+
+def _places_of(wanted: pa.Array, column: pa.ChunkedArray) -> np.ndarray:
+    """int64: where a column holds one of some values."""
+    return np.flatnonzero(to_numpy(pc.is_in(column, value_set=wanted)))
 
 
 def _is_little(parts: Iterable[Numbered]) -> bool:

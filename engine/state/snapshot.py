@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -91,6 +91,14 @@ class Snapshot:
             return int(to_numpy(partitions.column("partition_id"))[row]) if row >= 0 else None
         return self.ids_by_text().get(partition)
 
+    def partition_ids(self, texts: Collection[str]) -> dict[str, int]:
+        """The ids of those of some partitions that have files, by their texts."""
+        if not texts:
+            return {}
+        named, ids = joined(self.partitions().column("partition")), self.partitions().column("partition_id")
+        rows = from_numpy(np.flatnonzero(to_numpy(pc.is_in(named, value_set=string_array(list(texts))))))
+        return dict(zip(named.take(rows).to_pylist(), ids.take(rows).to_pylist(), strict=True))
+
     def ids_by_text(self) -> dict[str, int]:
         """The id of each partition that has files, by its text."""
         if self._ids_by_text is None:
@@ -159,8 +167,10 @@ class Snapshot:
         """The number of each of some paths that is live."""
         by_partition: dict[int | None, list[bytes]] = {}
         by_path = self.partitions_in_paths
-        for path in paths:
-            partition = self.ids_by_text().get(hive.partition_of(path)) if by_path else None
+        texts = [hive.partition_of(path) for path in paths] if by_path else []
+        numbers = self.partition_ids(texts)
+        for path, text in zip(paths, texts or [""] * len(paths), strict=True):
+            partition = numbers.get(text)
             if partition is not None or not by_path:
                 by_partition.setdefault(partition, []).append(path.encode())
         ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}

@@ -71,6 +71,7 @@ class Timeline:
         self.lost: int | None = None
         self._table_id: str | None = None  # of the latest
         self._hinted = b""  # what the hint says besides
+        self._published: tuple[str | None, Entry | None] = (None, None)  # the transaction and the file of the last one
 
     @cached_property
     def markers(self) -> Markers:
@@ -183,11 +184,12 @@ class Timeline:
         """True where the timeline holds this very instant: not where the table was removed, and another made here.
         `entry`: its file, where that was just listed."""
         seen, read = _seen.get(self.storage.uri, (None, None))
-        is_read = seen is not None and seen.transaction == instant.transaction
-        if not is_read or read != (entry or self._entry(instant.version)):
-            standing = self.find(instant.version)
-            return standing is not None and standing.transaction == instant.transaction
-        return True
+        files = dict([self._published, (None if seen is None else seen.transaction, read)])
+        file = files.get(instant.transaction)
+        if file is not None and file == (entry or self._entry(instant.version)):
+            return True
+        standing = self.find(instant.version)
+        return standing is not None and standing.transaction == instant.transaction
 
     def read_again(self, instant: Instant) -> None:
         """Reads the file of an instant that this process has made, or read elsewhere: `is_current` then compares what
@@ -221,7 +223,11 @@ class Timeline:
         if instant.version > 1 and folder_number(instant.version) != folder_number(instant.version - 1):
             self._settle(instant.version - 1)
         published = self._put(instant)
-        if published:  # only a hint: a reader finds its way without
+        if published:
+            if not self.storage.gap_bytes:  # far away that is a request
+                with contextlib.suppress(SkipstoneError):
+                    self._published = instant.transaction, self._entry(instant.version)
+            # Only a hint: a reader finds its way without.
             hint = self._hint_of(instant)
             in_background(self.storage, _HINT, lambda: self.storage.put(_HINT, hint, is_durable=False))
         return published

@@ -14,7 +14,11 @@ _VERSION_FORM = re.compile("[0-9]{10,15}")
 
 
 def instant_path(version: int) -> str:
-    return f"{folder_of(version)}/{version:010d}.json"
+    return f"{folder_of(version)}/{_name_of(version)}"
+
+
+def _name_of(version: int) -> str:
+    return f"{version:010d}.json"
 
 
 def folder_of(version: int) -> str:
@@ -35,7 +39,7 @@ def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
     """The files under the names of versions from `first` on: of its folder, and where that is full, or does not
     reach `last` (None: nobody knows), of those after it. Mostly one listing."""
     number = folder_number(first)
-    entries = in_folder(storage, number)
+    entries = in_folder(storage, number, first)
     final = versions_in(number)[-1]
     if final in entries or last is None or last > final:
         for later in folders(storage):
@@ -44,9 +48,9 @@ def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
     return {version: entry for version, entry in entries.items() if version >= first}
 
 
-def in_folder(storage: Storage, number: int) -> dict[int, Entry]:
-    """The files under the names of the versions of one folder."""
-    files, _ = storage.list_folder(f"{FOLDER}/{number:05d}")
+def in_folder(storage: Storage, number: int, first: int = 0) -> dict[int, Entry]:
+    """The files under the names of the versions of one folder; those before `first` may be left out."""
+    files, _ = storage.list_folder(f"{FOLDER}/{number:05d}", _name_of(first))
     return {version: f for f in files if (version := _version_of(f.path)) is not None}
 
 

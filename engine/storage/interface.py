@@ -228,8 +228,9 @@ class Storage(Protocol):
         may leave what was there, or nothing, or an empty file."""
         ...
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
-        """The files of one folder and the names of its sub-folders, unsorted; both empty where it does not exist."""
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
+        """The files of one folder and the names of its sub-folders, unsorted; both empty where it does not exist. Those
+        before `first` may be left out."""
         ...
 
     def peek(self, path: str) -> list[str]:

@@ -153,13 +153,15 @@ class LocalStorage:
             fsync_folder(os.path.dirname(target))
         return True
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         files: list[Entry] = []
         folders: list[str] = []
         prefix = f"{path}/" if path else ""
         try:
             with os.scandir(self.local_path(path)) as entries:
                 for entry in entries:
+                    if entry.name < first:
+                        continue
                     try:
                         if entry.is_dir():
                             if not self._leads_inside(entry):

@@ -112,7 +112,7 @@ class ObjectStorage:
     def open_file(self, entry: Entry) -> RangeFile:
         return RangeFile(entry.size_bytes, lambda ranges: self.read_pinned(entry.path, ranges, entry), entry.path)
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         key = self._key(path)
         listing = self._requested(lambda: self._client.list_with_delimiter(key or None), key)
         inside = len(key) + 1 if key else 0

@@ -95,8 +95,8 @@ class Counted:
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         self._counted(self._storage.put, path, data, is_durable=is_durable)
 
-    def list_folder(self, path: str) -> tuple[list[Entry], list[str]]:
-        return self._counted(self._storage.list_folder, path)
+    def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
+        return self._counted(self._storage.list_folder, path, first)
 
     def delete(self, path: str) -> None:
         self._counted(self._storage.delete, path)

@@ -242,7 +242,7 @@ def test_looking_for_losses_costs_a_commit_one_request_and_an_open_none(
     commit(table, 7)
     with _asked(monkeypatch) as calls:
         commit(table, 8)
-    assert calls == {"put": 2, "put_if_absent": 1, "delete": 1, "stat": 1, "read": 1, "list_folder": 1, "read_entry": 1}
+    assert calls == {"put": 2, "put_if_absent": 1, "delete": 1, "stat": 2, "read": 1, "list_folder": 1}
     table.handle.forget()
     with _asked(monkeypatch) as calls:
         ss.open(tmp_path)

@@ -79,8 +79,8 @@ class TroubledStorage:
     def stat(self, path: str):
         return self._asked("stat", path)
 
-    def list_folder(self, path: str):
-        return self._asked("list_folder", path)
+    def list_folder(self, path: str, first: str = ""):
+        return self._asked("list_folder", path, first)
 
     def delete(self, path: str) -> None:
         self._asked("delete", path)

@@ -58,6 +58,8 @@ class Members:
 def loosened(rows: pa.Table, removed: np.ndarray, removed_marks: np.ndarray) -> pa.Table:
     """Aggregates without `removed` (int64 [n]) files of these fingerprints. Where any file was removed the bounds are
     loose, and counts other than zero unknown."""
+    if not removed.any():
+        return rows
     is_loose = removed > 0
     columns = {name: rows.column(name) for name in rows.column_names}
     for name in ("min_exact", "max_exact"):
@@ -171,7 +173,7 @@ def _type_numbers(instant: Instant, columns: np.ndarray, schema_ids: np.ndarray)
 def _aggregate_rows(columns: np.ndarray, partitions: np.ndarray, members: Members) -> Rows:
     """The rows of aggregates, of a column over a partition each; one that has no files any more is a tombstone."""
     rows = combined(members)
-    return _aggregate_keys(columns, partitions), stats.widened(pa.table(rows)), to_numpy(rows["files"]) <= 0
+    return _aggregate_keys(columns, partitions), pa.table(rows), to_numpy(rows["files"]) <= 0
 
 
 def _aggregate_keys(columns: np.ndarray, partitions: np.ndarray) -> pa.Array:
@@ -305,7 +307,7 @@ def _tightened_rows(snapshot: Snapshot, index: IndexState) -> Rows | None:
         if len(removed):
             partition, sequence = split_file_ids(removed)
             keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
-            rows = stats.widened(pa.table({"min_code": pa.nulls(len(removed), pa.int64())}))
+            rows = pa.table({"min_code": pa.nulls(len(removed), pa.int64())})
             parts.append((keys, rows, np.ones(len(removed), dtype=bool)))
     if len(touched):
         parts += [_recomputed(snapshot, index, column, touched, live) for column in index.columns]

@@ -63,22 +63,16 @@ def run_form(options: Mapping[str, Any]) -> RunFormat:
     return RunFormat(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
 
-def widened(rows: pa.Table) -> pa.Table:
-    """Rows with every field of the index's runs, null where they have none."""
-    from ...state import run_writing
-
-    return run_writing.widened(rows, RUN_SCHEMA)
-
-
 def no_statistics(count: int) -> pa.Table:
     """STATS_FIELDS of files of which nothing is known."""
     return pa.table({f.name: null_column(count, f.type) for f in STATS_FIELDS})
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:
-    """The rows of several parts, in one."""
-    keys, values, deleted = zip(*parts, strict=True)
-    return pa.concat_arrays(keys), pa.concat_tables(values), np.concatenate(deleted)
+    """The rows of several parts, in one, with every field of the index's runs."""
+    from ...state import run_writing
+
+    return run_writing.joined_rows(parts, RUN_SCHEMA)
 
 
 def file_prefix(column_id: int) -> bytes:

@@ -77,7 +77,7 @@ class StatsKind:
         )
         # Aggregates count every removed file, or the next added one would take its place in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
-        runs = _appended(index, joined_rows([rows, *fine]), work)
+        runs = _appended(index, joined_rows([rows, *fine]) if fine else rows, work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 

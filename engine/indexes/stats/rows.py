@@ -78,9 +78,7 @@ def stat_rows(
                 sequence=np.tile(sequence, times),
             )
             entries = rows.append_column(stats.SCHEMA_FIELD, pa.chunked_array([schemas] * times, schemas.type))
-            parts.append((keys, stats.widened(entries), np.zeros(rows.num_rows, dtype=bool)))
-    if not parts:
-        return pa.nulls(0, pa.binary()), stats.widened(pa.table({})), np.zeros(0, dtype=bool)
+            parts.append((keys, entries, np.zeros(rows.num_rows, dtype=bool)))
     return stats.joined_rows(parts)
 
 
@@ -170,7 +168,7 @@ def digest_rows(index_id: int, digests: Mapping[int, bytes]) -> list[Rows]:
     partition, sequence = split_file_ids(np.array(numbers, dtype=np.uint64))
     keys = stats.KEYS.encode(kind=stats.KIND_DIGEST, column=index_id, partition=partition, sequence=sequence)
     values = pa.table({stats.DIGEST_FIELD.name: pa.array([digests[number] for number in numbers], pa.binary())})
-    return [(keys, stats.widened(values), np.zeros(len(numbers), dtype=bool))]
+    return [(keys, values, np.zeros(len(numbers), dtype=bool))]
 
 
 def digests_of(readers: RunReaders, first: IndexState, index_id: int, ids: np.ndarray) -> dict[int, bytes]:
@@ -190,7 +188,7 @@ def _fine_entries(ids: np.ndarray, rows: pa.Table) -> Rows:
     order = np.argsort(ids)
     partition, sequence = split_file_ids(ids[order])
     keys = stats.KEYS.encode(kind=stats.KIND_FINE, column=stats.FINE_COLUMN, partition=partition, sequence=sequence)
-    return keys, stats.widened(rows.take(from_numpy(order))), np.zeros(len(ids), dtype=bool)
+    return keys, rows.take(from_numpy(order)), np.zeros(len(ids), dtype=bool)
 
 
 def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
