@@ -53,10 +53,54 @@ def fixed_rows(array: pa.Array) -> np.ndarray:
 
 
 def joined(array: pa.ChunkedArray) -> pa.Array:
-    """One array of a chunked one."""
+    """One array of a chunked one; of texts beyond 2 GB one of the large type, whose offsets hold as much."""
     if array.num_chunks == 1:
         return array.chunk(0)
-    return pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    if not array.num_chunks:
+        return pa.nulls(0, array.type)
+    try:
+        return pa.concat_arrays(array.chunks)
+    except pa.ArrowInvalid:
+        large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(array.type)
+        if large is None:
+            raise
+        return pa.concat_arrays([chunk.cast(large) for chunk in array.chunks])
+
+
+def taken(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
+    """The values at int64 places, also where the chunks hold more than 2 GB of text: to take from several, Arrow joins
+    them first."""
+    try:
+        return column.take(from_numpy(places))
+    except pa.ArrowInvalid:
+        if column.num_chunks < 2 or not len(places):
+            raise
+    chunks: list[pa.Array] = []
+    for half in np.array_split(places, 2):
+        order = np.argsort(half, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        chunks += taken(_taken_by_chunk(column, half[order]), back).chunks
+    return pa.chunked_array(chunks, column.type)
+
+
+def _taken_by_chunk(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
+    """The values at ascending places, in a chunk for each that has some."""
+    firsts = offsets_of(np.array([len(chunk) for chunk in column.chunks], dtype=np.int64))
+    cuts = np.searchsorted(places, firsts)
+    parts = [
+        chunk.take(from_numpy(places[low:high] - first))
+        for chunk, first, low, high in zip(column.chunks, firsts[:-1], cuts[:-1], cuts[1:], strict=True)
+        if low < high
+    ]
+    return pa.chunked_array(parts, column.type)
+
+
+def taken_rows(rows: pa.Table, places: np.ndarray) -> pa.Table:
+    """`taken`, of each column."""
+    if not rows.num_columns:
+        return rows.take(from_numpy(places))
+    return pa.Table.from_arrays([taken(column, places) for column in rows.columns], schema=rows.schema)
 
 
 def valid_mask(array: pa.Array) -> np.ndarray | None:

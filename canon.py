@@ -34,6 +34,7 @@ from .arrays import binary_array, binary_rows, fixed_rows, from_numpy, joined, o
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _CODE_DECIMAL_DIGITS_MAX = 18
+_BINARY_BYTES_MAX = (1 << 31) - 1  # of one array with offsets of 32 bits
 _UUID = "arrow.uuid"
 _STORED_VALUES = frozenset({_UUID, "arrow.json"})
 
@@ -140,7 +141,7 @@ def float_code(value: float) -> int:
 
 
 def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Binary values that order as those of a "bytes" type do; nulls stay null."""
+    """Binary values that order as those of a "bytes" type do, of the large type beyond 2 GB; nulls stay null."""
     array = flatten(array)
     kind = array.type
     if pa.types.is_decimal(kind):
@@ -148,7 +149,7 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         words[:, -1] ^= SIGN_BIT
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
-    return array.cast(pa.binary())
+    return array.cast(pa.large_binary() if array.nbytes > _BINARY_BYTES_MAX else pa.binary())
 
 
 # -- values of codes --------------------------------------------------------------------------------------------------

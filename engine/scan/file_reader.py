@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, null_as_false
+from ...arrays import from_numpy, null_as_false, taken, taken_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..parquet.footers import chunk_ranges, open_again, prefetch
 from ..parquet.leaves import top_level
@@ -99,11 +99,10 @@ class FileReader:
     def some_rows(self, group: int, columns: Sequence[str], wanted: np.ndarray) -> pa.Table:
         """Rows of a row group at ascending positions: strings are made, and types widened, of those alone."""
         raw = self._raw(group, columns, are_chosen=True)
-        places = from_numpy(wanted)
         try:
-            chosen = {name: without_views(column).take(places) for name, column in raw.items()}
+            chosen = {name: taken(without_views(column), wanted) for name, column in raw.items()}
         except pa.ArrowNotImplementedError:  # structs of views, say
-            return self.shaped(raw, columns, self.row_count(group)).take(places)
+            return taken_rows(self.shaped(raw, columns, self.row_count(group)), wanted)
         return self.shaped(chosen, columns, len(wanted))
 
     def all_rows(self, group: int) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import from_numpy, offsets_of, to_numpy
+from ...arrays import from_numpy, offsets_of, taken_rows, to_numpy
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level
@@ -75,7 +75,7 @@ def ordered_rows(plan: Planning) -> pa.Table:
     if not tables:
         return pa.Table.from_batches([], pa.schema([context.schema.field(name) for name in plan.columns]))
     rows = pa.concat_tables(tables)
-    return rows.take(_in_order(_ranked(rows, keys), keys, plan.limit)).select(list(plan.columns))
+    return taken_rows(rows.select(list(plan.columns)), _in_order(_ranked(rows, keys), keys, plan.limit))
 
 
 class _FirstRows:
@@ -207,7 +207,7 @@ class _FirstRows:
         if not parts:
             return
         rows = pa.concat_tables(parts if self._rows is None else [self._rows, *parts])
-        self._rows = rows = rows.take(_in_order(rows, self._keys, self._limit))
+        self._rows = rows = taken_rows(rows, _in_order(rows, self._keys, self._limit))
         if rows.num_rows == self._limit:
             rank, code = (rows.column(name)[self._limit - 1].as_py() for name in _names(0))
             self._worst = rank, (code if rank == VALUES else None)
@@ -269,7 +269,7 @@ class _FirstRows:
         if not len(positions):
             return pa.table({})
         if chance is not None:
-            rows = rows.take(from_numpy(chance))
+            rows = taken_rows(rows, chance)
         ranked = _ranked(rows, self._keys)
         ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
         ranked = ranked.append_column(_POSITION, from_numpy(positions))
@@ -281,7 +281,7 @@ class _FirstRows:
             promises = Promises(key.is_max, to_numpy(ranked.column(0)), ranked.column(1).combine_chunks())
             ranked = ranked.filter(from_numpy(promises.better_than(*worst, or_equal=len(self._keys) > 1)))
         if ranked.num_rows > self._limit:
-            ranked = ranked.take(_in_order(ranked, self._keys, self._limit))
+            ranked = taken_rows(ranked, _in_order(ranked, self._keys, self._limit))
         return ranked
 
     def _with_a_chance(self, rows: pa.Table) -> np.ndarray | None:
@@ -311,7 +311,7 @@ class _FirstRows:
         if not self._kept or not read:  # files are looked at in any case: they may have changed
             return tables
         order = pc.sort_indices(self._rows, sort_keys=[(_FILE, "ascending"), (_POSITION, "ascending")])
-        in_files, rows = self._rows.take(order), pa.concat_tables(tables)
+        in_files, rows = taken_rows(self._rows, to_numpy(order).astype(np.int64)), pa.concat_tables(tables)
         if rows.num_rows != in_files.num_rows:
             return self._read_columns(names)
         for name in self._kept:
@@ -360,8 +360,8 @@ def _ranked_codes(codes_of_keys: Sequence[tuple[pa.Array, SortKey]]) -> pa.Table
     return pa.table(columns)
 
 
-def _in_order(ranked: pa.Table, keys: Sequence[SortKey], limit: int | None) -> pa.Array:
-    """The positions of the rows in their order, at most `limit` of them."""
+def _in_order(ranked: pa.Table, keys: Sequence[SortKey], limit: int | None) -> np.ndarray:
+    """int64: the positions of the rows in their order, at most `limit` of them."""
     by: list[tuple[str, str]] = []
     for i, key in enumerate(keys):
         rank, code = _names(i)
@@ -370,6 +370,7 @@ def _in_order(ranked: pa.Table, keys: Sequence[SortKey], limit: int | None) -> p
             by.append((rank, "ascending"))
         by.append((code, "descending" if key.is_max else "ascending"))
     if limit is not None and limit * 4 < ranked.num_rows:
-        return pc.select_k_unstable(ranked, limit, sort_keys=by)
-    order = pc.sort_indices(ranked, sort_keys=by)
-    return order if limit is None else order.slice(0, limit)
+        order = pc.select_k_unstable(ranked, limit, sort_keys=by)
+    else:
+        order = pc.sort_indices(ranked, sort_keys=by)
+    return to_numpy(order)[:limit].astype(np.int64)

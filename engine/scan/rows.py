@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, offsets_of, to_numpy
+from ...arrays import offsets_of, taken_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
 from ..parquet.pages import BATCH_ROWS, cost_ns, dealt, flat_columns, rows_by_page, sought
@@ -152,7 +152,7 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
     if not len(wanted):
         return None
     rest = [name for name in context.columns if name not in reader.tested]
-    chosen = tested.filter(mask) if limit is None else tested.take(from_numpy(wanted))
+    chosen = tested.filter(mask) if limit is None else taken_rows(tested, wanted)
     return joined_columns(chosen, rows_at(reader, [(group, wanted)], rest), selected_schema(context))
 
 
