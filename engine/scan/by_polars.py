@@ -102,8 +102,8 @@ def _each(
 
 
 def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
-    """Files, or some row groups of a large one, that are held in memory at a time; first a few, which tell how the
-    others are best read. A large file whose row groups are not known is left to pyarrow, which reads them one by one."""
+    """Files, or some row groups of a large one, that are held in memory at a time; first a few, which tell how
+    the others are best read. A large file of unknown row groups is left to pyarrow, which reads them one by one."""
     chunk: list[Pair] = []
     values, values_max = 0, _VALUES_AT_ONCE // 16
     for pair in pairs:
