@@ -9,7 +9,7 @@ it gives back as they are; files with others, and whatever it refuses, are left 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -179,7 +179,8 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
             row_counts_in_groups(task, row_counts)
         numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if row_counts[i]]
         is_sure = _is_sure(task, groups, context)
-        tested = [] if is_sure and not is_tested else reader.tested
+        # Of rows that an index named the predicate's columns, too: a condition on values costs less than one on places.
+        tested = [] if is_sure and task.rows is None and not is_tested else reader.tested
         names = list(tested if is_tested else dict.fromkeys([*tested, *context.columns]))
         stored = reader.file_names(reader.stored(names))
         if not stored or not numbers or not _are_served(file, stored):
@@ -224,14 +225,16 @@ def _frames(files: Sequence[_File]) -> list[pa.Table] | None:
     import polars as pl
 
     try:
-        return [frame.to_arrow() for frame in pl.collect_all([_frame(file) for file in files])]
+        conditions: dict[Hashable, pl.Expr | None] = {}
+        return [frame.to_arrow() for frame in pl.collect_all([_frame(file, conditions) for file in files])]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException):
         return None
     except (ArithmeticError, ValueError, TypeError):  # a literal that Python's own types cannot hold
         return None
 
 
-def _frame(file: _File) -> pl.LazyFrame:
+def _frame(file: _File, conditions: dict[Hashable, pl.Expr | None]) -> pl.LazyFrame:
+    """What is asked of a file. `conditions`: of files of each schema, made once."""
     import polars as pl
 
     names = file.reader.file_names(file.reader.stored(file.names))
@@ -242,8 +245,14 @@ def _frame(file: _File) -> pl.LazyFrame:
         hive_partitioning=False,
         row_index_name=number if file.has_positions else None,
     )
-    wanted = None if file.is_sure else _implied(file.reader.context.bound, file.reader, rows.collect_schema())
     at = file.reader.task.rows
+    wanted = None
+    if at is not None or not file.is_sure:
+        schema = rows.collect_schema()
+        key = file.reader.task.schema_id, *file.reader.task.partition, *schema.items()
+        if key not in conditions:
+            conditions[key] = _implied(file.reader.context.bound, file.reader, schema)
+        wanted = conditions[key]
     if wanted is None and at is not None:
         numbers = np.flatnonzero(np.isin(file.positions, at, assume_unique=True)).astype(np.uint32)
         wanted = pl.col(number).is_in(pl.Series(numbers).implode())
