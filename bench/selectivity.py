@@ -24,7 +24,7 @@ from .support.harness import Bench
 
 KEY = "event_id"
 THREE = ["l_orderkey", "l_extendedprice", "l_shipdate"]
-ROUNDS = 5
+ROUNDS = 3
 
 
 def main() -> None:
