@@ -2,9 +2,10 @@
 much is to be read.
 
 polars is a decoder here, no more. It is handed bytes, never a path: a Parquet file made in memory of the column chunks
-that are read, since it would map a path into memory, where a file that is cut short ends the process. What follows from
-the predicate lets it leave out rows early; our own evaluator tests those that it gives. It reads columns whose values
-it gives back as they are; files with others, and whatever it refuses, are left to pyarrow.
+that are read (or the file, where most of it is), since it would map a path into memory, where a file that is cut short
+ends the process. What follows from the predicate lets it leave out rows early; our own evaluator tests those that it
+gives. It reads columns whose values it gives back as they are; files with others, and whatever it refuses, are left to
+pyarrow.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
 from ...errors import SchemaError
-from ..parquet.footers import reading
+from ..parquet.footers import chunk_ranges, reading
 from ..parquet.page_headers import PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
 from ..predicates import And, Constant, Node, Not, Or, columns_read
@@ -37,6 +38,7 @@ T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 
 _VALUES_AT_ONCE = 20_000_000
+_WHOLE_SHARE = 0.7  # of a file's bytes: where more are wanted, all are read
 
 
 def tables_by_polars(
@@ -145,7 +147,7 @@ class _File:
 
     names       the columns that are read, by the table's names
     groups      numbers of the row groups that `data` holds, in their order
-    data        they, as a Parquet file of their own
+    data        they, as a Parquet file of their own, or the file itself
     is_sure     as `_is_sure` says
     is_tested   the positions of the rows that match are wanted, not their values
     """
@@ -185,9 +187,14 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         stored = reader.file_names(reader.stored(names))
         if not stored or not numbers or not _are_served(file, stored):
             return None
+        wanted = sum(length for group in numbers for _, length in chunk_ranges(file, group, stored))
+        is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
         try:
             with bytes_reader(reader, numbers, stored) as read_at:
-                data = whole_chunks(file.metadata, read_at, numbers, stored)
+                if is_most and file.remote is None:  # its own footer serves as well as one that is made
+                    data = read_at(0, entry.size_bytes)
+                else:
+                    data = whole_chunks(file.metadata, read_at, numbers, stored)
         except PagesUnknownError:
             return None
         reader.check_identity()
@@ -238,7 +245,7 @@ def _frame(file: _File, conditions: dict[Hashable, pl.Expr | None]) -> pl.LazyFr
     import polars as pl
 
     names = file.reader.file_names(file.reader.stored(file.names))
-    number = _number_name(names)
+    number = _number_name(file.reader.file.arrow_schema.names)
     rows = pl.scan_parquet(
         file.data,
         use_statistics=False,
