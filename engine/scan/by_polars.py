@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 
-_VALUES_AT_ONCE = 20_000_000
+_VALUES_AT_ONCE, _BYTES_AT_ONCE = 20_000_000, 128 << 20  # held in memory; the bytes as they lie in files
 _WHOLE_SHARE = 0.7  # of a file's bytes: where more are wanted, all are read
 
 
@@ -107,18 +107,21 @@ def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[lis
     """Files, or some row groups of a large one, that are held in memory at a time; first a few, which tell how
     the others are best read. A large file of unknown row groups is left to pyarrow, which reads them one by one."""
     chunk: list[Pair] = []
-    values, values_max = 0, _VALUES_AT_ONCE // 16
+    share, share_max = 0.0, 1 / 16  # of the memory that may be used
     for pair in pairs:
-        row_count = rows_looked_at(replace(pair[0], rows=None), pair[1])
-        if pair[1].kept is None and row_count * width > _VALUES_AT_ONCE:
+        task, groups = pair
+        row_count = rows_looked_at(replace(task, rows=None), groups)
+        by_bytes = task.row_count * _BYTES_AT_ONCE // max(task.size_bytes, 1)
+        rows_max = max(min(_VALUES_AT_ONCE // width, by_bytes), 1)
+        if groups.kept is None and row_count > rows_max:
             left.append(pair)
             continue
-        for part, part_rows in _parts(pair, row_count, _VALUES_AT_ONCE // width):
-            if chunk and values + part_rows * width > values_max:
+        for part, part_rows in _parts(pair, row_count, rows_max):
+            if chunk and share + part_rows / rows_max > share_max:
                 yield chunk
-                chunk, values, values_max = [], 0, _VALUES_AT_ONCE
+                chunk, share, share_max = [], 0.0, 1.0
             chunk.append(part)
-            values += part_rows * width
+            share += part_rows / rows_max
     if chunk:
         yield chunk
 

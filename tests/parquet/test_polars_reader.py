@@ -191,8 +191,8 @@ def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=900)
     pq.write_table(rows, tmp_path / "b.parquet", row_group_size=10_000)
     table = ss.create(tmp_path)
-    for values_max in (1, 1_800, 5_000, 100_000):  # as if memory were that small
-        monkeypatch.setattr(by_polars, "_VALUES_AT_ONCE", values_max)
+    for name, most in (*(("_VALUES_AT_ONCE", n) for n in (1, 1_800, 5_000, 100_000)), ("_BYTES_AT_ONCE", 20_000)):
+        monkeypatch.setattr(by_polars, name, most)  # as if memory were that small
         for where in (None, "m = 3", "n > 4000 AND m < 50"):
             both(table, where)
 
