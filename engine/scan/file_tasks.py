@@ -83,7 +83,6 @@ class ReadContext:
     defaults        what such columns hold in files that lack them, where that is not null
     parquet_options    what pyarrow is told besides when it opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
-    reader          what reads much of a file: "pyarrow", "polars", or "auto" for the cheaper one
     read_by_polars  the files that polars read: filled in as files are read
     ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well
     fields          by column: the dotted paths that are used of it, where that is less than the whole struct
@@ -103,7 +102,6 @@ class ReadContext:
     parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
-    reader: str = "auto"
     read_by_polars: list[str] = field(default_factory=list, compare=False)
     ways: list[tuple[int, int, int]] = field(default_factory=list, compare=False)
     unopened: frozenset[int] = frozenset()

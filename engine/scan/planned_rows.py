@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,17 +40,17 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
-            threads = THREADS if len(pairs) == 1 else 1
-            rows_left = None if limit is None else limit - row_count
-            read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
-                by_polars, pairs = _dealt(pairs, context, limit)
+                by_polars, pairs = _by_decoder(plan.reader, pairs, context, limit)
                 for table in _by_polars(plan, by_polars, context, left=pairs):
                     row_count += table.num_rows
                     step.went_out = row_count
                     if table.num_rows:
                         yield table
+                threads = THREADS if len(pairs) == 1 else 1
+                rows_left = None if limit is None else limit - row_count
+                read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
                 for of_file in plan.side_by_side(read, pairs):
                     for table in of_file:
                         row_count += table.num_rows
@@ -138,7 +138,7 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
-    by_polars, others = _dealt(unnamed, context, None)
+    by_polars, others = _by_decoder(plan.reader, unnamed, context, None)
     others += [pair for pair in pairs if pair[0].rows is not None]
     for table in _by_polars(plan, by_polars, context, left=others):
         yield table.num_rows
@@ -154,16 +154,18 @@ _GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
 _home, _was_loaded = os.getpid(), "polars" in sys.modules
 
 
-def _dealt(pairs: Sequence[Pair], context: ReadContext, limit: int | None) -> tuple[list[Pair], list[Pair]]:
+def _by_decoder(
+    reader: str, pairs: list[Pair], context: ReadContext, limit: int | None
+) -> tuple[list[Pair], list[Pair]]:
     """(those of some files that polars should read, the others)."""
-    if context.reader == "pyarrow" or limit is not None or not _may_call_polars():
-        return [], list(pairs)
-    if context.reader == "polars":
-        return list(pairs), []
+    if reader == "pyarrow" or limit is not None or not _may_call_polars():
+        return [], pairs
+    if reader == "polars":
+        return pairs, []
     gains_ns = [gain_by_polars_ns(*pair, context) for pair in pairs]
-    least = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
-    if sum(gain for gain in gains_ns if gain > 0) < least or not has_polars():
-        return [], list(pairs)
+    least_ns = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
+    if sum(gain for gain in gains_ns if gain > 0) < least_ns or not has_polars():
+        return [], pairs
     taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
     return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
 

@@ -297,7 +297,6 @@ class Planning:
             strict=self.evidence.strict,
             storage_options=options_of(self.storage, self.index_storage),
             deletes=self.deletes.rows,
-            reader=self.reader,
             nested=tuple(s.nested for s in schemas) if any(s.nested for s in schemas) else (),
             unopened=frozenset(number for number, schema in enumerate(schemas) if schema.is_declared),
         )

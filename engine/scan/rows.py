@@ -158,8 +158,11 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
 
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
     """How many rows of a file are looked at, about."""
-    if task.rows is not None:
-        return len(task.rows)
+    return rows_kept(task, groups) if task.rows is None else len(task.rows)
+
+
+def rows_kept(task: FileTask, groups: RowGroups) -> int:
+    """How many rows the kept row groups of a file hold, about."""
     return task.row_count if groups.row_counts is None else sum(groups.row_counts)
 
 
@@ -175,7 +178,7 @@ _PAGE_ROWS = 20_000
 
 def gain_by_polars_ns(task: FileTask, groups: RowGroups, context: ReadContext) -> int:
     """What a file's rows cost less by polars than by pyarrow, about; negative where they cost more."""
-    row_count = task.row_count if groups.row_counts is None else sum(groups.row_counts)
+    row_count = rows_kept(task, groups)
     read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
     return width_of(context) * (read * _PYARROW_NS - row_count * _POLARS_NS)
 
