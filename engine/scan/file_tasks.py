@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .survivors import Survivors
 
 _FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
-_TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
+TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 _PARTITION, _FINE = "partition:", "fine:"
 _PLACE = ("fine_path", "fine_offset", "fine_length")
@@ -155,8 +155,9 @@ class TaskRows:
     ) -> TaskRows:
         """One row a file of the units that are kept, or of those of their `files`: see `tasks_of`."""
         units, ids, unit_of = survivors.units, survivors.ids[files], survivors.units.unit_of[files]
-        rows = snapshot.rows(ids, _TASK_FIELDS)
-        columns = {name: rows.column(name) for name in _TASK_FIELDS}
+        is_read = set(TASK_FIELDS) <= set(units.files.column_names)
+        rows = units.files.slice(files.start or 0, len(ids)) if is_read else snapshot.rows(ids, TASK_FIELDS)
+        columns = {name: rows.column(name) for name in TASK_FIELDS}
         columns |= _partition_values(snapshot, rows.column("partition_id"))
         matching = survivors.rows_matching
         flags = {
@@ -184,7 +185,7 @@ class TaskRows:
     def tasks(self) -> list[FileTask]:
         """One task a row."""
         count = self.columns.num_rows
-        values = {name: self.columns.column(name).to_pylist() for name in (*_TASK_FIELDS, *_FLAGS)}
+        values = {name: self.columns.column(name).to_pylist() for name in (*TASK_FIELDS, *_FLAGS)}
         names = [name for name in self.columns.column_names if name.startswith(_PARTITION)]
         partitions = [list(self.columns.column(name)) for name in names]
         fine = _places(self.columns)

@@ -31,6 +31,7 @@ from ..state.runs import RUNS_AHEAD_MAX
 from ..state.snapshot import Snapshot
 from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader, probed_files
+from .file_tasks import TASK_FIELDS
 from .steps import Reading, Step, Steps
 from .survivors import Survivors, Units, plain_units, units_of
 
@@ -40,6 +41,7 @@ PIECE_ENTRIES = 1 << 18  # a piece costs half a millisecond of Python, and array
 _PIECE_ENTRIES_MIN = 1 << 16
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
+_TASKS_FILES_MAX = 256  # of few files, what their tasks will say is read with their names: it lies in the same blocks
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,8 @@ class _Pruning:
             survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
             survivors = survivors.filtered()
             fields = NAME_FIELDS if self._request.with_paths else NAME_FIELDS[1:]
+            if self._request.with_paths and len(survivors.ids) <= _TASKS_FILES_MAX:
+                fields = list(dict.fromkeys([*fields, *TASK_FIELDS]))
             rows = self._snapshot.rows(survivors.ids, fields)
             plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
             for name, column in plain.items():

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ....arrays import to_numpy
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...lakes import is_log
-from ...parquet.leaves import leaf_types
+from ...parquet.leaves import ordered_type
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
@@ -133,8 +133,7 @@ def _up_to(files: pa.Table, rows: int) -> int:
 
 
 def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
-    leaves = leaf_types(instant.schema)
-    return [leaves[name] for name in instant.names_of(index)]
+    return [ordered_type(instant.schema, name) for name in instant.names_of(index)]
 
 
 def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:
