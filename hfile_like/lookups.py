@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import ne
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,20 @@ from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
 from .index import BlockIndex
 from .keys import find_key
 from .open_file import OpenFile
-from .scanning import block_entries
+from .scanning import (
+    BATCH_BLOCKS,
+    BATCH_PLAIN_BYTES,
+    BATCH_STORED_BYTES,
+    block_entries,
+    can_join_columns,
+    joined_entries,
+)
 from .values import ENCODING_OFFSETS_32, encoding_of
 
 # Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
-_SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 4, 2048
+_SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 32, 2048
+# Blocks of up to so many entries cost less decoded together, whole, than searched one by one in Python.
+_JOINED_ENTRIES_MAX = 2048
 # Beside its bytes, for each entry: where its key begins, and whether each value is null.
 _ENTRY_BYTES = 16
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
@@ -73,24 +83,59 @@ def look_up(
     parts: list[Entries] = []
     total = 0
     plan = _plan(file.index, ranked)
-    for (low, high, i), block in zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True):
+    for low, high, source in _sources(zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True), positions):
         try:
-            where = _find(block, ranked[low:high])
+            where = _find(source, ranked[low:high])
             hits = np.flatnonzero(where >= 0)
             if not len(hits):
                 continue
             places = where[hits]
             # A key that is asked for again and again is taken once: many long values might be too many for one array.
             is_other = np.append(True, places[1:] != places[:-1])
-            part = block_entries(block, positions, places[is_other], keys=False)
+            part = _taken(source, positions, places[is_other])
         except CorruptionError:
             if file.cache is not None:
-                file.cache.drop(i)
+                for i in [i for first, end, i in plan if low <= first and end <= high]:
+                    file.cache.drop(i)
             raise
         rows[np.array(order[low:high])[hits]] = total - 1 + np.cumsum(is_other)
         parts.append(part)
         total += len(part)
     return _aligned(file.schema, wanted, rows, parts, positions, include_deleted)
+
+
+def _sources(
+    items: Iterable[tuple[tuple[int, int, int], tuple[Block, bool]]], positions: list[int]
+) -> Iterator[tuple[int, int, Block | Entries]]:
+    """(low, high, where the sorted keys from low to high are sought): a block, or the entries of neighbours that are
+    decoded together, which costs less than one by one where they are small and read now."""
+    run: list[tuple[int, int, Block]] = []
+
+    def of_run() -> Iterator[tuple[int, int, Block | Entries]]:
+        entries = joined_entries([block for *_, block in run], positions) if len(run) > 1 else None
+        yield from run if entries is None else [(run[0][0], run[-1][1], entries)]
+        run.clear()
+
+    stored = plain = 0
+    for (low, high, _), (block, is_new) in items:
+        if not is_new or block.entries > _JOINED_ENTRIES_MAX or not can_join_columns(BATCH_BLOCKS):
+            yield low, high, block
+            continue
+        stored, plain = stored + block.length_bytes, plain + block.plain_bytes
+        if run and (stored > BATCH_STORED_BYTES or plain > BATCH_PLAIN_BYTES or len(run) == BATCH_BLOCKS):
+            yield from of_run()
+            stored, plain = block.length_bytes, block.plain_bytes
+        run.append((low, high, block))
+    yield from of_run()
+
+
+def _taken(source: Block | Entries, positions: list[int], rows: np.ndarray) -> Entries:
+    """The entries at some rows, without their keys."""
+    if isinstance(source, Block):
+        return block_entries(source, positions, rows, keys=False)
+    deleted = None if source.deleted is None else source.deleted[rows]
+    which = from_numpy(rows)
+    return Entries(pa.nulls(len(rows), pa.binary()), [column.take(which) for column in source.columns], deleted)
 
 
 def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
@@ -111,11 +156,12 @@ def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
     return plan
 
 
-def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
-    """Some blocks, ascending: those in the cache, and others, which are read ahead together."""
+def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[tuple[Block, bool]]:
+    """Some blocks, ascending: those in the cache, and others, which are read ahead together; and whether each was read
+    now."""
     cache = file.cache
     if cache is None:
-        yield from file.blocks(numbers)
+        yield from ((block, True) for block in file.blocks(numbers))
         return
     cached = {i: block for i in numbers if (block := cache.get(i)) is not None}
     missing = [i for i in numbers if i not in cached]
@@ -128,7 +174,7 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
             block = next(rest)
             if is_little:
                 read.append((i, block))
-        yield block
+        yield block, i not in cached
     _cache_blocks(cache, read)
 
 
@@ -143,14 +189,27 @@ def _cache_blocks(cache: SizedCache[int, Block], read: Sequence[tuple[int, Block
             cache.put(i, block.owned(), size_bytes)
 
 
-def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
-    """int64: the position of each of some sorted keys in a block, -1 where it is not there."""
+def _find(source: Block | Entries, wanted: list[bytes]) -> np.ndarray:
+    """int64: the position of each of some sorted keys in a block or in entries, -1 where it is not there."""
+    if isinstance(source, Entries):
+        return _find_among(source.keys, wanted)
+    block = source
     if len(wanted) > max(_SEARCH_KEYS_MAX, block.entries // _SEARCH_ENTRIES):
         positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
         valid = valid_mask(positions)
         places = to_numpy(positions).astype(np.int64)
         return places if valid is None else np.where(valid, places, -1)
     return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)
+
+
+def _find_among(keys: pa.BinaryArray, wanted: list[bytes]) -> np.ndarray:
+    """The same among many more keys than are wanted: each of them is looked up among the wanted."""
+    is_other = np.array([True, *map(ne, wanted[1:], wanted)])
+    places = pc.index_in(keys, value_set=binary_array([wanted[i] for i in np.flatnonzero(is_other)]))
+    found = np.flatnonzero(to_numpy(places.is_valid()))
+    where = np.full(int(is_other.sum()), -1, dtype=np.int64)
+    where[to_numpy(places.take(from_numpy(found)))] = found
+    return where[np.cumsum(is_other) - 1]
 
 
 def _aligned(
