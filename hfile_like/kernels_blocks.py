@@ -22,6 +22,7 @@ from ..compiling import called as _called
 from ..compiling import compiled
 from ..compiling import frame_item as _item
 from ..compiling import inlined as _inlined
+from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
 
 _WORD, _PAIR, _BYTE, _INT = ir.IntType(64), ir.VectorType(ir.IntType(64), 2), ir.IntType(8), ir.IntType(32)
@@ -187,11 +188,38 @@ def _mark_outside(raw, begin, count, width, low, high, outside):
 
 
 @_called
-def _take(raw, begin, count, width, rows, size, out):
-    base, step, offset = _load64(raw, begin), _load64(raw, begin + 8), begin + _HEAD_BYTES
+def _take(raw, line, begin, count, width, rows, size, out):
+    """Fills `out` with some rows of a frame of reference, whose base and step lie at `line`."""
+    base, step, offset = _load64(raw, line), _load64(raw, line + 8), begin + _HEAD_BYTES
     for k in range(size):
         i = rows[k]
         out[k] = np.uint64(_item(raw, offset, count, width, i) + np.uint64(step * np.uint64(i)) + base)
+
+
+@_called
+def _are_frames(places, count):
+    for c in range(len(places)):
+        size = places[c, 1] - places[c, 0] - _HEAD_BYTES
+        if size < 0 or size % count or size // count > 8 or size // count == 7:
+            return False
+    return True
+
+
+@_called
+def _inside(raw, places, limits, count, outside, rows):
+    """Fills `rows` with the entries that are within all bounds, and returns how many they are: see `pick`."""
+    outside[:count] = np.uint8(0)
+    outside[count : count + 8] = np.uint8(1)
+    for c in range(len(places)):
+        width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
+        _mark_outside(raw, places[c, 0], count, width, limits[c, 0], limits[c, 1], outside)
+    picked = np.int64(0)
+    for first in range(0, count, 8):
+        if _load64(outside, first) != _ALL_OUTSIDE:
+            for i in range(first, first + 8):
+                rows[picked] = i
+                picked += 1 - np.int64(outside[i])
+    return picked
 
 
 @compiled
@@ -209,27 +237,133 @@ def pick(raw, places, limits, count, outside, rows, values):
 
     Returns how many they are; -1 where a section is none of so many integers, -2 where it has another CRC-32.
     """
-    for c in range(len(places)):
-        size = places[c, 1] - places[c, 0] - _HEAD_BYTES
-        if size < 0 or size % count or size // count > 8 or size // count == 7:
-            return -1
+    if not _are_frames(places, count):
+        return -1
     for c in range(len(places)):
         if places[c, 2] >= 0:
             end = places[c, 1]
             if np.int64(crc32(raw[places[c, 0] : end + (-end & 7)], np.int64(0))) != places[c, 2]:
                 return -2
-    outside[:count] = np.uint8(0)
-    outside[count : count + 8] = np.uint8(1)
-    for c in range(len(places)):
-        width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
-        _mark_outside(raw, places[c, 0], count, width, limits[c, 0], limits[c, 1], outside)
-    picked = np.int64(0)
-    for first in range(0, count, 8):
-        if _load64(outside, first) != _ALL_OUTSIDE:
-            for i in range(first, first + 8):
-                rows[picked] = i
-                picked += 1 - np.int64(outside[i])
+    picked = _inside(raw, places, limits, count, outside, rows)
     for c in range(len(places) if picked < count else 0):
         width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
-        _take(raw, places[c, 0], count, width, rows, picked, values[c])
+        _take(raw, places[c, 0], places[c, 0], count, width, rows, picked, values[c])
     return picked
+
+
+# -- entries of many blocks within bounds -----------------------------------------------------------------------------
+
+_BLOCK_HEAD_BYTES, _RECORD_BYTES, _KEYS_HEAD_BYTES, _NUMBER_BYTES = 16, 16, 24, 8
+_NUMBER_KEYS, _FRAME = 3, 5  # encodings: see `keys`, `values`
+_MOST_BYTES, _MOST_ENTRIES = 1 << 26, 1 << 20
+
+
+@_inlined
+def _place_crc(offset):
+    crc = np.uint32(0xFFFFFFFF)
+    for k in range(8):
+        crc = _after(crc, offset >> (8 * k) & 255)
+    return np.uint32(~crc)
+
+
+@_called
+def _has_directory(raw, begin, length, count, sections, offset):
+    """Whether a block is one of so many entries and sections, whose head and directory are whole and fit it."""
+    end = _BLOCK_HEAD_BYTES + _RECORD_BYTES * sections
+    if length < end or length % 8 or not 1 <= count <= _MOST_ENTRIES or count * sections > _MOST_BYTES:
+        return False
+    if np.int64(_load32(raw, begin + 4)) != length or np.int64(_load32(raw, begin + 8)) != count:
+        return False
+    if np.int64(_load32(raw, begin + 12)) != sections:  # and what is reserved is 0
+        return False
+    whole = crc32(raw[begin + 4 : begin + end], np.int64(0)) ^ _place_crc(offset + begin)
+    if np.uint32(whole) != np.uint32(_load32(raw, begin)):
+        return False
+    plain = np.int64(0)
+    for k in range(sections):
+        record = begin + _BLOCK_HEAD_BYTES + _RECORD_BYTES * k
+        stored = np.int64(_load32(raw, record + 4))
+        end += stored + (-stored & 7)
+        plain += np.int64(_load32(raw, record + 8))
+        if plain > _MOST_BYTES or end > length or (k < 2 and _load32(raw, record) >> 16):
+            return False
+    return end == length
+
+
+@_called
+def _find(raw, begin, sections, count, columns, prefix, offset, places):
+    """Fills `places`, int64 [1 + columns, 3], with where the frames of reference of the keys, which are `prefix` and a
+    number, and of some columns begin and end, and where base and step of each lie. Returns False where one is encoded
+    otherwise, some entries are tombstones, or a checksum does not match."""
+    place = begin + _BLOCK_HEAD_BYTES + _RECORD_BYTES * sections
+    found = np.int64(0)
+    for section in range(sections):
+        record = begin + _BLOCK_HEAD_BYTES + _RECORD_BYTES * section
+        stored = np.int64(_load32(raw, record + 4))
+        if section == 0 and (stored or _load32(raw, record) or _load32(raw, record + 8)):
+            return False
+        which = np.int64(0) if section == 1 else np.int64(-1)
+        for c in range(len(columns)):
+            if section == 2 + columns[c]:
+                which = np.int64(c + 1)
+        if which >= 0:
+            # of that encoding, without flags, not compressed
+            encoding = np.int64(_FRAME if which else _NUMBER_KEYS)
+            if np.int64(_load32(raw, record)) != encoding << 8 or np.int64(_load32(raw, record + 8)) != stored:
+                return False
+            end = place + stored
+            whole = crc32(raw[place : end + (-end & 7)], np.int64(0)) ^ _place_crc(offset + place)
+            if np.uint32(whole) != np.uint32(_load32(raw, record + 12)):
+                return False
+            places[which, 0], places[which, 1], places[which, 2] = place, end, place
+            found += 1
+        place += stored + (-stored & 7)
+    if found != len(places):
+        return False
+    keys, head = places[0, 0], _KEYS_HEAD_BYTES + len(prefix)
+    if places[0, 1] - keys < head or np.int64(_load32(raw, keys)) != len(prefix) + _NUMBER_BYTES:
+        return False
+    for k in range(len(prefix)):
+        if raw[keys + _KEYS_HEAD_BYTES + k] != prefix[k]:
+            return False
+    places[0, 0], places[0, 2] = keys + head + (-head & 7) - _HEAD_BYTES, keys + 8
+    return _are_frames(places, count) and count * (len(prefix) + _NUMBER_BYTES) <= _MOST_BYTES
+
+
+@compiled
+def pick_blocks(raw, offset, blocks, sections, prefix, columns, limits, places, outside, rows, taken):
+    """The numbers and values of the entries within bounds in each of some columns of int64, of blocks without
+    tombstones whose keys are a prefix and a number.
+
+    Args:
+        raw: uint8, some bytes of a file, from `offset` on.
+        blocks: int64 [blocks, 4], where each begins in it, its bytes, its entries, and whether it is narrowed: of
+            another, all entries are taken.
+        sections: of each block.
+        prefix: uint8.
+        columns: int64 [columns], their positions.
+        limits: int64 [columns, 2], the least and the greatest value that is wanted.
+        places: int64 [1 + columns, 3] to work with; so are uint8 `outside` and int64 `rows` [most entries + 8].
+        taken: uint64 [1 + columns, entries of all], filled with the numbers, and the values of each column.
+
+    Returns (how many blocks were gone through, how many entries were taken): it ends before a block that is damaged or
+    encoded otherwise.
+    """
+    filled = np.int64(0)
+    for b in range(len(blocks)):
+        begin, length, count = blocks[b, 0], blocks[b, 1], blocks[b, 2]
+        if not _has_directory(raw, begin, length, count, sections, offset):
+            return b, filled
+        if not _find(raw, begin, sections, count, columns, prefix, offset, places):
+            return b, filled
+        picked = count
+        if blocks[b, 3]:
+            picked = _inside(raw, places[1:], limits, count, outside, rows)
+        else:
+            for i in range(count):
+                rows[i] = i
+        for c in range(len(places)):
+            width = (places[c, 1] - places[c, 0] - _HEAD_BYTES) // count
+            _take(raw, places[c, 2], places[c, 0], count, width, rows, picked, taken[c, filled : filled + picked])
+        filled += picked
+    return len(blocks), filled

@@ -6,17 +6,20 @@ whose columns are encoded in another way, numpy compares what each column says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from ..lazy import kernels_for, read_only
+from ..lazy import is_loaded, kernels_for, read_only
 from .block import Block
+from .open_file import Stretch
 from .values import integer_dtype
 
 # About what an entry and column costs without compiled code.
 _ENTRY_PLAIN_NS = 3
+_KERNELS = "hfile_like.kernels_blocks"
 _ROOM = 8  # entries are looked at by eights
 
 
@@ -28,6 +31,19 @@ class Picked(NamedTuple):
     """
 
     rows: np.ndarray
+    values: Mapping[int, np.ndarray]
+
+
+class Taken(NamedTuple):
+    """Some entries of the first blocks of a stretch.
+
+    blocks    how many blocks were gone through
+    numbers   uint64 [k], of the keys
+    values    position of a column -> uint64 [k]; until the next stretch is gone through
+    """
+
+    blocks: int
+    numbers: np.ndarray
     values: Mapping[int, np.ndarray]
 
 
@@ -45,21 +61,25 @@ class Narrowing:
         self._is_empty = any(low >= 1 << 63 or high < -(1 << 63) or low > high for low, high in bounds.values())
         self._outside = np.empty(0, dtype=np.uint8)
         self._rows = np.empty(0, dtype=np.int64)
-        self._values = np.empty((0, 0), dtype=np.uint64)
+        self._values = self._taken = np.empty((0, 0), dtype=np.uint64)
+
+    @property
+    def positions(self) -> list[int]:
+        """Of the columns that have bounds."""
+        return list(self._bounds)
 
     def pick(self, block: Block) -> Picked | None:
         """The entries within all bounds, and tombstones and nulls; None for all. Others may be left among them."""
         if not self._bounds:
             return None
         count = block.entries
-        kernels = kernels_for("hfile_like.kernels_blocks", _ENTRY_PLAIN_NS * count * len(self._bounds))
+        kernels = kernels_for(_KERNELS, _ENTRY_PLAIN_NS * count * len(self._bounds))
         places = None if kernels is None or self._is_empty else self._places(block, kernels.HAS_CRC32)
         if kernels is None or places is None:
             wanted = inside(block, self._bounds)
             return None if wanted is None else Picked(np.flatnonzero(wanted), {})
-        if len(self._rows) < count + _ROOM:
-            self._outside = np.empty(count + _ROOM, dtype=np.uint8)
-            self._rows = np.empty(count + _ROOM, dtype=np.int64)
+        self._make_room(count)
+        if self._values.shape[1] < count:
             self._values = np.empty((len(self._bounds), count), dtype=np.uint64)
         stored = read_only(block.stored)
         picked = kernels.pick(stored, places, self._limits, count, self._outside, self._rows, self._values)
@@ -71,6 +91,40 @@ class Narrowing:
             return None
         values = {position: row[:picked] for position, row in zip(self._bounds, self._values, strict=True)}
         return Picked(self._rows[:picked], values)
+
+    def taken(self, stretch: Stretch, is_narrowed: Sequence[bool], prefix: bytes, schema: pa.Schema) -> Taken:
+        """What of the first blocks of a stretch compiled code can go through at once, as of blocks whose keys are
+        `prefix` and a number: of `is_narrowed` ones the entries that `pick` gives, all of others."""
+        count, kernels = sum(stretch.entries), None
+        if is_loaded(_KERNELS) and self._is_plain(schema):  # until then `pick` counts what it takes
+            kernels = kernels_for(_KERNELS, _ENTRY_PLAIN_NS * count * len(self._bounds))
+        if kernels is None or not kernels.HAS_CRC32:
+            return Taken(0, np.empty(0, dtype=np.uint64), {})
+        blocks = np.empty((len(stretch.entries), 4), dtype=np.int64)
+        blocks[:, 0], blocks[:, 1] = stretch.offsets, stretch.lengths
+        blocks[:, 0] -= stretch.offset
+        blocks[:, 2], blocks[:, 3] = stretch.entries, is_narrowed
+        self._make_room(max(stretch.entries))
+        if self._taken.shape[1] < count:
+            self._taken = np.empty((1 + len(self._bounds), count), dtype=np.uint64)
+        columns = np.array(list(self._bounds), dtype=np.int64)
+        places = np.empty((1 + len(columns), 3), dtype=np.int64)
+        raw, sections = read_only(stretch.view), 2 + len(schema)
+        scratch = places, self._outside, self._rows, self._taken
+        done, taken = kernels.pick_blocks(
+            raw, stretch.offset, blocks, sections, read_only(prefix), columns, self._limits, *scratch
+        )
+        numbers, *values = self._taken[:, :taken]
+        return Taken(done, numbers, dict(zip(self._bounds, values, strict=True)))
+
+    def _is_plain(self, schema: pa.Schema) -> bool:
+        kinds = [integer_dtype(schema.field(position).type) for position in self._bounds]
+        return bool(kinds) and not self._is_empty and all(kind == np.dtype("<i8") for kind in kinds)
+
+    def _make_room(self, count: int) -> None:
+        if len(self._rows) < count + _ROOM:
+            self._outside = np.empty(count + _ROOM, dtype=np.uint8)
+            self._rows = np.empty(count + _ROOM, dtype=np.int64)
 
     def _places(self, block: Block, has_crc32: bool) -> np.ndarray | None:
         """int64 [columns, 3]: where each column begins and ends in a block, and its CRC-32, -1 where that was compared

@@ -29,9 +29,10 @@ from .keys import (
     prefix_successor,
 )
 from .narrowing import Narrowing
-from .open_file import OpenFile, key_bounds
+from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, ValueColumn, blank, encoding_of, filled
 
+_PICKED_BYTES = 1 << 22  # read at once where compiled code goes through all of it
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -74,14 +75,25 @@ class NumberedKeys:
         within = self._blocks()
         indices = list(within) if blocks is None else _within(blocks, within, file.index.block_count)
         gather = _Gather(file, column_positions(file.schema, columns), indices, include_deleted)
-        for is_narrowed, block in zip(self._narrowed(limits, indices), file.blocks(indices), strict=True):
-            # Keys of other prefixes lie in blocks at the ends alone, of which all is read.
-            keys = block.keys
-            if is_narrowed and is_numbered(keys, prefix) and (picked := narrowing.pick(block)) is not None:
-                gather.add(keys.numbers_at(picked.rows), picked.rows, block, picked.values)
-                continue
-            low, numbers = numbers_below(keys, prefix, gather.room())
-            gather.add(numbers, slice(low, low + len(numbers)), block)
+        narrowed, done = self._narrowed(limits, indices), 0
+        reads_no_more = bool(limits) and gather.reads_only(narrowing.positions)
+        for stretch in file.stretches(indices, _PICKED_BYTES if reads_no_more else READ_AHEAD_BYTES):
+            place = 0
+            if reads_no_more:
+                is_narrowed = narrowed[done : done + len(stretch.indices)]
+                place, numbers, values = narrowing.taken(stretch, is_narrowed, prefix, file.schema)
+                if place:
+                    gather.put(numbers, values)
+            for i in range(place, len(stretch.indices)):
+                # Keys of other prefixes lie in blocks at the ends alone, of which all is read.
+                block = file.parsed_in(stretch, i)
+                keys = block.keys
+                if narrowed[done + i] and is_numbered(keys, prefix) and (picked := narrowing.pick(block)) is not None:
+                    gather.add(keys.numbers_at(picked.rows), picked.rows, block, picked.values)
+                    continue
+                low, numbers = numbers_below(keys, prefix, gather.room())
+                gather.add(numbers, slice(low, low + len(numbers)), block)
+            done += len(stretch.indices)
         return gather.finish()
 
     def get(self, numbers: np.ndarray, columns: Sequence[str] | None = None, include_deleted: bool = False) -> Numbered:
@@ -305,6 +317,19 @@ class _Gather:
                     collector.put(values, self._filled, end)
                 else:
                     collector.add(block.column(position), rows, self._filled, end)
+        self._filled = end
+
+    def reads_only(self, positions: Sequence[int]) -> bool:
+        """Whether no more than some columns of fixed width are read of the blocks."""
+        return all(position in positions and isinstance(each, _Values) for position, each in self._read)
+
+    def put(self, numbers: np.ndarray, values: Mapping[int, np.ndarray]) -> None:
+        """Adds entries, none of them a tombstone, whose numbers and values (by position) are known."""
+        end = self._filled + len(numbers)
+        self._numbers[self._filled : end] = numbers
+        for position, collector in self._read:
+            if isinstance(collector, _Values):
+                collector.put(values[position], self._filled, end)
         self._filled = end
 
     def finish(self) -> Numbered:

@@ -10,7 +10,8 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,17 @@ T = TypeVar("T")
 READ_AHEAD_BYTES = 1 << 20
 # Of so many blocks the index is asked at once.
 _INDEX_AHEAD_BLOCKS = 4096
+
+
+class Stretch(NamedTuple):
+    """Blocks that lie one after the other, as they lie: `view` begins at `offset` of the file."""
+
+    view: memoryview
+    offset: int
+    indices: Sequence[int]
+    offsets: Sequence[int]
+    lengths: Sequence[int]
+    entries: Sequence[int]
 
 
 class OpenFile:
@@ -82,6 +94,11 @@ class OpenFile:
 
     def blocks(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Block]:
         """Blocks, about `ahead_bytes` of them read at once. `indices` ascend."""
+        for stretch in self.stretches(indices, ahead_bytes):
+            yield from (self.parsed_in(stretch, place) for place in range(len(stretch.indices)))
+
+    def stretches(self, indices: Sequence[int], ahead_bytes: int = READ_AHEAD_BYTES) -> Iterator[Stretch]:
+        """The bytes of blocks, neighbours as one, about `ahead_bytes` of them read at once. `indices` ascend."""
         end = np.uint64(0)
         for low in range(0, len(indices), _INDEX_AHEAD_BLOCKS):
             numbers = indices[low : low + _INDEX_AHEAD_BLOCKS]
@@ -96,14 +113,25 @@ class OpenFile:
             start = 0
             while start < len(numbers):
                 stop, size = start + 1, lengths[start]
+                cuts = [start]
                 while stop < len(numbers) and size < ahead_bytes:
+                    if offsets[stop] != offsets[stop - 1] + lengths[stop - 1]:
+                        cuts.append(stop)
                     size += lengths[stop]
                     stop += 1
                 self.check_open()
-                ranges = list(zip(offsets[start:stop], lengths[start:stop], strict=True))
-                for j, view in enumerate(self.read(ranges), start):
-                    yield self.parsed(numbers[j], view, offsets[j], entries[j])
+                parts = list(pairwise([*cuts, stop]))
+                ranges = [(offsets[a], offsets[b - 1] + lengths[b - 1] - offsets[a]) for a, b in parts]
+                for (a, b), view in zip(parts, self.read(ranges), strict=True):
+                    yield Stretch(view, offsets[a], numbers[a:b], offsets[a:b], lengths[a:b], entries[a:b])
                 start = stop
+
+    def parsed_in(self, stretch: Stretch, place: int) -> Block:
+        """The block at a place in a stretch, checked."""
+        offset = stretch.offsets[place]
+        start = offset - stretch.offset
+        view = stretch.view[start : start + stretch.lengths[place]]
+        return self.parsed(stretch.indices[place], view, offset, stretch.entries[place])
 
     def parsed(self, i: int, view: memoryview, offset: int, entries: int) -> Block:
         """Block `i`, checked, of its bytes and of where it lies and what it holds by the index."""

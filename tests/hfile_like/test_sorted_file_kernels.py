@@ -571,3 +571,43 @@ def test_a_long_scan_that_is_left_leaves_no_thread_and_no_damage_unseen():
         with pytest.raises(CorruptionError):
             SortedFileReader(bytes(data)).scan_table()
     assert not any(thread.name.startswith("skipstone-decode") for thread in threading.enumerate())
+
+
+@given(
+    count=st.integers(1, 400),
+    width=st.sampled_from([1, 3, 40, 1 << 13]),
+    damage=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), max_size=2),
+    gone=st.booleans(),
+    data=st.data(),
+)
+def test_many_blocks_within_bounds(count, width, damage, gone, data):
+    """Columns that alone are asked for come of many blocks in one call; what it leaves, block by block: the same
+    entries, and the same words for damage wherever it lies."""
+    random = np.random.default_rng(count)
+    values = {name: random.integers(-(1 << width % 61), 1 << width % 61, count) for name in "ab"}
+    keys = [b"o" + i.to_bytes(2, "big") for i in range(data.draw(st.sampled_from([0, 9])))]
+    keys += [b"p" + (7 * i + (i > 50)).to_bytes(8, "big") for i in range(count)]
+    columns = {name: np.concatenate([np.zeros(len(keys) - count, int), each]) for name, each in values.items()}
+    deleted = [gone and i % 90 == 3 for i in range(len(keys))]
+    file = bytearray(
+        written(keys, pa.record_batch(columns), deleted, block_size=data.draw(st.sampled_from([256, 4096])))
+    )
+    end = SortedFileReader(bytes(file)).blocks()[-1]
+    for place, bit in damage:
+        file[int(place * (end.offset + end.length))] ^= 1 << bit
+    bounds = {"b": (-(1 << width % 60), 5), "a": (-3, 1 << width % 61)}
+
+    def scanned() -> object:
+        try:
+            reader = SortedFileReader(bytes(file))
+            within = reader.block_range(b"p")
+            chosen = np.array([i for i in within if i % 5 != 2], dtype=np.int64)
+            found = reader.numbered(b"p").scan(["a", "b"], blocks=chosen, include_deleted=True, bounds=bounds)
+            return found.numbers.tolist(), found.deleted.tolist(), [c.to_pylist() for c in found.columns.values()]
+        except CorruptionError as error:
+            return error.check, error.offset, str(error)
+
+    with kernels(are_used=False):
+        plain = scanned()
+    with kernels(are_used=True):
+        assert scanned() == plain

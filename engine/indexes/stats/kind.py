@@ -175,11 +175,22 @@ class StatsProbe:
 
     def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
         """(the numbers of all files in some ranges, what is known of them); for one that `is_complete`. `span`, as
-        `needed_span` gives it, leaves some out that cannot match. Raises DamagedRun."""
+        `needed_span` gives it, leaves some out that cannot match. Raises DamagedRun.
+
+        Of sought values, most files may hold one, and another: whether nulls are there as well matters only where the
+        bounds are one value, so that every row may match. Their counts alone are looked up."""
         first = self.columns[0]
-        ids, rows, schemas = first.stats.entries(within.first, within.stop, span)
+        is_sought = all(isinstance(leaf, Leaf) and leaf.op in ("=", "in") for leaf in self.leaves)
+        ids, rows, schemas = first.stats.entries(within.first, within.stop, span, needs_nulls=not is_sought)
         evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
-        return ids, self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
+        result = self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
+        if is_sought and span is not None:
+            alone = np.logical_or.reduce([sets == TRUE | NULL for sets in result.outcomes.values()])
+            if alone.any():
+                counted = self._result(ProbedFiles(ids[alone], first.snapshot), {}, with_bounds=False)
+                for leaf, sets in counted.outcomes.items():
+                    result.outcomes[leaf][alone] &= np.where(counted.covered & (sets != 0), sets, np.uint8(ANY))
+        return ids, result
 
     def _result(
         self, files: ProbedFiles, evidence: dict[str, ColumnEvidence], *, with_bounds: bool = True

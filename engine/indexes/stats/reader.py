@@ -131,18 +131,19 @@ class ColumnStatsReader:
     # -- entries ------------------------------------------------------------------------------------------------------
 
     def entries(
-        self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None
+        self, first: np.ndarray, stop: np.ndarray, span: tuple[int, int] | None = None, *, needs_nulls: bool = True
     ) -> tuple[np.ndarray, StatRows, np.ndarray]:
         """The entries of files whose numbers lie in any of some ranges (uint64, ascending, apart; `stop` exclusive):
         (ids ascending, statistics, int64 physical schema or -1). With a `span` of order codes, of which at least one
-        has to be among a file's values, many of the files whose bounds exclude all of them are left out."""
+        has to be among a file's values, many of the files whose bounds exclude all of them are left out; the null
+        counts of the others may then be unknown unless the caller `needs_nulls`."""
         layers = []
         # Of several runs the newest entry of a file counts, so none of its entries may be left out.
         span = span if len(self.blocks) == 1 else None
         for blocks in self.blocks:
             used = np.flatnonzero(blocks.meeting(first, stop))
             if len(used):
-                layers.append(_within(self._read(blocks, used, span), first, stop))
+                layers.append(_within(self._read(blocks, used, span, needs_nulls=needs_nulls), first, stop))
         return self._newest(layers)
 
     def entries_of(self, ids: np.ndarray, *, with_bounds: bool = True) -> tuple[StatRows, np.ndarray, np.ndarray]:
@@ -169,7 +170,13 @@ class ColumnStatsReader:
         return rows.take(row_of), picked, row_of >= 0
 
     def _read(
-        self, blocks: Blocks, used: np.ndarray, span: tuple[int, int] | None = None, *, with_bounds: bool = True
+        self,
+        blocks: Blocks,
+        used: np.ndarray,
+        span: tuple[int, int] | None = None,
+        *,
+        with_bounds: bool = True,
+        needs_nulls: bool = True,
     ) -> tuple[Numbered, dict[str, int | None]]:
         names, constant = self._columns(blocks, used, with_bounds)
         indices = tuple((blocks.indices.start + used).tolist())
@@ -181,6 +188,7 @@ class ColumnStatsReader:
             # What a process keeps of a small run serves any question, so it is not narrowed to this one.
             if span is not None and not self._readers.keeps(blocks.run):
                 bounds = {"min_code": (CODE_MIN, span[1]), "max_code": (span[0], CODE_MAX)}
+                names = [name for name in names if needs_nulls or name != "null_count"]
                 return decode(self._readers.reader(blocks.run), bounds), constant
             name = ("numbered", self.prefix, indices, tuple(names))
             return self._readers.decoded(blocks.run, name, decode), constant
