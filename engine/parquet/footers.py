@@ -147,6 +147,10 @@ def _refusals(path: str, message: str) -> Iterator[None]:
     the error's first line in it."""
     try:
         yield
+    except CorruptionError as error:
+        if error.path is not None:
+            raise
+        raise CorruptionError(error.message, path=path, offset=error.offset, check=error.check) from error
     except SkipstoneError:
         raise
     except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:

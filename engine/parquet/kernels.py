@@ -1,4 +1,5 @@
-"""Compiled twin of `page_rows.codes_plainly`: dictionary codes at some rows of a page.
+"""Compiled twins of `page_rows.codes_plainly` and `texts_plainly`: dictionary codes, and texts, at some rows of a page;
+and of Snappy's decompression, as far as it is asked for.
 
 A page is not trusted: whatever its bytes say, nothing outside of it is read. Imported by `skipstone.lazy` alone.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiling import compiled
+from ...compiling import compiled, load32, load64, store64
 
 _CODE_BITS_MAX = 32
+ROOM_BYTES = 64  # behind what `unsnap` fills: pieces are copied by words
 
 
 @compiled
@@ -59,4 +61,88 @@ def codes_at(values, rows, codes):
                 codes[done] = code
                 done += 1
             row += count
+    return True
+
+
+@compiled
+def texts_at(values, places, bounds):
+    """Fills int64 `bounds` [places, 2] with where the texts at `places` (int64, ascending) begin, with their lengths,
+    and end: in uint8 `values` each follows its length. Returns whether they are there."""
+    begin, done, size = np.int64(0), 0, len(values)
+    for place in range(places[-1] + 1):
+        if begin + 4 > size:
+            return False
+        end = begin + 4 + np.int64(load32(values, begin))
+        if end > size:
+            return False
+        if place == places[done]:
+            bounds[done, 0], bounds[done, 1] = begin, end
+            done += 1
+        begin = end
+    return True
+
+
+@compiled
+def unsnap(stored, out, progress, target):
+    """Decompresses uint8 `stored`, of Snappy, into uint8 `out` until at least `target` bytes of it are filled, or all
+    of them but the last ROOM_BYTES. int64 `progress` says where in both to go on, and is moved; at first zeros. Returns
+    False for bytes that are not Snappy's, or of another size. Format: github.com/google/snappy, format_description.txt.
+    """
+    size, room = len(stored), len(out) - ROOM_BYTES
+    begin, end = progress[0], progress[1]
+    if begin == 0:
+        total, shift = np.int64(0), 0
+        while True:
+            if begin >= size or shift > 28:
+                return False
+            byte = np.int64(stored[begin])
+            begin += 1
+            total |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        if total != room:
+            return False
+    while end < min(target, room):
+        if begin >= size:
+            return False
+        tag = np.int64(stored[begin])
+        kind, extra = tag & 3, np.int64(0)
+        begin += 1
+        if kind == 0:
+            length = (tag >> 2) + 1
+            extra = max(length - 60, np.int64(0))
+        else:
+            length = ((tag >> 2) & 7) + 4 if kind == 1 else (tag >> 2) + 1
+            extra = np.int64(1) << (kind - 1)
+        if begin + extra > size:
+            return False
+        number = np.int64(0)
+        for k in range(extra):
+            number |= np.int64(stored[begin + k]) << (8 * k)
+        begin += extra
+        if kind == 0:
+            if extra:
+                length = number + 1
+            if begin + length > size or end + length > room:
+                return False
+            if begin + length + 8 <= size:
+                for k in range(0, length, 8):
+                    store64(out, end + k, load64(stored, begin + k))
+            else:
+                for k in range(length):
+                    out[end + k] = stored[begin + k]
+            begin += length
+        else:
+            distance = number | tag >> 5 << 8 if kind == 1 else number
+            if distance == 0 or distance > end or end + length > room:
+                return False
+            if distance >= 8:
+                for k in range(0, length, 8):
+                    store64(out, end + k, load64(out, end - distance + k))
+            else:
+                for k in range(length):
+                    out[end + k] = out[end - distance + k]
+        end += length
+    progress[0], progress[1] = begin, end
     return True

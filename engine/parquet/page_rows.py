@@ -1,9 +1,10 @@
 """Few rows of Parquet pages as pages of those rows alone, so that whoever decodes them decodes no others.
 
 Values of one width lie at places that can be counted, dictionary codes in runs that say how many they hold. So a page
-is decompressed, the bytes of its wanted rows are copied, and the new page is not compressed: of values of one width a
-plain one, of strings one of codes, beside their dictionary, decompressed. What else there is (nulls, deltas, strings of
-many lengths, bytes that do not add up) is left as it is: None.
+is decompressed, the bytes of its wanted rows are copied, and the new page, a plain one, is not compressed. Texts lie
+one behind the other, each behind its length: compiled code goes to the last that is wanted, and decompresses a large
+dictionary by Snappy no further. Without it the page has codes, and the dictionary stays with it. What else there is
+(nulls, deltas, bytes that do not add up) is left as it is: None. A page that has a checksum must match it.
 
 Format: github.com/apache/parquet-format, Encodings.md.
 """
@@ -11,13 +12,16 @@ Format: github.com/apache/parquet-format, Encodings.md.
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ...lazy import kernels_for
+from ...caching import cached_property
+from ...errors import CorruptionError
+from ...lazy import kernels_for, read_only
 from .page_headers import CODECS, Pages
 from .thrift import I32, STRUCT, a_struct, an_int, int_at, skipped, varint, varint_at
 
@@ -27,41 +31,86 @@ _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _RUNS_MAX = 128  # a page of more runs of codes is decoded sooner than they are walked without compiled code
 _CODES_PLAIN_NS = 300_000  # about what a page of codes takes without it
 _CODE_BITS_MAX = 32
+_TEXTS_PLAIN_MAX = 2_000  # texts that are walked without compiled code: beyond, decoding them is quicker
+_TEXT_PLAIN_NS = 40  # about what one takes without it, walked or decoded
 _PAGE_BYTES_MAX = 16 << 20  # what a header claims is not believed beyond
+_SNAPPY, _PARTLY_BYTES_MIN = 1, 1 << 16  # a large dictionary by Snappy is decompressed as far as it is needed
 _CODEC_NAMES = {number: name.lower() for name, number in CODECS.items()}
 
 
 def only(pages: Pages, leaf: Any, wanted: np.ndarray) -> Pages | None:
     """The pages of a column chunk, of a column that is not nested, with the wanted rows of the row group (ascending)
-    and no others; None where that cannot be. `leaf`: the column in Parquet's schema."""
+    and no others; None where that cannot be. `leaf`: the column in Parquet's schema.
+
+    Raises CorruptionError for a page that is not what its checksum, where it has one, was made of.
+    """
     width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(leaf.physical_type, 0)
     if leaf.max_definition_level > 1 or (not width and leaf.physical_type != "BYTE_ARRAY"):
         return None
     try:
-        dictionary = _opened(pages.dictionary, pages.codec) if pages.dictionary else None
-        if dictionary is not None and (dictionary.kind != _DICTIONARY_PAGE or dictionary.encoding not in (0, 2)):
-            return None
+        dictionary = _Dictionary(pages.dictionary, pages.codec) if pages.dictionary else None
         data, starts, row = [], [], 0
         keeps_codes = False
         for page, (start, count) in zip(pages.data, pages.starts, strict=True):
             first, end = np.searchsorted(wanted, (start, start + count))
             opened = _opened(page, pages.codec)
             values = opened.values(leaf.max_definition_level)
-            body = None
+            cut = None
             if values is not None and opened.values_count == count:
-                body = _only_values(opened, values, wanted[first:end] - start, width, dictionary)
-            if body is None:
+                cut = _only_values(opened, values, wanted[first:end] - start, width, dictionary)
+            if cut is None:
                 return None
-            encoding = _PLAIN if opened.encoding == _PLAIN or width else _RLE_DICTIONARY
+            encoding, body = cut
             keeps_codes |= encoding == _RLE_DICTIONARY
             size = int(end - first)
             data.append(_page(body, size, encoding, leaf.max_definition_level))
             starts.append((row, size))
             row += size
+        stored = b"" if dictionary is None or not keeps_codes else dictionary.as_page()
+    except CorruptionError:
+        raise
     except (KeyError, IndexError, ValueError, pa.ArrowException, OSError):
         return None
-    stored = b"" if dictionary is None or not keeps_codes else _dictionary_page(dictionary)
     return replace(pages, codec=0, dictionary=stored, data=data, starts=tuple(starts), last=row, is_cut=True)
+
+
+class _Dictionary:
+    """A dictionary page, decompressed as far as it is asked for. Raises as `_opened`."""
+
+    def __init__(self, page: bytes, codec: int):
+        top, own, self._stored = _checked_header(page)
+        if top[1] != _DICTIONARY_PAGE or own[2] not in (_PLAIN, _PLAIN_DICTIONARY):
+            raise ValueError("a dictionary of a kind that is not known")
+        self.values_count, self._encoding, self._size, self._codec = own[1], own[2], top[2], codec
+        self._out: np.ndarray | None = None  # what Snappy's bytes became so far
+        self._progress = np.zeros(2, dtype=np.int64)
+
+    @cached_property
+    def body(self) -> np.ndarray:
+        return np.frombuffer(_plain(self._stored, self._codec, self._size), dtype=np.uint8)
+
+    def texts(self, places: np.ndarray) -> bytes | None:
+        """As `_texts`."""
+        kernels = None
+        if self._codec == _SNAPPY and _PARTLY_BYTES_MIN <= self._size <= _PAGE_BYTES_MAX:
+            kernels = kernels_for("engine.parquet.kernels", _TEXT_PLAIN_NS * int(places.max()))
+        if kernels is None:
+            return _texts(self.body, places)
+        if self._out is None:
+            self._out = np.empty(self._size + kernels.ROOM_BYTES, dtype=np.uint8)
+        target = self._size * (int(places.max()) + 1) // self.values_count + self._size // 64
+        stored = read_only(self._stored)
+        while kernels.unsnap(stored, self._out, self._progress, target):
+            done = int(self._progress[1])
+            texts = _texts(read_only(self._out[:done]), places)
+            if texts is not None or done == self._size:
+                return texts
+            target = done + self._size // 16
+        return None
+
+    def as_page(self) -> bytes:
+        own = a_struct((1, I32, an_int(self.values_count)), (2, I32, an_int(self._encoding)))
+        return _header(_DICTIONARY_PAGE, len(self.body), 7, own) + self.body.tobytes()
 
 
 class _Page(NamedTuple):
@@ -73,7 +122,7 @@ class _Page(NamedTuple):
     encoding: int
     levels_encoding: int
     levels_bytes: int | None
-    body: bytes
+    body: memoryview
 
     def values(self, max_level: int) -> np.ndarray | None:
         """What follows the levels, uint8; None where some are null, or not every level is told by one run."""
@@ -89,12 +138,9 @@ class _Page(NamedTuple):
 
 def _opened(page: bytes, codec: int) -> _Page:
     """Raises IndexError or ValueError for a header that is not known, ArrowException for bytes that are not of the
-    codec."""
-    top, own, end = _header_fields(page)
+    codec, CorruptionError for others than its checksum was made of."""
+    top, own, stored = _checked_header(page)
     kind = top[1]
-    stored = page[end:]
-    if len(stored) != top[3]:
-        raise ValueError("a page of another size")
     if kind == _DATA_PAGE_V2:
         levels_bytes = own[5] + own[6]
         if own[6] or own[2] or levels_bytes > min(top[2], top[3]):
@@ -102,10 +148,22 @@ def _opened(page: bytes, codec: int) -> _Page:
         rest = stored[levels_bytes:]
         if own.get(7, 1):
             rest = _plain(rest, codec, top[2] - levels_bytes)
-        return _Page(kind, own[1], own[4], _RLE, levels_bytes, stored[:levels_bytes] + rest)
-    if kind not in (_DATA_PAGE, _DICTIONARY_PAGE):
+        return _Page(kind, own[1], own[4], _RLE, levels_bytes, memoryview(b"".join([stored[:levels_bytes], rest])))
+    if kind != _DATA_PAGE:
         raise ValueError("a page of a kind that is not known")
     return _Page(kind, own[1], own[2], own.get(3, -1), None, _plain(stored, codec, top[2]))
+
+
+def _checked_header(page: bytes) -> tuple[dict[int, int], dict[int, int], memoryview]:
+    """(the numbers of a page's header, those of the header of its kind, the bytes as they are stored). Raises as
+    `_opened`."""
+    top, own, end = _header_fields(page)
+    stored = memoryview(page)[end:]
+    if len(stored) != top[3]:
+        raise ValueError("a page of another size")
+    if 4 in top and zlib.crc32(stored) != top[4] & 0xFFFFFFFF:
+        raise CorruptionError("a page does not match its checksum; restore the file", check="page checksum")
+    return top, own, stored
 
 
 def _header_fields(page: bytes) -> tuple[dict[int, int], dict[int, int], int]:
@@ -135,44 +193,83 @@ def _header_fields(page: bytes) -> tuple[dict[int, int], dict[int, int], int]:
             offset = skipped(page, offset, kind)
 
 
-def _plain(stored: bytes, codec: int, size: int) -> bytes:
+def _plain(stored: memoryview, codec: int, size: int) -> memoryview:
     if not 0 <= size <= _PAGE_BYTES_MAX or (codec == 0 and len(stored) != size):
         raise ValueError("a page of another size, or a large one")
     if codec == 0 or not size:
         return stored
-    plain = pa.Codec(_CODEC_NAMES[codec]).decompress(stored, decompressed_size=size, asbytes=True)
+    plain = memoryview(pa.Codec(_CODEC_NAMES[codec]).decompress(stored, decompressed_size=size)).cast("B").toreadonly()
     if len(plain) != size:
         raise ValueError("a page of another size")
     return plain
 
 
 def _only_values(
-    page: _Page, values: np.ndarray, rows: np.ndarray, width: int, dictionary: _Page | None
-) -> bytes | None:
-    """The values at some rows of a page: plain, or codes where they are strings of a dictionary."""
+    page: _Page, values: np.ndarray, rows: np.ndarray, width: int, dictionary: _Dictionary | None
+) -> tuple[int, bytes] | None:
+    """(encoding, bytes) of the values at some rows of a page: plain, or codes of a dictionary that stays."""
     if page.encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY) and dictionary is not None:
         codes = _codes(values, rows)
         if codes is None or int(codes.max()) >= dictionary.values_count:
             return None
         if not width:
-            return _packed(codes, int(values[0]))
-        table = np.frombuffer(dictionary.body, dtype=np.uint8)
+            texts = dictionary.texts(codes)
+            return (_RLE_DICTIONARY, _packed(codes, int(values[0]))) if texts is None else (_PLAIN, texts)
+        table = dictionary.body
         if len(table) != dictionary.values_count * width:
             return None
-        return table.reshape(-1, width)[codes].tobytes()
+        return _PLAIN, table.reshape(-1, width)[codes].tobytes()
     if page.encoding != _PLAIN:
         return None
     if not width:
-        # Strings of one length lie as values of one width do; each begins with its length.
-        width = 4 + int.from_bytes(values[:4].tobytes(), "little")
-        if len(values) != page.values_count * width:
-            return None
-        table = values.reshape(-1, width)
-        if (table[:, :4] != table[0, :4]).any():
-            return None
-    elif len(values) != page.values_count * width:
+        texts = _texts(values, rows)
+        return None if texts is None else (_PLAIN, texts)
+    if len(values) != page.values_count * width:
         return None
-    return values.reshape(-1, width)[rows].tobytes()
+    return _PLAIN, values.reshape(-1, width)[rows].tobytes()
+
+
+def _texts(values: np.ndarray, places: np.ndarray) -> bytes | None:
+    """Of plain texts, those at some places, each behind its length; None where they are not there, or too many are
+    before them to be walked without compiled code."""
+    if len(values) >= 4:
+        # Texts of one length lie as values of one width do.
+        width = 4 + int.from_bytes(values[:4].tobytes(), "little")
+        if len(values) % width == 0:
+            table = values.reshape(-1, width)
+            if places.max() < len(table) and (table[:, :4] == table[0, :4]).all():
+                return table[places].tobytes()
+    distinct, of_place = np.unique(places, return_inverse=True)
+    last = int(distinct[-1])
+    kernels = kernels_for("engine.parquet.kernels", last * _TEXT_PLAIN_NS)
+    if kernels is not None:
+        bounds = np.empty((len(distinct), 2), dtype=np.int64)
+        if not kernels.texts_at(values, distinct, bounds):
+            return None
+    elif last < _TEXTS_PLAIN_MAX:
+        plain = texts_plainly(values, distinct)
+        if plain is None:
+            return None
+        bounds = plain
+    else:
+        return None
+    texts = [values[begin:end].tobytes() for begin, end in bounds.tolist()]
+    return b"".join([texts[i] for i in of_place.tolist()])
+
+
+def texts_plainly(values: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """int64 [places, 2]: where texts, each behind its length, begin and end; `places` ascend."""
+    data, size = values.tobytes(), len(values)
+    bounds: list[tuple[int, int]] = []
+    begin, wanted = 0, places.tolist()
+    for place in range(wanted[-1] + 1):
+        end = begin + 4 + int.from_bytes(data[begin : begin + 4], "little")
+        if begin + 4 > size or end > size:
+            return None
+        if place == wanted[len(bounds)]:
+            bounds.append((begin, end))
+        begin = end
+    return np.array(bounds, dtype=np.int64)
 
 
 def _codes(values: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
@@ -230,11 +327,6 @@ def _page(values: bytes, count: int, encoding: int, max_level: int) -> bytes:
     body = struct.pack("<I", len(run)) + run + values if max_level else values
     own = a_struct((1, I32, an_int(count)), (2, I32, an_int(encoding)), (3, I32, an_int(_RLE)), (4, I32, an_int(_RLE)))
     return _header(_DATA_PAGE, len(body), 5, own) + body
-
-
-def _dictionary_page(page: _Page) -> bytes:
-    own = a_struct((1, I32, an_int(page.values_count)), (2, I32, an_int(page.encoding)))
-    return _header(_DICTIONARY_PAGE, len(page.body), 7, own) + page.body
 
 
 def _header(kind: int, size: int, number: int, own: bytes) -> bytes:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 4096
 _SLICED_ROWS_MAX = 16
 _CUT_ROWS_MIN = 1 << 15  # fewer rows are decoded sooner than pages are cut to the wanted ones
+_CUT_DICTIONARY_BYTES_MIN = 1 << 16  # as they lie: smaller ones are
 _NS_A_BYTE = 1.0  # what decompression takes, and decoding by kind: measured, and only their ratios matter
 _NS_A_VALUE = {"bytes": 15, "other": 4}
 _DICTIONARY_BYTES_A_VALUE = 2  # chunks of strings below that are dictionary codes throughout
@@ -166,7 +167,11 @@ def rows_by_page(
     for name in columns:
         chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
         leaf = metadata.schema.column(leaves[name])
-        if sum(chunk.last for chunk in chunks) >= _CUT_ROWS_MIN:
+        row_count, dictionary_bytes = (
+            sum(chunk.last for chunk in chunks),
+            sum(len(chunk.dictionary) for chunk in chunks),
+        )
+        if row_count >= _CUT_ROWS_MIN or dictionary_bytes >= _CUT_DICTIONARY_BYTES_MIN:
             cut = [only(chunk, leaf, wanted) for chunk, (_, wanted) in zip(chunks, groups, strict=True)]
             chunks = chunks if None in cut else [chunk for chunk in cut if chunk is not None]
         # Whether they are cut, and where they begin: of cut ones, nothing more is to be chosen.

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from kernels_in_use import kernels
 from lake_strategies import data_schemas
 from skipstone import col
-from skipstone.engine.parquet import pages
+from skipstone.engine.parquet import kernels as compiled
+from skipstone.engine.parquet import page_rows, pages
 from skipstone.engine.parquet.packed_footer import packed_footer, unpacked_footer
 from skipstone.engine.parquet.page_headers import pages_of
-from skipstone.engine.parquet.page_rows import _codes, only
+from skipstone.engine.parquet.page_rows import _codes, _texts, only
 from skipstone.engine.parquet.pages import flat_columns, rows_by_page
 from skipstone.engine.parquet.thrift import varint
 from skipstone.engine.scan.fine import row_groups_of
@@ -164,13 +165,13 @@ def parquet_files(draw: st.DrawFn) -> tuple[pa.Table, bytes]:
 @contextmanager
 def cutting(how: str) -> Iterator[None]:
     """Pages are cut to the wanted rows however few are decoded for them, or not at all."""
-    before = pages._CUT_ROWS_MIN
-    pages._CUT_ROWS_MIN = 1 << 62 if how == "as they are" else 0
+    before = pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN
+    pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN = 1 << 62 if how == "as they are" else 0, 0
     try:
         with kernels(are_used=how == "cut by compiled code"):
             yield
     finally:
-        pages._CUT_ROWS_MIN = before
+        pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN = before
 
 
 WAYS = ["as they are", "cut", "cut by compiled code"]
@@ -247,7 +248,7 @@ def test_pages_are_cut_to_the_wanted_rows(codec: str, version: str, has_dictiona
     assert {"flag", "nulls"}.isdisjoint(cut)
     assert {"i", "low", "f", "small", "d", "b"} <= cut
     assert ("of one length" in cut) or has_dictionaries
-    assert ("few" in cut) == has_dictionaries
+    assert ({"few", "lengths"} <= cut) == (has_dictionaries or how == "cut by compiled code")
 
 
 @given(
@@ -286,6 +287,89 @@ def test_codes_are_found_the_same(
     assert found[0] == found[1]
     if is_whole:
         assert found[0] == ([codes[row] for row in rows] if rows[-1] < len(codes) else None)
+
+
+@given(
+    texts=st.lists(st.binary(max_size=20), max_size=300),
+    wanted=st.lists(st.integers(0, 299), min_size=1, max_size=8),
+    flips=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), max_size=2),
+    size=st.integers(0, 5_000),
+)
+def test_texts_are_found_the_same(
+    texts: list[bytes], wanted: list[int], flips: list[tuple[int, int]], size: int
+) -> None:
+    behind_lengths = [len(text).to_bytes(4, "little") + text for text in texts]
+    data = bytearray(b"".join(behind_lengths))
+    for place, bits in flips:
+        if data:
+            data[place % len(data)] ^= bits
+    is_whole = not flips and size >= len(data)
+    values, found = np.frombuffer(bytes(data[:size]), dtype=np.uint8), []
+    for are_used in (False, True):
+        with kernels(are_used=are_used):
+            found.append(_texts(values, np.array(wanted)))
+    assert found[0] == found[1]
+    if is_whole:
+        expected = b"".join(behind_lengths[i] for i in wanted) if max(wanted) < len(texts) else None
+        assert found[0] == expected
+
+
+@given(
+    pieces=st.lists(st.one_of(st.binary(max_size=70), st.just(b"note 12345678"), st.just(b"\0" * 40)), max_size=60),
+    flips=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), max_size=2),
+    targets=st.lists(st.integers(0, 4_000), max_size=4),
+)
+def test_snappy_is_decompressed_as_far_as_it_is_needed(
+    pieces: list[bytes], flips: list[tuple[int, int]], targets: list[int]
+) -> None:
+    plain = b"".join(pieces)
+    codec = pa.Codec("snappy")
+    stored = bytearray(codec.compress(plain, asbytes=True))
+    for place, bits in flips:
+        stored[place % len(stored)] ^= bits
+    out = np.full(len(plain) + compiled.ROOM_BYTES, 99, dtype=np.uint8)
+    progress = np.zeros(2, dtype=np.int64)
+    is_snappy = True
+    for target in [*sorted(targets), len(plain)]:
+        is_snappy = is_snappy and compiled.unsnap(np.frombuffer(stored, dtype=np.uint8), out, progress, target)
+        done = int(progress[1])
+        assert not is_snappy or min(target, len(plain)) <= done <= len(plain)
+        if not flips:
+            assert is_snappy and out[:done].tobytes() == plain[:done]
+    try:
+        expected = codec.decompress(bytes(stored), decompressed_size=len(plain), asbytes=True)
+    except (pa.ArrowException, OSError):
+        return  # bytes behind the last that is needed are not looked at
+    if is_snappy and int.from_bytes(stored[:1], "little") == len(plain) % 128 | (128 if len(plain) > 127 else 0):
+        assert out[: len(plain)].tobytes() == expected
+
+
+@pytest.mark.some_cases(4)
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("damaged", ["dictionary", "data"])
+@pytest.mark.parametrize("how", WAYS[1:])
+def test_a_page_that_fails_its_checksum_gives_no_value(codec: str, version: str, damaged: str, how: str) -> None:
+    sink = pa.BufferOutputStream()
+    rows = CUT.select(["few", "small", "of one length"])
+    options = {"data_page_version": version, "compression": codec, "write_page_checksum": True}
+    pq.write_table(rows, sink, dictionary_pagesize_limit=1 << 30, **options)
+    stored = bytearray(sink.getvalue())
+    file = pq.ParquetFile(pa.BufferReader(bytes(stored)))
+    for i, name in enumerate(rows.column_names):
+        chunk = file.metadata.row_group(0).column(i)
+        end = (
+            chunk.data_page_offset
+            if damaged == "dictionary"
+            else chunk.dictionary_page_offset + chunk.total_compressed_size
+        )
+        stored[end - 2] ^= 4
+
+        def read_at(offset: int, length: int) -> bytes:
+            return bytes(stored[offset : offset + length])
+
+        with cutting(how), pytest.raises(ss.CorruptionError, match="checksum"):
+            rows_by_page(file.metadata, read_at, [(0, np.array([3, len(rows) - 1]))], [name])
 
 
 @given(parquet_files(), st.data())
