@@ -10,6 +10,7 @@ pyarrow.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,16 +21,17 @@ import pyarrow as pa
 
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
-from ...errors import SchemaError
+from ...errors import CorruptionError, SchemaError
 from ..parquet.footers import chunk_ranges, reading
 from ..parquet.page_headers import PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
 from ..predicates import And, Constant, Node, Not, Or, columns_read
 from ..predicates.bound import Leaf
 from ..storage import Counted
+from ..storage.threads import ahead
 from .file_reader import FileReader, as_planned, rows_without_columns
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
-from .rows import bytes_reader, gain_by_polars_ns, opened, rows_kept, width_of
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept
+from .rows import bytes_reader, gain_by_polars_ns, opened, width_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,6 +40,7 @@ T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 
 _VALUES_AT_ONCE, _BYTES_AT_ONCE = 20_000_000, 128 << 20  # held in memory; the bytes as they lie in files
+_VALUES_A_SCAN, _PIECE_ROWS = 5_000_000, 1 << 18  # asked of polars at once; tested at once
 _WHOLE_SHARE = 0.7  # of a file's bytes: where more are wanted, all are read
 
 
@@ -48,7 +51,7 @@ def tables_by_polars(
     side_by_side: Callable[..., Iterator[Any]],
     left: list[Pair],
 ) -> Iterator[pa.Table]:
-    """The matching rows of some files, a table a file, in the columns asked for.
+    """The matching rows of some files, in the columns asked for: tables of parts of one file or several.
 
     side_by_side    calls a function with each of some items, in threads
     left            files, or parts of them, that pyarrow is to read are added to it
@@ -56,27 +59,31 @@ def tables_by_polars(
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
     made = partial(_made, context=context, storage=storage)
+    width = max(width_of(context), 1)
     is_eager = not [name for name in context.columns if name not in columns_read(context.bound)]
-    for chunk in _chunks(pairs, max(width_of(context), 1), left):
+    for chunk in _chunks(pairs, width, left):
         matching = [pair for pair in chunk if is_eager or _is_sure(*pair, context)]
         if len(matching) < len(chunk):
             # The predicate's columns first: where few rows match, the others are read of these.
             asked = [pair for pair in chunk if not _is_sure(*pair, context)]
-            for (task, groups), rows in _each(asked, partial(made, is_tested=True), _positions, side_by_side):
-                if rows is None:
-                    left.append((task, groups))
+            for scan, rows in _scanned(asked, partial(made, is_tested=True), width, side_by_side, left):
+                positions = _done(scan, _positions, rows, side_by_side)
+                if positions is None:
+                    left += scan.pairs
                     continue
-                context.read_by_polars.append(task.path)
-                if len(rows):
-                    named = replace(task, rows=rows, rows_exact=True), groups
-                    (matching if gain_by_polars_ns(*named, context) > 0 else left).append(named)
+                for (task, groups), at in zip(scan.pairs, scan.in_files(np.concatenate(positions)), strict=True):
+                    context.read_by_polars.append(task.path)
+                    if len(at):
+                        named = replace(task, rows=at, rows_exact=True), groups
+                        (matching if gain_by_polars_ns(*named, context) > 0 else left).append(named)
             is_eager = 2 * len(matching) > len(chunk)
-        for pair, table in _each(matching, made, _rows, side_by_side):
-            if table is None:
-                left.append(pair)
+        for scan, rows in _scanned(matching, made, width, side_by_side, left):
+            tables = _done(scan, _rows, rows, side_by_side)
+            if tables is None:
+                left += scan.pairs
             else:
-                context.read_by_polars.append(pair[0].path)
-                yield table
+                context.read_by_polars.extend(task.path for task, _ in scan.pairs)
+                yield from tables
 
 
 def _is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
@@ -86,21 +93,51 @@ def _is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
     return task.rows_exact if task.rows is not None else groups.all_match is not None and all(groups.all_match)
 
 
-def _each(
+def _scanned(
     pairs: Sequence[Pair],
     make: Callable[[Pair], _File | None],
-    work: Callable[[_File, pa.Table], T | None],
+    width: int,
     side_by_side: Callable[..., Iterator[Any]],
-) -> Iterator[tuple[Pair, T | None]]:
-    """Each of some files with `work` done on what polars gave of it; None where pyarrow is to read it."""
-    files = list(side_by_side(make, pairs))
-    made = [file for file in files if file is not None]
-    frames = _frames(made)  # None: one of them is damaged, say; pyarrow says what is wrong with it
-    done = (
-        iter(()) if frames is None else iter(side_by_side(lambda one: work(*one), list(zip(made, frames, strict=True))))
-    )
-    for pair, file in zip(pairs, files, strict=True):
-        yield pair, None if file is None else next(done, None)
+    left: list[Pair],
+) -> Iterator[tuple[_Scan, pa.Table]]:
+    """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads some,
+    the next are made."""
+    batches, row_count = [[]], 0
+    for pair in pairs:
+        if row_count * width > _VALUES_A_SCAN:
+            batches.append([])
+            row_count = 0
+        batches[-1].append(pair)
+        row_count += rows_kept(*pair)
+    made = ((batch, list(side_by_side(make, batch))) for batch in batches)
+    with contextlib.closing(ahead(made, "skipstone-ahead")) as of_batches:
+        for batch, files in of_batches:
+            alike: dict[Hashable, _Scan] = {}
+            for pair, file in zip(batch, files, strict=True):
+                if file is None:
+                    left.append(pair)
+                else:
+                    scan = alike.setdefault(file.likeness, _Scan([], []))
+                    scan.pairs.append(pair)
+                    scan.files.append(file)
+            for scan in alike.values():
+                frame = _frame(scan)
+                if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
+                    left += scan.pairs
+                else:
+                    yield scan, frame
+
+
+def _done(
+    scan: _Scan,
+    work: Callable[[_Scan, pa.Table], T | None],
+    rows: pa.Table,
+    side_by_side: Callable[..., Iterator[Any]],
+) -> list[T] | None:
+    """`work` on pieces of what polars gave, in threads; None where it is on one of them."""
+    pieces = [rows.slice(start, _PIECE_ROWS) for start in range(0, max(rows.num_rows, 1), _PIECE_ROWS)]
+    done = list(side_by_side(lambda piece: work(scan, piece), pieces))
+    return None if any(one is None for one in done) else done
 
 
 def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
@@ -151,6 +188,7 @@ class _File:
     names       the columns that are read, by the table's names
     groups      numbers of the row groups that `data` holds, in their order
     data        they, as a Parquet file of their own, or the file itself
+    kinds       name and type of each column of `data`
     is_sure     as `_is_sure` says
     is_tested   the positions of the rows that match are wanted, not their values
     """
@@ -159,11 +197,20 @@ class _File:
     names: list[str]
     groups: list[int]
     data: bytes
+    kinds: tuple[tuple[str, pa.DataType], ...]
     is_sure: bool
     is_tested: bool
 
     @property
-    def has_positions(self) -> bool:
+    def likeness(self) -> Hashable:
+        """Files in which it is equal are asked the same."""
+        task = self.reader.task
+        partition = tuple((name, value.type, value) for name, value in task.partition.items())
+        return task.schema_id, partition, self.kinds, self.is_sure, task.rows is None, self.has_numbers
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the rows' numbers are needed."""
         return self.is_tested or self.reader.task.rows is not None or self.reader.deleted is not None
 
     @cached_property
@@ -172,6 +219,39 @@ class _File:
         counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
         firsts = offsets_of(counts)
         return np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in self.groups])
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """Files that polars reads as one, all of one likeness; a row's number is its place in all of them."""
+
+    pairs: list[Pair]
+    files: list[_File]
+
+    @property
+    def first(self) -> _File:
+        return self.files[0]
+
+    @cached_property
+    def is_kept(self) -> np.ndarray:
+        """bool, by number: the rows that are not deleted, and are among those that an index named."""
+        kept = []
+        for file in self.files:
+            rows, deleted = file.reader.task.rows, file.reader.deleted
+            of_file = np.ones(len(file.positions), dtype=bool) if rows is None else np.isin(file.positions, rows)
+            if deleted is not None:
+                of_file &= ~np.isin(file.positions, deleted)
+            kept.append(of_file)
+        return np.concatenate(kept)
+
+    def in_files(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Of each file the positions, ascending, of the rows of some numbers."""
+        numbers, firsts = np.sort(numbers), offsets_of(np.array([len(file.positions) for file in self.files]))
+        cuts = np.searchsorted(numbers, firsts)
+        return [
+            file.positions[numbers[begin:end] - first]
+            for file, first, begin, end in zip(self.files, firsts, cuts, cuts[1:], strict=False)
+        ]
 
 
 def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = False) -> _File | None:
@@ -194,14 +274,18 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
         try:
             with bytes_reader(reader, numbers, stored) as read_at:
-                if is_most and file.remote is None:  # its own footer serves as well as one that is made
+                is_whole = is_most and file.remote is None  # its own footer serves as well as one that is made
+                if is_whole:
                     data = read_at(0, entry.size_bytes)
                 else:
                     data = whole_chunks(file.metadata, read_at, numbers, stored)
         except PagesUnknownError:
             return None
         reader.check_identity()
-        return _File(reader, names, numbers, data, is_sure, is_tested)
+        schema = file.arrow_schema
+        in_data = schema.names if is_whole else stored
+        kinds = tuple((name, schema.field(name).type) for name in in_data)
+        return _File(reader, names, numbers, data, kinds, is_sure, is_tested)
 
 
 def _are_served(file: Any, names: Sequence[str]) -> bool:
@@ -229,45 +313,40 @@ def _is_served(kind: pa.DataType) -> bool:
     return is_number or is_text or is_binary or of.is_boolean(kind) or of.is_date32(kind)
 
 
-def _frames(files: Sequence[_File]) -> list[pa.Table] | None:
-    """The rows that polars gives of each, by the files' own names and with the row's number in `data` where positions
-    are needed; None where it refuses one."""
+def _frame(scan: _Scan) -> pa.Table | None:
+    """The rows that polars gives, by the files' own names and, where they are needed, with their numbers; None where it
+    refuses a file."""
     import polars as pl
 
     try:
-        conditions: dict[Hashable, pl.Expr | None] = {}
-        return [frame.to_arrow() for frame in pl.collect_all([_frame(file, conditions) for file in files])]
+        return _asked(scan).collect().to_arrow()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException):
         return None
     except (ArithmeticError, ValueError, TypeError):  # a literal that Python's own types cannot hold
         return None
 
 
-def _frame(file: _File, conditions: dict[Hashable, pl.Expr | None]) -> pl.LazyFrame:
-    """What is asked of a file. `conditions`: of files of each schema, made once."""
+def _asked(scan: _Scan) -> pl.LazyFrame:
     import polars as pl
 
+    file = scan.first
     names = file.reader.file_names(file.reader.stored(file.names))
     number = _number_name(file.reader.file.arrow_schema.names)
     rows = pl.scan_parquet(
-        file.data,
+        [one.data for one in scan.files],
         use_statistics=False,
         hive_partitioning=False,
-        row_index_name=number if file.has_positions else None,
+        row_index_name=number if file.has_numbers else None,
     )
-    at = file.reader.task.rows
+    is_named = file.reader.task.rows is not None
     wanted = None
-    if at is not None or not file.is_sure:
-        schema = rows.collect_schema()
-        key = file.reader.task.schema_id, *file.reader.task.partition, *schema.items()
-        if key not in conditions:
-            conditions[key] = _implied(file.reader.context.bound, file.reader, schema)
-        wanted = conditions[key]
-    if wanted is None and at is not None:
-        numbers = np.flatnonzero(np.isin(file.positions, at, assume_unique=True)).astype(np.uint32)
+    if is_named or not file.is_sure:
+        wanted = _implied(file.reader.context.bound, file.reader, rows.collect_schema())
+    if wanted is None and is_named:
+        numbers = np.flatnonzero(scan.is_kept).astype(np.uint32)
         wanted = pl.col(number).is_in(pl.Series(numbers).implode())
     rows = rows if wanted is None else rows.filter(wanted)
-    return rows.select([*names, number] if file.has_positions else names)
+    return rows.select([*names, number] if file.has_numbers else names)
 
 
 def _number_name(names: Sequence[str]) -> str:
@@ -278,52 +357,48 @@ def _number_name(names: Sequence[str]) -> str:
     return name
 
 
-def _rows(file: _File, rows: pa.Table) -> pa.Table | None:
+def _rows(scan: _Scan, rows: pa.Table) -> pa.Table | None:
     """Those of the rows that polars gave which match, in the columns asked for; None as `_tested`."""
-    tested = _tested(file, rows)
+    tested = _tested(scan, rows)
     if tested is None:
         return None
     table, mask = tested
-    columns = file.reader.context.columns
+    columns = scan.first.reader.context.columns
     if not columns:
         return rows_without_columns(rows.num_rows if mask is None else int(mask.sum()))
     table = table.select(columns)
     return table if mask is None or mask.all() else table.filter(from_numpy(mask))
 
 
-def _positions(file: _File, rows: pa.Table) -> np.ndarray | None:
-    """int64, ascending: the positions in the file of the rows that match; None as `_tested`."""
-    tested = _tested(file, rows)
+def _positions(scan: _Scan, rows: pa.Table) -> np.ndarray | None:
+    """int64: the numbers of the rows that match; None as `_tested`."""
+    tested = _tested(scan, rows)
     if tested is None:
         return None
-    at, mask = _at(file, rows), tested[1]
-    return np.sort(at if mask is None else at[mask])
+    numbers, mask = _numbers(rows), tested[1]
+    return numbers if mask is None else numbers[mask]
 
 
-def _at(file: _File, rows: pa.Table) -> np.ndarray:
-    """int64: where in the file the rows lie that polars gave."""
-    return file.positions[to_numpy(rows.column(rows.num_columns - 1).combine_chunks())]
+def _numbers(rows: pa.Table) -> np.ndarray:
+    """int64, of the rows that polars gave."""
+    return to_numpy(rows.column(rows.num_columns - 1).combine_chunks()).astype(np.int64)
 
 
-def _tested(file: _File, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] | None:
-    """(the rows that polars gave in the table's types; bool: which of them match, None for all). None where a column of
-    these types does not hold in one piece so many bytes of text."""
-    reader = file.reader
+def _tested(scan: _Scan, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] | None:
+    """(the rows that polars gave in the table's types; bool: which of them match, None for all). None where a file's
+    values are not to be had in these types, or cannot be tested: reading by pyarrow says why."""
+    file, reader = scan.first, scan.first.reader
     stored = reader.stored(file.names)
-    with reading(reader.task.path):
-        raw = {name: rows.column(name) for name in reader.file_names(stored)}
-        try:
+    raw = {name: rows.column(name) for name in reader.file_names(stored)}
+    try:
+        with reading(reader.task.path):
             table = reader.shaped(reader.renamed(raw, stored), file.names, rows.num_rows)
-        except SchemaError:
-            return None
-        mask = None if file.is_sure else to_numpy(reader.mask_of(table.select(reader.tested)))
-    if reader.task.rows is not None or reader.deleted is not None:
-        at = _at(file, rows)
-        mask = np.ones(len(at), dtype=bool) if mask is None else mask
-        if reader.task.rows is not None:
-            mask = mask & np.isin(at, reader.task.rows)
-        if reader.deleted is not None:
-            mask = mask & ~np.isin(at, reader.deleted)
+            mask = None if file.is_sure else to_numpy(reader.mask_of(table.select(reader.tested)))
+    except (SchemaError, CorruptionError):
+        return None
+    if file.reader.task.rows is not None or any(one.reader.deleted is not None for one in scan.files):
+        is_kept = scan.is_kept[_numbers(rows)]
+        mask = is_kept if mask is None else mask & is_kept
     return table, mask
 
 

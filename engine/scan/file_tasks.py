@@ -125,6 +125,11 @@ class RowGroups:
     all_match: list[bool] | None = None
 
 
+def rows_kept(task: FileTask, groups: RowGroups) -> int:
+    """How many rows the kept row groups of a file hold, about."""
+    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
+
+
 # -- made on the driver ------------------------------------------------------------------------------------------------
 
 

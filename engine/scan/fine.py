@@ -25,13 +25,18 @@ from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mar
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.threads import side_by_side
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept
 
 if TYPE_CHECKING:
     from ...bloom import Probes
 
 
 _FINE_ROWS_MIN = 1 << 18  # of a file
+
+# Of many small files a part tells whether the others' statistics are worth reading: docs/decisions/0075.
+_SAMPLE_FILES_MIN, _SAMPLE_SHARE = 4, 16
+_SAMPLED_VALUES_MAX = 1 << 22  # of a file
+_STATISTICS_NS, _VALUE_NS = 1_200_000, 8  # what those of a file take, and a value to decode
 
 
 def row_groups_of(
@@ -66,6 +71,29 @@ def row_groups_of(
         _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_listed[i] else _whole(tasks[i])
         for i in range(len(tasks))
     ]
+
+
+def row_groups_to_read(
+    tasks: Sequence[FileTask], context: ReadContext, storage: Storage, width: int
+) -> list[RowGroups]:
+    """`row_groups_of`, for reading `width` columns of files that are near: where the statistics of some small ones skip
+    less than it takes to read them, the others are whole."""
+    is_small = [task.row_count * width < _SAMPLED_VALUES_MAX and not task.filters for task in tasks]
+    unsure = [i for i, task in enumerate(tasks) if not (is_small[i] and task.all_match and task.rows is None)]
+    small = [i for i in unsure if is_small[i]]
+    sample = small[:: min(max(len(small) // _SAMPLE_FILES_MIN, 1), _SAMPLE_SHARE)]
+    found: dict[int, RowGroups] = {}
+
+    def prune(chosen: list[int]) -> None:
+        found.update(zip(chosen, row_groups_of([tasks[i] for i in chosen], context, storage), strict=True))
+
+    if len(sample) < len(small):
+        prune(sample)
+        skipped = sum(tasks[i].row_count - rows_kept(tasks[i], found[i]) for i in sample)
+        if skipped * width * _VALUE_NS < len(sample) * _STATISTICS_NS:
+            unsure = [i for i in unsure if not is_small[i]]
+    prune([i for i in unsure if i not in found])
+    return [found[i] if i in found else _whole(task) for i, task in enumerate(tasks)]
 
 
 def _whole(task: FileTask) -> RowGroups:

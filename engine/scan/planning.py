@@ -34,10 +34,10 @@ from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
-from .fine import row_groups_of
+from .fine import row_groups_of, row_groups_to_read
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
-from .rows import read_matches
+from .rows import read_matches, width_of
 from .steps import Step, Steps
 from .survivors import Deletes, Survivors, Units
 
@@ -308,10 +308,15 @@ class Planning:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def pairs_to_read(self) -> list[Pair]:
-        """What rows are read of. Where an index has named the very rows, row groups are not pruned."""
-        if self.is_fine_pruned or not self.pruned.has_all_rows:
+        """What rows are read of. Where an index has named the very rows, row groups are not pruned, nor where that would
+        take longer than reading what it skips."""
+        if not self.is_fine_pruned and self.pruned.has_all_rows:
+            return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
+        if self.is_fine_pruned or self.storage.gap_bytes or self.index_storage.gap_bytes:
             return self.pairs
-        return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
+        tasks = self.tasks
+        groups = row_groups_to_read(tasks, self.context, self.index_storage, width_of(self.context))
+        return list(zip(tasks, groups, strict=True))
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
         """The matching rows of some files, read side by side, a list a file."""

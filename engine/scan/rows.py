@@ -27,7 +27,7 @@ from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
 from ..storage.threads import Threads
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, within_groups
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -159,11 +159,6 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
     """How many rows of a file are looked at, about."""
     return rows_kept(task, groups) if task.rows is None else len(task.rows)
-
-
-def rows_kept(task: FileTask, groups: RowGroups) -> int:
-    """How many rows the kept row groups of a file hold, about."""
-    return task.row_count if groups.row_counts is None else sum(groups.row_counts)
 
 
 def width_of(context: ReadContext) -> int:
