@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import dropwhile, takewhile
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -102,6 +103,9 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
             f"[{name}.md]({name}.md), `{documents[name]['rerun']}`",
             "",
         )
+        if not rows:
+            yield from _targets(documents[name])
+            continue
         yield "| task | ours | best peer | theirs | ours / theirs | floor | | why |"
         yield "| --- | ---: | --- | ---: | ---: | ---: | --- | --- |"
         for row in rows:
@@ -112,6 +116,13 @@ def _page(documents: dict[str, Any], reasons: dict[str, dict[str, str]]) -> Iter
             yield f"| {' | '.join([*cells, row.verdict, why])} |"
     others = [name for name in documents if name not in tables]
     yield from ("", "Others: " + ", ".join(f"[{name}]({name}.md)" for name in others) + ".")
+
+
+def _targets(document: dict[str, Any]) -> list[str]:
+    """The verdicts of a result without peers: each row against a floor of the same run, and at most how many times
+    as long it may take."""
+    lines = list(dropwhile(lambda line: line != "## Targets", document["sections"]))[2:]
+    return list(takewhile(lambda line: line.startswith("|"), lines))
 
 
 def _waits(documents: dict[str, Any]) -> Iterator[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from ..engine.advice.advise import HEADINGS, Advice, cells
 from ..engine.advice.queries import statements
 from ..errors import StorageError
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, UsageError, opened
 from .output import print_json, progress, stdout, text_table
 
@@ -17,10 +16,10 @@ from .output import print_json, progress, stdout, text_table
 def advise(
     path: Path,
     queries: Annotated[
-        str | None, typer.Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
+        str | None, Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
     ] = None,
-    from_log: Annotated[str | None, typer.Option(metavar="FILE", help="A log of scans: SKIPSTONE_SCAN_LOG.")] = None,
-    sample_files: Annotated[int, typer.Option(min=1, help="Try on so many files, at most.")] = 32,
+    from_log: Annotated[str | None, Option(metavar="FILE", help="A log of scans: SKIPSTONE_SCAN_LOG.")] = None,
+    sample_files: Annotated[int, Option(min=1, help="Try on so many files, at most.")] = 32,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:

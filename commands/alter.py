@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import pyarrow as pa
-import typer
 
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, UsageError, opened, split
 from .output import print_json, stdout, text_table
 
@@ -18,13 +18,13 @@ _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
 
 def alter(
     path: Path,
-    rename: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="Give a column another name.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take a column away.")] = None,
-    widen: Annotated[list[str] | None, typer.Option(metavar="NAME=TYPE", help="Let a column hold more.")] = None,
+    rename: Annotated[list[str] | None, Option(metavar="OLD=NEW", help="Give a column another name.")] = None,
+    drop: Annotated[list[str] | None, Option(metavar="NAME", help="Take a column away.")] = None,
+    widen: Annotated[list[str] | None, Option(metavar="NAME=TYPE", help="Let a column hold more.")] = None,
     add: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TYPE", help="A new column, null in the files that are there.")
+        list[str] | None, Option(metavar="NAME=TYPE", help="A new column, null in the files that are there.")
     ] = None,
-    order: Annotated[str | None, typer.Option(metavar="A,B", help="All columns, in the wanted order.")] = None,
+    order: Annotated[str | None, Option(metavar="A,B", help="All columns, in the wanted order.")] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:

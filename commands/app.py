@@ -3,6 +3,7 @@
     create, sync, rebind, alter, index            make an index, and keep it up
     maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
     listing (ls, history, slices), verify, doctor, inspect, layout, advise, report, perf, explain, scan, demo
+    arguments  what follows a verb, read without typer where it is plain
     options    arguments that commands share, statuses, how a table is opened
     output     tables for people, JSON for machines, progress: the only place that prints tables
 
@@ -14,16 +15,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-import typer
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
-from .options import InterruptedCommandError, Status, UsageError, take_storage_options
+from .arguments import Option, for_typer, read_plain
+from .options import Ended, InterruptedCommandError, Status, UsageError, take_storage_options
 from .output import plain, stderr
+
+if TYPE_CHECKING:
+    import typer
 
 _EPILOG = (
     "Every command takes --json (for machines: stdout holds JSON only; an error is a JSON object on stderr). "
@@ -66,12 +71,12 @@ def _print_version(value: bool) -> None:
         from importlib.metadata import version
 
         print(f"skipstone {version('skipstone')}")
-        raise typer.Exit()
+        raise Ended(Status.OK)
 
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Options of the command itself."""
@@ -80,6 +85,8 @@ def _options(
 def _app_for(arguments: Sequence[str]) -> typer.Typer:
     """The parser with the verb that is called alone; with all of them where the first argument is none: for the help,
     and for suggestions."""
+    import typer
+
     app = typer.Typer(
         name="skipstone",
         help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
@@ -88,14 +95,37 @@ def _app_for(arguments: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
+    app.callback()(for_typer(_options))
     for verb in arguments[:1] if arguments and arguments[0] in _VERBS else _VERBS:
-        module = importlib.import_module(f".{_VERBS[verb]}", __package__)
+        module = _module_of(verb)
         if verb == "index":
-            app.add_typer(module.indexes, name=verb)
+            indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
+            for name, function in module.VERBS.items():
+                indexes.command(name)(for_typer(function))
+            app.add_typer(indexes, name=verb)
         else:
-            app.command(verb)(getattr(module, verb))
+            app.command(verb)(for_typer(getattr(module, verb)))
     return app
+
+
+def _module_of(verb: str) -> ModuleType:
+    return importlib.import_module(f".{_VERBS[verb]}", __package__)
+
+
+def _is_done(arguments: Sequence[str]) -> bool:
+    """Runs a verb whose arguments are plain; False for one that typer has to read."""
+    verb, *rest = arguments or [""]
+    if verb not in _VERBS:
+        return False
+    if verb == "index":
+        function = _module_of(verb).VERBS.get(rest.pop(0) if rest else "")
+    else:
+        function = getattr(_module_of(verb), verb)
+    given = None if function is None else read_plain(function, rest)
+    if given is None:
+        return False
+    function(**given)
+    return True
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -105,7 +135,11 @@ def run(arguments: Sequence[str]) -> None:
         warnings.showwarning = _show_json_warning if as_json else _show_warning
     try:
         rest = take_storage_options([argument for argument in arguments if argument != "--debug"])
-        status = _app_for(rest)(args=rest, prog_name="skipstone", standalone_mode=not as_json)
+        status = Status.OK
+        if not _is_done(rest):
+            status = _app_for(rest)(args=rest, prog_name="skipstone", standalone_mode=not as_json)
+    except Ended as end:
+        status = Status(end.status)
     except SkipstoneError as error:
         if debug:
             raise
@@ -114,9 +148,11 @@ def run(arguments: Sequence[str]) -> None:
     except InterruptedCommandError as error:
         status = Status.INTERRUPTED
         _print_error(error, status, as_json, title="interrupted")
-    except typer.Abort:
+    except KeyboardInterrupt:  # before there was anything to keep
         status = Status.INTERRUPTED
-        _print_error(InterruptedCommandError("nothing was done"), status, as_json, title="interrupted")
+    except BrokenPipeError:  # whoever read stdout has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush fails as well
+        status = Status.ERROR
     except Exception as error:  # of the parser, which is part of typer or beside it, as the version has it
         if not hasattr(error, "format_message"):
             raise

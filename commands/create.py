@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Annotated, Literal
 
-import typer
-
 from ..engine.choices import TableSource
 from ..engine.create import create as create_table
 from ..engine.lakes import is_log
+from .arguments import Option
 from .options import AsJson, IndexPath, InterruptedCommandError, Path, split, storage_options
 from .output import bytes_text, count_of, print_json, progress, stdout
 
@@ -18,12 +17,12 @@ def create(
     path: Path,
     partitioning: Annotated[
         Literal["hive", "none"],
-        typer.Option(help="hive: folders named key=value are columns; none: folders mean nothing."),
+        Option(help="hive: folders named key=value are columns; none: folders mean nothing."),
     ] = "hive",
-    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Statistics for these columns only.")] = None,
+    columns: Annotated[str | None, Option(metavar="A,B", help="Statistics for these columns only.")] = None,
     source: Annotated[
         TableSource | None,
-        typer.Option(help="delta, iceberg, hudi: the live files of that table's own log; by default it is looked for."),
+        Option(help="delta, iceberg, hudi: the live files of that table's own log; by default it is looked for."),
     ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

@@ -24,14 +24,14 @@ from typing import Annotated, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
 
 from ..engine.create import create
 from ..engine.open import open_table
+from .arguments import Option
 from .demo_lake import Lake, flights, write_lake
 from .demo_spark import SparkMissingError, SparkWay, spark_way
 from .explain import print_plan
-from .options import AsJson, Status
+from .options import AsJson, Ended, Status
 from .output import bytes_text, count_of, note, print_json, progress, stdout, text_table
 
 _TIMES = 3
@@ -74,16 +74,14 @@ class DemoBuild:
 
 
 def demo(
-    path: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")
-    ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Only so many flights, spread over the year.")] = None,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run the queries in Spark, too.")] = True,
+    path: Annotated[str | None, Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")] = None,
+    rows: Annotated[int | None, Option(min=1, help="Only so many flights, spread over the year.")] = None,
+    spark: Annotated[bool, Option("--spark/--no-spark", help="Run the queries in Spark, too.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """A lake of real flights, its indexes, and queries run three ways. Status 3 where results differ."""
     if not run_demo(path, rows, spark, as_json):
-        raise typer.Exit(Status.FINDINGS)
+        raise Ended(Status.FINDINGS)
 
 
 def run_demo(path: str | None, rows: int | None, with_spark: bool, as_json: bool) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from ..engine.doctor import Check
 from ..engine.doctor import doctor as examine
-from .options import AsJson, IndexPath, Status, storage_options
+from .arguments import Argument
+from .options import AsJson, Ended, IndexPath, Status, storage_options
 from .output import count_of, print_json, stdout, working
 
 _STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold red"}
@@ -17,7 +16,7 @@ _STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold r
 
 def doctor(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A table's directory; none: the environment alone.")
+        str | None, Argument(metavar="[PATH]", help="A table's directory; none: the environment alone.")
     ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -31,7 +30,7 @@ def doctor(
     else:
         _print(checks, len(findings))
     if findings:
-        raise typer.Exit(Status.FINDINGS)
+        raise Ended(Status.FINDINGS)
 
 
 def _print(checks: list[Check], findings: int) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
 
 from ..engine.scan.explain import HEADINGS, cells, kept_lines, why
 from ..engine.scan.plan import Plan
+from .arguments import Option
 from .options import AsJson, IndexPath, Mode, Path, SqlDialect, Version, Where, is_local, opened
 from .output import print_json, records, stdout, text_table
 
@@ -21,7 +21,7 @@ _NUMBERS = ("in", "out", "uncovered", "requests", "read", "ms")
 def explain(
     path: Path,
     where: Where = None,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
+    file: Annotated[str | None, Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
     mode: Mode = "snapshot",
     dialect: SqlDialect = "duckdb",
     version: Version = None,

@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-import typer
-
 from ..engine.choices import FilterSource, IndexKindName, Maintenance
 from ..engine.table import Table
+from .arguments import Argument, Option
 from .options import AsJson, IndexPath, Path, opened
 from .output import bytes_text, print_json, progress, stdout, text_table
-
-indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
-
 
 _KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
 
 
-IndexKind = Annotated[IndexKindName, typer.Option(help=_KINDS)]
+IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
 
 
-@indexes.command("add")
 def index_add(
     path: Path,
     columns: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="COLUMN",
             help="Each gets a filter; all are one key, or one index of statistics.",
             show_default=False,
@@ -34,18 +29,18 @@ def index_add(
     ],
     kind: IndexKind = "bloom",
     fpp: Annotated[
-        float | None, typer.Option(help="Of a filter: how often a row group without the value is read all the same.")
+        float | None, Option(help="Of a filter: how often a row group without the value is read all the same.")
     ] = None,
     lookups: Annotated[
         int | None,
-        typer.Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
+        Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
     ] = None,
     source: Annotated[
         FilterSource | None,
-        typer.Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
+        Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
     ] = None,
     maintain: Annotated[
-        Maintenance, typer.Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
+        Maintenance, Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
     ] = "commit",
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -65,13 +60,12 @@ def index_add(
         _print_indexes(table, as_json)
 
 
-@indexes.command("refresh")
 def index_refresh(
     path: Path,
     columns: Annotated[
-        list[str] | None, typer.Argument(metavar="COLUMN", help="Default: every column with such an index.")
+        list[str] | None, Argument(metavar="COLUMN", help="Default: every column with such an index.")
     ] = None,
-    kind: Annotated[IndexKindName | None, typer.Option(help="The kind of index; every kind by default.")] = None,
+    kind: Annotated[IndexKindName | None, Option(help="The kind of index; every kind by default.")] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -89,10 +83,9 @@ def index_refresh(
         _print_indexes(table, as_json)
 
 
-@indexes.command("drop")
 def index_drop(
     path: Path,
-    columns: Annotated[list[str], typer.Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
+    columns: Annotated[list[str], Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
     kind: IndexKind = "bloom",
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -103,7 +96,6 @@ def index_drop(
         _print_indexes(table, as_json)
 
 
-@indexes.command("list")
 def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """The indexes: what they cover and how large they are."""
     with opened(path, index_path) as table:
@@ -138,3 +130,6 @@ def _option(name: str, value: Any) -> str:
     if name == "size":
         return str(value)
     return "" if name in ("maintain", "fpp", "lookups") else f"{name} {value}"
+
+
+VERBS = {"add": index_add, "refresh": index_refresh, "drop": index_drop, "list": index_list}

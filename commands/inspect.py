@@ -7,14 +7,14 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.file import FORMAT_VERSION, HEADER
 from ..hfile_like.inspection import SizeReport, size_report
-from .options import AsJson, Status
+from .arguments import Argument, Option
+from .options import AsJson, Ended, Status
 from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
 
 _LISTED_MAX = 10
@@ -25,20 +25,18 @@ _NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
 def inspect(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A sorted-block file.", show_default=False)],
-    verify: Annotated[bool, typer.Option("--verify", help="Check every byte; status 3 where one is wrong.")] = False,
+    file: Annotated[str, Argument(metavar="FILE", help="A sorted-block file.", show_default=False)],
+    verify: Annotated[bool, Option("--verify", help="Check every byte; status 3 where one is wrong.")] = False,
     keys: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Entries whose keys begin so: a text, or 0x and hexadecimal.")
+        str | None, Option(metavar="PREFIX", help="Entries whose keys begin so: a text, or 0x and hexadecimal.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many entries --keys shows.")] = 20,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every block, group and section, not the first 10.")
-    ] = False,
+    limit: Annotated[int, Option(min=1, help="How many entries --keys shows.")] = 20,
+    everything: Annotated[bool, Option("--all", help="Every block, group and section, not the first 10.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What one sorted-block file holds: header, blocks, groups, sections, and where its bytes go."""
     if not inspect_file(file, verify, keys, limit, everything, as_json):
-        raise typer.Exit(Status.FINDINGS)
+        raise Ended(Status.FINDINGS)
 
 
 def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everything: bool, as_json: bool) -> bool:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
-import typer
 from rich.cells import cell_len
 from rich.text import Text
 
 from ..engine.column_layout import Layout
+from .arguments import Argument, Option
 from .options import AsJson, IndexPath, Path, Version, opened
 from .output import count_of, print_json, stdout
 
@@ -24,9 +24,9 @@ _CORNERS = ("└─┴┘", "+-++")
 
 def layout(
     path: Path,
-    column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
-    lines: Annotated[int, typer.Option(min=1, help="At most so many lines; files share one where they are more.")] = 24,
-    ascii_: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
+    lines: Annotated[int, Option(min=1, help="At most so many lines; files share one where they are more.")] = 24,
+    ascii_: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

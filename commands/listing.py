@@ -7,8 +7,8 @@ from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import typer
 
+from .arguments import Option
 from .options import AsJson, FallbackTo, IndexPath, Path, UsageError, Version, opened
 from .output import bytes_text, count_of, print_json, records, stdout, text_table
 
@@ -21,16 +21,14 @@ _SHOW: dict[str, Callable] = {"file_count": "{:,}".format, "row_count": "{:,}".f
 
 def ls(
     path: Path,
-    files: Annotated[bool, typer.Option("--files", help="List files instead of partitions.")] = False,
-    partitions: Annotated[bool, typer.Option("--partitions", help="List partitions: so it is by default.")] = False,
+    files: Annotated[bool, Option("--files", help="List files instead of partitions.")] = False,
+    partitions: Annotated[bool, Option("--partitions", help="List partitions: so it is by default.")] = False,
     partition: Annotated[
-        str | None, typer.Option(metavar="KEY=VALUE/...", help="The files of one partition.", show_default=False)
+        str | None, Option(metavar="KEY=VALUE/...", help="The files of one partition.", show_default=False)
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=0, help=f"At most so many lines; {SHOWN_ROWS:,} by default, all with --json.", show_default=False
-        ),
+        Option(min=0, help=f"At most so many lines; {SHOWN_ROWS:,} by default, all with --json.", show_default=False),
     ] = None,
     fallback: FallbackTo = None,
     version: Version = None,
@@ -112,9 +110,9 @@ def _time(row: dict) -> str:
 def slices(
     path: Path,
     partition: Annotated[
-        str | None, typer.Option(metavar="KEY=VALUE/...", help="Those of one partition.", show_default=False)
+        str | None, Option(metavar="KEY=VALUE/...", help="Those of one partition.", show_default=False)
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Superseded slices, too.")] = False,
+    every: Annotated[bool, Option("--all", help="Superseded slices, too.")] = False,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

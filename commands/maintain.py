@@ -7,11 +7,10 @@ import re
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from ..engine.commit.repair import repair as repair_table
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, UsageError, opened, storage_options
-from .output import bytes_text, count_of, print_json, progress, records, stdout, text_table
+from .output import bytes_text, confirm, count_of, print_json, progress, records, stdout, text_table
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
@@ -44,14 +43,12 @@ def _index_bytes(indexes: list[dict]) -> int:
 
 def clean(
     path: Path,
-    retain: Annotated[int, typer.Option(metavar="N", help="Keep the last N versions.")] = 10,
-    min_age: Annotated[
-        str, typer.Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 1h, 7d.")
-    ] = "1h",
+    retain: Annotated[int, Option(metavar="N", help="Keep the last N versions.")] = 10,
+    min_age: Annotated[str, Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 1h, 7d.")] = "1h",
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Remove data files, too, that no version left names.")
+        bool, Option("--delete-data", help="Remove data files, too, that no version left names.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +80,7 @@ def clean(
 
 def repair(
     path: Path,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it, without a question.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do it, without a question.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +96,7 @@ def repair(
         screen.print(
             f"{what} lost; version {result.base} is the newest that is whole, and the table goes on from there"
         )
-        yes = yes or typer.confirm("Are there no copies to bring back, and shall it go on without?")
+        yes = yes or confirm("Are there no copies to bring back, and shall it go on without?")
     is_done = result.is_needed and yes
     if is_done:
         result = repair_it()

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated
 
-import typer
-
 from ..engine.choices import Dialect, Fallback, ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
 from ..errors import InvalidArgumentError, SkipstoneError
+from .arguments import Argument, Option
 
 
 class Status(IntEnum):
@@ -34,22 +33,28 @@ class InterruptedCommandError(Exception):
     """Ctrl-C. The message says what is kept."""
 
 
-Path = Annotated[
-    str, typer.Argument(metavar="PATH", help="The table's directory, or s3://BUCKET/PATH.", show_default=False)
-]
+class Ended(Exception):
+    """The command is done, with this status."""
+
+    def __init__(self, status: int):
+        super().__init__(status)
+        self.status = status
+
+
+Path = Annotated[str, Argument(metavar="PATH", help="The table's directory, or s3://BUCKET/PATH.", show_default=False)]
 IndexPath = Annotated[
-    str | None, typer.Option("--index-path", metavar="DIR", help="Where the index lies, if not in PATH/.skipstone.")
+    str | None, Option("--index-path", metavar="DIR", help="Where the index lies, if not in PATH/.skipstone.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-Version = Annotated[int | None, typer.Option(help="The version to read; the latest by default.")]
-Names = Annotated[str | None, typer.Option(metavar="A,B", help="Only these columns.")]
-Mode = Annotated[ScanMode, typer.Option(help="read_optimized: of each file slice its base alone, without its logs.")]
+AsJson = Annotated[bool, Option("--json", help="Answer in JSON.")]
+Version = Annotated[int | None, Option(help="The version to read; the latest by default.")]
+Names = Annotated[str | None, Option(metavar="A,B", help="Only these columns.")]
+Mode = Annotated[ScanMode, Option(help="read_optimized: of each file slice its base alone, without its logs.")]
 FallbackTo = Annotated[
     Fallback | None,
-    typer.Option("--fallback", help="list: where no index can be read, list the directory and read footers."),
+    Option("--fallback", help="list: where no index can be read, list the directory and read footers."),
 ]
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="A predicate; all rows by default.")]
-SqlDialect = Annotated[Dialect, typer.Option("--dialect", help="Whose SQL --where is.")]
+Where = Annotated[str | None, Option(metavar="SQL", help="A predicate; all rows by default.")]
+SqlDialect = Annotated[Dialect, Option("--dialect", help="Whose SQL --where is.")]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from ..engine.scan.steps import bytes_text as bytes_text
+from .options import InterruptedCommandError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,6 +91,16 @@ def working(text: str) -> Iterator[None]:
         return
     with stderr().status(text):
         yield
+
+
+def confirm(question: str) -> bool:
+    """Asks at the terminal. Raises InterruptedCommandError after Ctrl-C, or where nobody is there."""
+    import typer
+
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        raise InterruptedCommandError("nothing was done") from None
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

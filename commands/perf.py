@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from ..engine.perf import ROUNDS, Call, Listing, perf_of
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, Version, opened
 from .output import bytes_text, count_of, print_json, progress, stdout, text_table
 
@@ -18,12 +17,10 @@ def perf(
     path: Path,
     partition: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY=VALUE/...", help="The partition to list; by default the largest.", show_default=False
-        ),
+        Option(metavar="KEY=VALUE/...", help="The partition to list; by default the largest.", show_default=False),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Each call runs this often; medians are shown.")] = ROUNDS,
-    listing: Annotated[bool, typer.Option("--listing/--no-listing", help="List the storage, to compare.")] = True,
+    rounds: Annotated[int, Option(min=1, help="Each call runs this often; medians are shown.")] = ROUNDS,
+    listing: Annotated[bool, Option("--listing/--no-listing", help="List the storage, to compare.")] = True,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

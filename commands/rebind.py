@@ -6,8 +6,7 @@ import dataclasses
 import warnings
 from typing import Annotated
 
-import typer
-
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, opened
 from .output import print_json, progress, stdout
 
@@ -15,7 +14,7 @@ from .output import print_json, progress, stdout
 def rebind(
     path: Path,
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="You vouch that files of the same size and footer hold the same data.")
+        bool, Option("--trusted", help="You vouch that files of the same size and footer hold the same data.")
     ] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,

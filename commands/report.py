@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import typer
-
 from .advise import read_statements
+from .arguments import Option
 from .options import AsJson, IndexPath, Path, Version, opened
 from .output import bytes_text, print_json, progress, stdout
 
 
 def report(
     path: Path,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where the page goes.")] = "report.html",
-    from_log: Annotated[str | None, typer.Option(metavar="FILE", help="A log of scans: what they skipped.")] = None,
-    queries: Annotated[str | None, typer.Option(metavar="FILE", help="Advice for these queries, as `advise`.")] = None,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE", help="Where the page goes.")] = "report.html",
+    from_log: Annotated[str | None, Option(metavar="FILE", help="A log of scans: what they skipped.")] = None,
+    queries: Annotated[str | None, Option(metavar="FILE", help="Advice for these queries, as `advise`.")] = None,
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,

@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import pyarrow as pa
-import typer
 
 from ..engine.scan.plan import Plan
 from ..engine.table import Table
 from ..errors import StorageError
+from .arguments import Option
 from .options import (
     AsJson,
     FallbackTo,
@@ -57,26 +57,26 @@ def scan(
     path: Path,
     where: Where = None,
     columns: Names = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, Option(min=0, help="At most so many rows.")] = None,
     order_by: Annotated[
         str | None,
-        typer.Option("--order-by", metavar="NAMES", help="Columns, the first one first.", show_default=False),
+        Option("--order-by", metavar="NAMES", help="Columns, the first one first.", show_default=False),
     ] = None,
-    desc: Annotated[bool, typer.Option("--desc", help="The greatest of them first.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Only how many rows match.")] = False,
+    desc: Annotated[bool, Option("--desc", help="The greatest of them first.")] = False,
+    count: Annotated[bool, Option("--count", help="Only how many rows match.")] = False,
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="NAMES", help="How many rows match by the values of columns.", show_default=False),
+        Option("--by", metavar="NAMES", help="How many rows match by the values of columns.", show_default=False),
     ] = None,
     form: Annotated[
         OutputFormat | None,
-        typer.Option("--format", help="How rows are written; by default as FILE ends, or a table.", show_default=False),
+        Option("--format", help="How rows are written; by default as FILE ends, or a table.", show_default=False),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write all rows here.", show_default=False),
+        Option("--output", "-o", metavar="FILE", help="Write all rows here.", show_default=False),
     ] = None,
-    sync: Annotated[bool, typer.Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
+    sync: Annotated[bool, Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
     mode: Mode = "snapshot",
     dialect: SqlDialect = "duckdb",
     fallback: FallbackTo = None,

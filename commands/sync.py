@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ..engine.choices import NewColumns
 from ..engine.table import Table
 from ..errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneError, StorageError
-from .options import AsJson, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
+from .arguments import Option
+from .options import AsJson, Ended, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
 from .output import count_of, plain, print_json, progress, stderr, stdout
 
 if TYPE_CHECKING:
@@ -32,15 +31,15 @@ _PAUSE_S_MAX = 900.0
 def sync(
     path: Path,
     new_columns: Annotated[
-        NewColumns, typer.Option(help="Columns that the table never had: take them in, or only name them.")
+        NewColumns, Option(help="Columns that the table never had: take them in, or only name them.")
     ] = "adopt",
-    refresh: Annotated[bool, typer.Option("--refresh", help="Then bring every index up to date.")] = False,
+    refresh: Annotated[bool, Option("--refresh", help="Then bring every index up to date.")] = False,
     every: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
+        float | None, Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="With --every: so many times.")] = None,
+    rounds: Annotated[int | None, Option(metavar="N", min=1, help="With --every: so many times.")] = None,
     status_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --every: says in JSON how it goes, replaced at each round.")
+        str | None, Option(metavar="FILE", help="With --every: says in JSON how it goes, replaced at each round.")
     ] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
@@ -56,7 +55,7 @@ def sync(
     with opened(path, index_path) as table:
         if every is not None:
             watch = _Watch(table, new_columns, refresh, every, rounds, _StatusFile(status_file), as_json)
-            raise typer.Exit(int(watch.run()))
+            raise Ended(int(watch.run()))
         before = table.version
         with progress() as report:
             result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from ..engine.table import Table
+from .arguments import Argument, Option
 from .options import AsJson, IndexPath, Path, UsageError, opened
 from .output import count_of, print_json, records, stdout, text_table
 
 
 def rollback(
     path: Path,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="The commit to undo.", show_default=False)],
+    version: Annotated[int, Argument(metavar="VERSION", help="The commit to undo.", show_default=False)],
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,8 +25,8 @@ def rollback(
 
 def restore(
     path: Path,
-    version: Annotated[int | None, typer.Option(help="The version whose files are to be live again.")] = None,
-    savepoint: Annotated[str | None, typer.Option(metavar="NAME", help="The same, by the name of a savepoint.")] = None,
+    version: Annotated[int | None, Option(help="The version whose files are to be live again.")] = None,
+    savepoint: Annotated[str | None, Option(metavar="NAME", help="The same, by the name of a savepoint.")] = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,10 +41,10 @@ def restore(
 def savepoint(
     path: Path,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="What the latest version is to be called.", show_default=False)
+        str | None, Argument(metavar="NAME", help="What the latest version is to be called.", show_default=False)
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Take the savepoint of that name away.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show the savepoints.")] = False,
+    drop: Annotated[bool, Option("--drop", help="Take the savepoint of that name away.")] = False,
+    list_: Annotated[bool, Option("--list", help="Show the savepoints.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:

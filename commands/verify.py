@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
-from .options import AsJson, IndexPath, Path, Status, opened
+from .arguments import Option
+from .options import AsJson, Ended, IndexPath, Path, Status, opened
 from .output import print_json, stdout, text_table, working
 
 
 def verify(
     path: Path,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of the index, and every footer.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Read every byte of the index, and every footer.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -30,4 +29,4 @@ def verify(
             checked = "every byte of the index and every footer" if deep else "index and files are as they were"
             stdout().print(f"sound: {checked}; version {table.version}", style="green")
     if findings:
-        raise typer.Exit(Status.FINDINGS)
+        raise Ended(Status.FINDINGS)

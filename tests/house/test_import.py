@@ -102,8 +102,8 @@ def test_a_command_loads_its_own_verb_alone(indexed_lake: Path) -> None:
     code = f"import skipstone.cli as c\ntry: c.main(['scan', {str(indexed_lake)!r}, '--count', '--json'])\n"
     loaded = _modules_of(code + "except SystemExit as end: assert not end.code, end.code")
     verbs = {name for name in loaded if name.startswith("skipstone.commands.")}
-    assert verbs == {f"skipstone.commands.{name}" for name in ("app", "options", "output", "scan")}
-    assert "rich" not in loaded
+    assert verbs == {f"skipstone.commands.{name}" for name in ("app", "arguments", "options", "output", "scan")}
+    assert {"rich", "typer", "pydantic"} & set(loaded) == set()
 
 
 def test_the_checkout_is_imported_once() -> None:
