@@ -317,7 +317,7 @@ def entries_of(
     """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
     columns). `ids`: uint64, ascending. Raises DamagedRun."""
     layers = []
-    for run in reversed(runs):
+    for run in reversed(runs) if len(ids) else ():
         if run.may_hold(prefix):
             with reading_run(run):
                 layers += _read(readers.reader(run), prefix, columns, ids)
