@@ -43,7 +43,8 @@ def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
         partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
         named = repeated(partition.encode(), len(ids), pa.string())
     else:
-        named = texts.take(from_numpy(np.searchsorted(partition_ids, ids)))
+        ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are sought among many
+        named = texts.take(from_numpy(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
     view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
     return view if snapshot.tail is None else _unnumbered(view, snapshot.instant.version)
 

@@ -221,6 +221,11 @@ class Halves:
     def __init__(self, head: bytes | memoryview, tail: memoryview):
         self._head, self._tail = memoryview(head), tail
 
+    @property
+    def parts(self) -> tuple[memoryview, memoryview]:
+        """Both halves."""
+        return self._head, self._tail
+
     def __len__(self) -> int:
         return len(self._head) + len(self._tail)
 

@@ -1,7 +1,5 @@
 """Compiled twins of `names` and `name_encoding`: names by the parts of their template, read and written.
 
-What `render` takes was checked: numbers have no more digits than they may, and `out` is as long as all values.
-
 Imported by `skipstone.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba.
 """
 
@@ -12,6 +10,7 @@ import numpy as np
 from ..compiling import called as _called
 from ..compiling import compiled
 from ..compiling import copy_bytes as _copy
+from ..compiling import frame_item as _item
 from ..compiling import inlined as _inlined
 from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
@@ -177,83 +176,92 @@ def _write_number(out, to, number, digits):
         out[to] = np.uint8(np.uint64(48) + number % np.uint64(10))
 
 
-@_called
-def _write_numbers(size, numbers, out, offset):
-    """`size`: digits, or 0 where there are no zeros in front."""
-    before = np.int64(0)
-    for i in range(len(numbers)):
-        if i and numbers[i] == numbers[i - 1]:
-            digits = offset[i - 1] - before
-            _copy(out, offset[i], out, before, digits)
-        else:
-            digits = size if size else _digits_of(numbers[i])
-            _write_number(out, offset[i], numbers[i], digits)
-        before = offset[i]
-        offset[i] += digits
-
-
-@_called
-def _write_hex(digits, place, size, out, offset):
-    quads_end = size - size % 4
-    for i in range(len(offset)):
-        to = offset[i]
-        for k in range(0, quads_end, 4):
-            _store64(out, to + 2 * k, _hex8(_load32(digits, place + k)))
-        for k in range(quads_end, size):
-            _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(digits[place + k]))))
-        place += size
-        offset[i] = to + 2 * size
-
-
-@_called
-def _write_uuids(digits, place, out, offset):
+@_inlined
+def _write_uuid(out, to, first, last):
+    """`first`, `last`: eight bytes each, as they lie in memory."""
     half, low32 = np.uint64(32), np.uint64(0xFFFFFFFF)
-    for i in range(len(offset)):
-        to = offset[i]
-        second, third = _hex8(_load32(digits, place + 4)), _hex8(_load32(digits, place + 8))
-        _store64(out, to, _hex8(_load32(digits, place)))
-        out[to + 8] = _DASH
-        _store32(out, to + 9, np.uint32(second & low32))
-        out[to + 13] = _DASH
-        _store32(out, to + 14, np.uint32(second >> half))
-        out[to + 18] = _DASH
-        _store32(out, to + 19, np.uint32(third & low32))
-        out[to + 23] = _DASH
-        _store32(out, to + 24, np.uint32(third >> half))
-        _store64(out, to + 28, _hex8(_load32(digits, place + 12)))
-        place += 16
-        offset[i] = to + 36
+    second, third = _hex8(first >> half), _hex8(last & low32)
+    _store64(out, to, _hex8(first & low32))
+    out[to + 8] = _DASH
+    _store32(out, to + 9, np.uint32(second & low32))
+    out[to + 13] = _DASH
+    _store32(out, to + 14, np.uint32(second >> half))
+    out[to + 18] = _DASH
+    _store32(out, to + 19, np.uint32(third & low32))
+    out[to + 23] = _DASH
+    _store32(out, to + 24, np.uint32(third >> half))
+    _store64(out, to + 28, _hex8(last >> half))
+
+
+@_inlined
+def _random_uuid(data, place, bits, row):
+    """The eight first and last bytes of the random uuid `row`: 15 bytes at `place`, and two bits from `bits` on."""
+    eighth = np.uint64(data[place + 7])
+    last = np.uint64(data[bits + (row >> 2)]) >> np.uint64(2 * (row & 3)) & np.uint64(3)
+    sixth = np.uint64(0x40) | (eighth >> np.uint64(4) & np.uint64(0x0C)) | last
+    first = _load64(data, place) & np.uint64(0x0000FFFFFFFFFFFF) | sixth << np.uint64(48)
+    rest = _load64(data, place + 7) & np.uint64(0xFFFFFFFFFFFFFF00)
+    eighth = np.uint64(0x80) | (eighth & np.uint64(0x3F))
+    return first | np.uint64(data[place + 6]) << np.uint64(56), rest | eighth
+
+
+@_inlined
+def _write_hex(out, to, data, place, size):
+    quads_end = size - size % 4
+    for k in range(0, quads_end, 4):
+        _store64(out, to + 2 * k, _hex8(_load32(data, place + k)))
+    for k in range(quads_end, size):
+        _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(data[place + k]))))
 
 
 @compiled
-def take_uuids(data, bits, rows, out):
-    """Fills uint8 `out` [16 x rows] with the uuids at some rows of a part of random ones: 15 bytes each in `data`, and
-    two bits each in `bits`."""
-    for i in range(len(rows)):
-        row = np.int64(rows[i])
-        place, to = row * 15, 16 * i
-        eighth = data[place + 7]
-        last = bits[row >> 2] >> np.uint8(2 * (row & 3)) & 3
-        _store64(out, to, _load64(data, place))
-        _store64(out, to + 8, _load64(data, place + 7))
-        out[to + 6] = np.uint8(0x40 | (eighth >> 4 & 0x0C) | last)
-        out[to + 7] = data[place + 6]
-        out[to + 8] = np.uint8(0x80 | (eighth & 0x3F))
+def render(parts, lines, literals, numbers, digits, count, rows, room, seen, offsets, out, to):
+    """Writes some rows of a column of `count` names, one after the other, into uint8 `out` from `to` on.
 
+    Args:
+        parts: int64 [parts, 4]: kind, size, where its bytes begin in `literals`, `numbers` or `digits`, and of numbers
+            the width of an item, of random uuids where their bits begin.
+        lines: uint64 [parts, 2]: base and step of numbers.
+        rows: int64.
+        room: bytes that a row takes at most.
+        seen: int64 [parts, 3] to work with.
+        offsets: filled with where each row ends.
 
-@compiled
-def render(parts, literals, numbers, digits, offset, out):
-    """Writes values by their parts, int64 [parts, 3]: kind, size, and where its bytes begin in `literals` or `digits`,
-    or which row of `numbers` it is. `offset`: where each value begins in `out`; moved to where it ends."""
-    for p in range(len(parts)):
-        kind, size, place = parts[p, 0], parts[p, 1], parts[p, 2]
-        if kind == _LITERAL:
-            for i in range(len(offset)):
-                _copy(out, offset[i], literals, place, size)
-                offset[i] += size
-        elif kind in (_PADDED, _PLAIN):
-            _write_numbers(size, numbers[place], out, offset)
-        elif kind == _HEX:
-            _write_hex(digits, place, size, out, offset)
-        else:
-            _write_uuids(digits, place, out, offset)
+    Returns where the last ends; -1 where a number has more digits than it may, -2 where `out` is too short.
+    """
+    seen[:, 2] = 0
+    for r in range(len(rows)):
+        row = rows[r]
+        if to + room > len(out):
+            return -2
+        for p in range(len(parts)):
+            kind, size, place = parts[p, 0], parts[p, 1], parts[p, 2]
+            if kind == _LITERAL:
+                _copy(out, to, literals, place, size)
+            elif kind in (_PADDED, _PLAIN):
+                item = _item(numbers, place, count, parts[p, 3], row)
+                number = np.uint64(item + np.uint64(lines[p, 0] + np.uint64(lines[p, 1] * np.uint64(row))))
+                if seen[p, 2] and np.uint64(seen[p, 0]) == number:  # neighbours often share one
+                    size = seen[p, 2]
+                    _copy(out, to, out, seen[p, 1], size)
+                else:
+                    if number >= _POWERS[size if size else _DIGITS_MAX]:
+                        return -1
+                    size = size if size else _digits_of(number)
+                    _write_number(out, to, number, size)
+                    seen[p, 0], seen[p, 2] = np.int64(number), size
+                seen[p, 1] = to
+            elif kind == _HEX:
+                _write_hex(out, to, digits, place + row * size, size)
+                size *= 2
+            else:
+                if kind == _UUID:
+                    at = place + 16 * row
+                    _write_uuid(out, to, _load64(digits, at), _load64(digits, at + 8))
+                else:
+                    first, last = _random_uuid(digits, place + 15 * row, parts[p, 3], row)
+                    _write_uuid(out, to, first, last)
+                size = 36
+            to += size
+        offsets[r] = to
+    return to

@@ -39,19 +39,19 @@ from ..arrays import (
     from_numpy,
     is_large,
     is_text,
-    offsets_of,
     repeated,
     to_numpy,
     with_nulls,
 )
+from ..caching import cached_property
 from ..errors import CorruptionError
-from ..lazy import kernels_for, read_only
+from ..lazy import is_loaded, kernels_for, read_only
 from . import integers
 from .codec import Halves, Where, padding, python_value
 from .integers import Line, Rows, row_count
 
 LITERAL, PADDED, PLAIN, HEX, UUID, RANDOM_UUID = range(6)
-NUMBERS, DIGITS = (PADDED, PLAIN), (HEX, UUID, RANDOM_UUID)
+NUMBERS, DIGITS, UUIDS = (PADDED, PLAIN), (HEX, UUID, RANDOM_UUID), (UUID, RANDOM_UUID)
 PARTS_MAX = 32
 DIGITS_MAX = 18
 UUID_BYTES, RANDOM_UUID_BYTES = 16, 15
@@ -65,9 +65,11 @@ _BITS_AT = np.array([0, 2, 4, 6], dtype=np.uint8)
 _POWERS = np.array([10**k for k in range(1, DIGITS_MAX + 1)], dtype=np.uint64)
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 # About what a column costs without compiled code, and a value of it.
-_PLAIN_NS, _PLAIN_VALUE_NS, _PLAIN_UUID_NS = 60_000, 300, 60
+_PLAIN_NS, _PLAIN_VALUE_NS = 60_000, 300
 # What plain numbers come to is added up only where it may be more than this.
 _EXACT_ABOVE_BYTES = 1 << 18
+_KERNELS = "hfile_like.kernels_names"
+_NARROW_BYTES_MAX = np.iinfo(np.int32).max  # of an array whose offsets are of 4 bytes
 # More names than this are found sooner by writing all.
 _FIND_MAX = 64
 # The first bytes of a random uuid are as in any other: 12 digits and a dash.
@@ -97,11 +99,6 @@ class TemplatePart(NamedTuple):
         if self.bits is None:
             return self.data[rows]
         places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        kernels = kernels_for("hfile_like.kernels_names", _PLAIN_UUID_NS * len(places))
-        if kernels is not None:
-            taken = np.empty((len(places), UUID_BYTES), dtype=np.uint8)
-            kernels.take_uuids(read_only(self.data.reshape(-1)), read_only(self.bits), places, taken.reshape(-1))
-            return taken
         stored = self.data[rows]
         eighth = stored[:, 7]
         last = self.bits[places >> 2] >> _BITS_AT[places & 3] & np.uint8(3)
@@ -118,6 +115,13 @@ class TemplatePart(NamedTuple):
         if self.kind == HEX:
             return 2 * self.size
         return UUID_CHARACTERS if self.kind in (UUID, RANDOM_UUID) else self.size
+
+
+def _digits_max(base: int, step: int, item_bytes: int, count: int) -> int:
+    """How many digits the greatest of `count` numbers of a line has at most, by the width of what is above it."""
+    rise = (step - (1 << 64) if step >> 63 else step) * (count - 1)
+    least, most = min(base, base + rise), max(base, base + rise) + (1 << 8 * item_bytes) - 1
+    return DIGITS_MAX if least < 0 or most > integers.MASK else min(len(str(most)), DIGITS_MAX)
 
 
 def random_uuids(uuids: np.ndarray) -> TemplatePart | None:
@@ -160,67 +164,89 @@ class NameStrings:
         fields_at = literal_at + literal_bytes + len(padding(literal_at + literal_bytes))
         if parts > PARTS_MAX or fields_at > len(raw):
             raise where.bad("template", f"a template of {parts} parts does not fit {len(raw)} bytes")
-        records = list(RECORD.iter_unpack(raw[HEAD.size : literal_at]))
-        fields = self._fields(records, raw, fields_at)
-        self.parts: list[TemplatePart] = []
-        for (form, _, _, size, base, step), field in zip(records, fields, strict=True):
-            if form == LITERAL:
-                self.parts.append(TemplatePart(LITERAL, size, bytes(raw[literal_at : literal_at + size])))
-                literal_at += size
-                literal_bytes -= size
-            elif form in NUMBERS:
-                self.parts.append(
-                    TemplatePart(form, size, line=integers.read_line(base, step, field, 0, count, 8, where))
-                )
-            else:
-                digits = np.frombuffer(field, dtype=np.uint8)
-                data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
-                self.parts.append(TemplatePart(form, size, data=data, bits=bits if form == RANDOM_UUID else None))
-        if literal_bytes:
+        self._raw, self._records = raw, list(RECORD.iter_unpack(raw[HEAD.size : literal_at]))
+        self._literals = bytes(raw[literal_at : literal_at + literal_bytes])
+        if sum(size for kind, _, _, size, _, _ in self._records if kind == LITERAL) != literal_bytes:
             raise where.bad("template", "the parts of a template do not fill its section")
+        self._places = self._placed(fields_at)
         self.decoded_bytes = self._least_bytes(cap)
         if self.decoded_bytes > cap:
             raise where.bad("template", f"{count} values would take more than {cap} bytes")
-        if is_text(kind):
+        if is_text(kind) and not self._literals.isascii():
             self._check_text()
 
-    def _fields(self, records: list[tuple[int, ...]], raw: memoryview | Halves, offset: int) -> list[memoryview]:
-        """The field of each part: those of numbers lie before those of digits."""
-        fields = [raw[:0]] * len(records)
-        for kinds in (NUMBERS, DIGITS):
-            for i, (form, width, reserved, size, _, _) in enumerate(records):
-                if not _is_valid_part(form, width, reserved, size):
-                    raise self._where.bad("template", f"a part of kind {form} and size {size} is not known")
-                if form in kinds:
-                    more = (self._count + 3) // 4 if form == RANDOM_UUID else 0
-                    end = offset + self._count * (width if form in NUMBERS else size) + more
-                    fields[i] = raw[offset:end]
-                    offset = end + len(padding(end))
-        if offset != len(raw):
+    def _placed(self, offset: int) -> list[int]:
+        """Where the bytes of each part begin: a literal's among the literals; of the others from `offset` on, numbers
+        before digits."""
+        places, literal_at, digits = [0] * len(self._records), 0, []
+        for i, (kind, width, reserved, size, _, _) in enumerate(self._records):
+            if not _is_valid_part(kind, width, reserved, size):
+                raise self._where.bad("template", f"a part of kind {kind} and size {size} is not known")
+            if kind == LITERAL:
+                places[i] = literal_at
+                literal_at += size
+            elif kind in NUMBERS:
+                places[i] = offset
+                offset += self._count * width
+                offset += -offset % 8
+            else:
+                digits.append(i)
+        for i in digits:
+            places[i] = offset
+            offset += self._field_bytes(self._records[i])
+            offset += -offset % 8
+        if offset != len(self._raw):
             raise self._where.bad("template", "the fields of a template do not fit its section")
-        return fields
+        return places
+
+    def _field_bytes(self, record: tuple[int, ...]) -> int:
+        kind, width, _, size, _, _ = record
+        bits = (self._count + 3) // 4 if kind == RANDOM_UUID else 0
+        return self._count * (width if kind in NUMBERS else size) + bits
+
+    @cached_property
+    def parts(self) -> list[TemplatePart]:
+        """The parts, with what varies of each."""
+        parts, count = [], self._count
+        for record, place in zip(self._records, self._places, strict=True):
+            kind, _, _, size, base, step = record
+            if kind == LITERAL:
+                parts.append(TemplatePart(LITERAL, size, self._literals[place : place + size]))
+                continue
+            field = self._raw[place : place + self._field_bytes(record)]
+            if kind in NUMBERS:
+                line = integers.read_line(base, step, field, 0, count, 8, self._where)
+                parts.append(TemplatePart(kind, size, line=line))
+                continue
+            digits = np.frombuffer(field, dtype=np.uint8)
+            data, bits = digits[: count * size].reshape(count, size), digits[count * size :]
+            parts.append(TemplatePart(kind, size, data=data, bits=bits if kind == RANDOM_UUID else None))
+        return parts
 
     def _least_bytes(self, cap: int) -> int:
         """What all values take, at least; of many plain numbers, exactly."""
-        width = numbers = 0
-        plain: list[Line] = []
-        for part in self.parts:
-            if part.line is None:
-                width += part.characters
-                continue
-            width, numbers = width + part.size, numbers + 1  # a plain number's size is 0
-            if part.kind == PLAIN:
-                plain.append(part.line)
+        width = numbers = plain = spread = 0
+        for kind, item_bytes, _, size, base, step in self._records:
+            if kind == PLAIN:
+                plain += 1
+                spread += _digits_max(base, step, item_bytes, self._count)
+            elif kind in UUIDS:
+                width += UUID_CHARACTERS
+            else:
+                width += 2 * size if kind == HEX else size
+            numbers += kind in NUMBERS
+        self.row_bytes_max = width + spread
         size = self._count * width
         # Numbers are of 8 bytes before they are written.
         if size > cap or 8 * self._count * numbers > cap:
             return cap + 1
-        if self._count * len(plain) * DIGITS_MAX <= _EXACT_ABOVE_BYTES:
-            return size + self._count * len(plain)
+        if self._count * spread <= _EXACT_ABOVE_BYTES:
+            return size + self._count * plain
         values = np.empty(self._count, dtype=np.uint64)
-        for line in plain:
-            line.into(values, slice(0, self._count))
-            size += self._count + int(np.searchsorted(_POWERS, values, side="right").sum())
+        for part in self.parts:
+            if part.kind == PLAIN and part.line is not None:
+                part.line.into(values, slice(0, self._count))
+                size += self._count + int(np.searchsorted(_POWERS, values, side="right").sum())
         return size
 
     def _check_text(self) -> None:
@@ -259,6 +285,37 @@ class NameStrings:
         if column is None:
             raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
         return column if valid is None else with_nulls(column, valid)
+
+    @cached_property
+    def _layout(self) -> tuple[np.ndarray, ...]:
+        """What the compiled `render` reads: parts, lines, literals, and the bytes of the numbers and of the digits."""
+        raw, middle = self._raw, 0
+        halves: tuple[memoryview, memoryview] = raw.parts if isinstance(raw, Halves) else (raw, raw)
+        if isinstance(raw, Halves):
+            middle = len(halves[0])
+            for record, place in zip(self._records, self._places, strict=True):
+                size = 0 if record[0] == LITERAL else self._field_bytes(record)
+                if size and (place < middle if record[0] in DIGITS else place + size > middle):
+                    halves, middle = (raw[:], raw[:]), 0
+                    break
+        parts, lines = [], []
+        for (kind, width, _, size, base, step), place in zip(self._records, self._places, strict=True):
+            start = place - middle if kind in DIGITS else place
+            parts.append((kind, size, start, start + RANDOM_UUID_BYTES * self._count if kind == RANDOM_UUID else width))
+            lines.append((base, step))
+        arrays = np.array(parts, dtype=np.int64).reshape(-1, 4), np.array(lines, dtype=np.uint64).reshape(-1, 2)
+        return *arrays, read_only(self._literals), *map(read_only, halves)
+
+    def render(
+        self, kernels: ModuleType, rows: np.ndarray, offsets: np.ndarray, out: np.ndarray, start: int
+    ) -> int | None:
+        """Writes the values at int64 `rows` into `out` from `start` on, and where each ends into `offsets`. Returns
+        where the last ends; None where they may take more than there is. Raises as `take`."""
+        seen = np.empty((len(self._records), 3), dtype=np.int64)
+        end = kernels.render(*self._layout, self._count, rows, self.row_bytes_max, seen, offsets, out, start)
+        if end == -1:
+            raise self._too_many_digits()
+        return None if end < 0 else end
 
     def numbers_into(self, out: np.ndarray, part: TemplatePart, rows: Rows) -> None:
         """Fills uint64 `out` [k] with the numbers of a part at `rows`. Raises as `take`."""
@@ -313,6 +370,62 @@ def joined(columns: Sequence[NameStrings], counts: Sequence[int], most_bytes: in
 def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes: int) -> pa.Array | None:
     """The values at some rows of columns of one form; None where they take more than `most_bytes`."""
     first = pieces[0][0]
+    if all(part.kind == LITERAL for part in first.parts):
+        literal = b"".join(part.literal for part in first.parts)
+        return None if len(literal) * count > most_bytes else repeated(literal, count, first.kind)
+    kernels = kernels_for(_KERNELS, _PLAIN_NS + _PLAIN_VALUE_NS * count)
+    if kernels is None:  # which loads them where it pays
+        return _written_plainly(pieces, count, most_bytes)
+    room = max(names.row_bytes_max for names, _ in pieces)
+    written = NameRows(first.kind, count, min(room * count, most_bytes + room))
+    for names, rows in pieces:
+        if not written.add(names, rows):
+            return None
+    return None if written.size_bytes > most_bytes else written.finish()
+
+
+def is_compiled() -> bool:
+    """Whether compiled code to write names is loaded."""
+    return is_loaded(_KERNELS)
+
+
+class NameRows:
+    """Room for so many values of columns of names, one after the other, and for so many bytes of them.
+
+    count, size_bytes    what is there
+    """
+
+    def __init__(self, kind: pa.DataType, count: int, most_bytes: int):
+        self.count = self.size_bytes = 0
+        self._kind = kind
+        self._offsets = np.zeros(count + 1, dtype=np.int64 if is_large(kind) else np.int32)
+        self._out = np.empty(most_bytes if is_large(kind) else min(most_bytes, _NARROW_BYTES_MAX), dtype=np.uint8)
+
+    def add(self, names: NameStrings, rows: Rows) -> bool:
+        """Writes the values at some rows of a column, where `is_compiled`; False, and none of them, where there may be
+        no room. Raises as `NameStrings.take`."""
+        kernels = kernels_for(_KERNELS, _PLAIN_NS + _PLAIN_VALUE_NS * row_count(rows))
+        if kernels is None:
+            return False
+        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
+        offsets = self._offsets[1 + self.count : 1 + self.count + len(places)]
+        if len(offsets) < len(places):
+            return False
+        end = names.render(kernels, places, offsets, self._out, self.size_bytes)
+        if end is None:
+            return False
+        self.size_bytes, self.count = end, self.count + len(places)
+        return True
+
+    def finish(self) -> pa.Array:
+        """All that was added, as an array over the same memory."""
+        offsets, out = self._offsets[: 1 + self.count], self._out[: self.size_bytes]
+        return pa.Array.from_buffers(self._kind, self.count, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
+
+
+def _written_plainly(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes: int) -> pa.Array | None:
+    """The twin of the compiled way of `_written`."""
+    first = pieces[0][0]
     places = [i for i, part in enumerate(first.parts) if part.line is not None]
     numbers = np.empty((len(places), count), dtype=np.uint64)
     start = 0
@@ -321,47 +434,18 @@ def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes:
         for row, place in enumerate(places):
             names.numbers_into(numbers[row, start:end], names.parts[place], rows)
         start = end
-    width = sum(part.characters for part in first.parts if part.kind != PLAIN)
-    lengths = np.full(count, width, dtype=np.int64)
+    size = count * sum(part.characters for part in first.parts if part.kind != PLAIN)
     for row, place in enumerate(places):
         if first.parts[place].kind == PLAIN:
-            lengths += np.searchsorted(_POWERS, numbers[row], side="right") + 1
-    if int(lengths.sum()) > most_bytes:
+            size += count + int(np.searchsorted(_POWERS, numbers[row], side="right").sum())
+    if size > most_bytes:
         return None
-    if all(part.kind == LITERAL for part in first.parts):
-        return repeated(b"".join(part.literal for part in first.parts), count, first.kind)
     digits = {
         i: np.concatenate([names.parts[i].digits(rows) for names, rows in pieces])
         for i, part in enumerate(first.parts)
         if part.data is not None
     }
-    kernels = kernels_for("hfile_like.kernels_names", _PLAIN_NS + _PLAIN_VALUE_NS * count)
-    if kernels is None:
-        return _rendered_plainly(first, numbers, digits)
-    return _rendered(kernels, first, numbers, digits, offsets_of(lengths))
-
-
-def _rendered(
-    kernels: ModuleType, names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray], offsets: np.ndarray
-) -> pa.Array:
-    parts = np.zeros((len(names.parts), 3), dtype=np.int64)  # kind, size, and where it begins among its like
-    literals = b""
-    row = digits_at = 0
-    for i, part in enumerate(names.parts):
-        if part.kind == LITERAL:
-            parts[i] = LITERAL, part.size, len(literals)
-            literals += part.literal
-        elif part.line is not None:
-            parts[i] = part.kind, part.size, row
-            row += 1
-        else:
-            parts[i] = part.kind, digits[i].shape[1], digits_at
-            digits_at += digits[i].size
-    flat = np.concatenate([np.empty(0, dtype=np.uint8), *(table.reshape(-1) for table in digits.values())])
-    out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    kernels.render(parts, read_only(literals), numbers, flat, offsets[:-1].copy(), out)
-    narrow = offsets.astype(np.int64 if is_large(names.kind) else np.int32)
-    return pa.Array.from_buffers(names.kind, len(offsets) - 1, [None, pa.py_buffer(narrow), pa.py_buffer(out)], 0)
+    return _rendered_plainly(first, numbers, digits)
 
 
 def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:

@@ -17,7 +17,7 @@ from ..arrays import is_large, offsets_and_data, repeated, with_nulls
 from ..errors import InvalidArgumentError
 from .block import Block
 from .entries import column_positions
-from .integers import Rows
+from .integers import Rows, row_count
 from .keys import (
     NUMBER_BYTES,
     find_numbers,
@@ -28,11 +28,13 @@ from .keys import (
     places_between,
     prefix_successor,
 )
+from .names import NameRows, NameStrings, is_compiled
 from .narrowing import Narrowing
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, ValueColumn, blank, encoding_of, filled
 
 _PICKED_BYTES = 1 << 22  # read at once where compiled code goes through all of it
+_NAMES_BYTES = 1 << 26  # of room that is made for names before it is known that there are as many
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -395,7 +397,8 @@ class _Strings:
     """A column of strings or bytes. While all blocks hold one and the same value, only that is held."""
 
     def __init__(self, kind: pa.DataType, count: int):
-        self._kind, self._validity = kind, _Validity(count)
+        self._kind, self._validity, self._entries = kind, _Validity(count), count
+        self._names: NameRows | None = None
         self._pieces: list[pa.Array] = []
         self._constant: bytes | None = None
         self._constant_rows = 0
@@ -404,8 +407,13 @@ class _Strings:
     def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         value = None if column.strings is None else column.strings.constant
         if value is not None and (value == self._constant or not self._constant_rows):
+            if self._names is not None:
+                self._flush()
             self._constant = value
             self._constant_rows += end - start
+            self._validity.add(column, rows, start, end)
+            return
+        if isinstance(column.strings, NameStrings) and is_compiled() and self._add_names(column.strings, rows, start):
             self._validity.add(column, rows, start, end)
             return
         self._flush()
@@ -415,7 +423,26 @@ class _Strings:
         self._pieces.append(piece)
         self._validity.add(column, rows, start, end)
 
+    def _add_names(self, names: NameStrings, rows: Rows, start: int) -> bool:
+        """Writes names where those of the blocks before are, or into new room for as many as there may be."""
+        if self._constant_rows:
+            self._flush()
+        for _ in range(2):
+            if self._names is not None:
+                before = self._names.size_bytes
+                if self._names.add(names, rows):
+                    self._count(self._names.size_bytes - before)
+                    return True
+            self._flush()
+            size_bytes = names.row_bytes_max * (self._entries - start)
+            least = names.row_bytes_max * row_count(rows)
+            self._names = NameRows(self._kind, self._entries - start, max(least, min(size_bytes, _NAMES_BYTES)))
+        return False
+
     def _flush(self) -> None:
+        if self._names is not None and self._names.count:
+            self._pieces.append(self._names.finish())
+        self._names = None
         if self._constant_rows and self._constant is not None:
             self._count(len(self._constant) * self._constant_rows)
             self._pieces.append(repeated(self._constant, self._constant_rows, self._kind))

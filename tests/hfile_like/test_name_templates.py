@@ -4,6 +4,7 @@ sought among others are those that comparing all finds."""
 import io
 import struct
 import uuid
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like import SortedFileReader, merge_runs
+from skipstone.hfile_like import SortedFileReader, merge_runs, numbered
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.names import NameStrings
+from skipstone.hfile_like.names import HEAD, RECORD, NameStrings
 from sorted_file_builders import written
 
 NAMES_ENCODING = 8
@@ -243,3 +245,52 @@ def test_names_are_sought_as_by_comparing_all(column, others, data):
     assert between.deleted.tolist() == [deleted[i] for i in inside]
     live = reader.numbered(b"p").between(first, last, ["s"])
     assert live.columns["s"].to_pylist() == [column[i] for i in inside if not deleted[i]]
+
+
+@given(
+    makes=st.lists(columns(), min_size=1, max_size=4),
+    spread=st.sampled_from([0, 1, 17, 10**6, 10**17]),
+    block_size=st.sampled_from([100, 700, 1 << 20]),
+    room_bytes=st.sampled_from([1, 200, 1 << 26]),
+    data=st.data(),
+)
+def test_names_of_many_blocks_are_written_together(makes, spread, block_size, room_bytes, data):
+    """Names of several makes, texts of none, one value for a whole block, and nulls: whatever room there is."""
+    kind = makes[0].type
+    texts = [text for column in makes for text in column.cast(pa.binary()).to_pylist()]
+    texts += [f"{spread * i % 10**18}/{u}-{'e' * (i % 3)}".encode() for i, u in enumerate(uuids(30, 4))]
+    texts += [b"one"] * data.draw(st.sampled_from([0, 40]))
+    texts += [f"p-{i * spread % 10**18:018d}-{u}".encode() for i, u in enumerate(uuids(30))]
+    column = pa.array(texts, pa.binary()).cast(kind)
+    texts = column.to_pylist()
+    keys = [b"k" + i.to_bytes(8, "big") for i in range(len(texts))]
+    file = written(
+        keys,
+        pa.record_batch({"v": column}),
+        block_size=block_size,
+        compression=data.draw(st.sampled_from(["auto", "none"])),
+    )
+    picks = sorted(data.draw(st.sets(st.integers(0, len(texts) - 1))))
+    for are_used in (False, True):
+        with kernels(are_used=are_used), mock.patch.object(numbered, "_NAMES_BYTES", room_bytes):
+            entries = SortedFileReader(file).numbered(b"k")
+            assert entries.scan().columns["v"].to_pylist() == texts
+            some = entries.get(np.array(picks, dtype=np.uint64)).columns["v"]
+            some.validate(full=True)
+            assert some.to_pylist() == [texts[i] for i in picks]
+
+
+@pytest.mark.parametrize(("base", "step", "item"), [((1 << 64) - 3, 0, 5), (7, (1 << 64) - 1, 0), (2, 1 << 63, 255)])
+def test_numbers_that_wrap_around_stay_within_their_room(base, step, item):
+    """What a line leaves of 64 bits may be far more than its parts: written or refused, never past its room."""
+    count = 12
+    raw = HEAD.pack(1, 0) + RECORD.pack(2, 1, 0, 0, base, step) + bytes([item] * count) + bytes(4)
+    answers = []
+    for are_used in (False, True):
+        with kernels(are_used=are_used):
+            names = NameStrings(pa.string(), count, raw, 0, 1 << 20, Where("f", 0))
+            try:
+                answers.append(names.take(slice(0, count), None).to_pylist())
+            except CorruptionError as error:
+                answers.append([error.check, str(error)])
+    assert answers[0] == answers[1]
