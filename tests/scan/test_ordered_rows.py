@@ -7,6 +7,8 @@ import math
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,13 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from lake_strategies import change_index, lakes, make_file
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
+from skipstone.engine.parquet import coded_chunks
 from skipstone.engine.predicates import ast
+from skipstone.engine.scan import group_counts
 from skipstone.engine.scan.group_counts import CodeCounts
 
 WHERE = st.just(ast.Constant(True))
@@ -89,6 +94,18 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
             _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
 
 
+@contextmanager
+def _by_codes(are_used: bool) -> Iterator[None]:
+    """Dictionary codes are counted and searched however few rows they are of, by compiled code or without it."""
+    before = group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX
+    group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = 0, 1 << 30
+    try:
+        with kernels(are_used=are_used):
+            yield
+    finally:
+        group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = before
+
+
 @given(st.data())
 @settings(max_examples=examples(4))
 def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
@@ -101,7 +118,8 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
         node = data.draw(WHERE | predicates(table.schema))
         matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
         wanted = Counter(tuple(_plain(row[column]) for column in columns) for row in matching)
-        groups = table.scan(node, limit=1).count(by=columns)
+        with _by_codes(data.draw(st.booleans())):
+            groups = table.scan(node, limit=1).count(by=columns)
         values = rows_of(groups.select(range(len(columns))))
         got = [tuple(_plain(row[column]) for column in columns) for row in values]
         assert len(set(got)) == len(got)
@@ -234,6 +252,32 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="day", check=True)
     with pytest.raises(ss.NotReadableError):
         table.scan().count(by="ts")
+
+
+@pytest.mark.parametrize("are_used", [False, True])
+def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    random, wanted = np.random.default_rng(5), {name: Counter() for name in ("kind", "code", "share")}
+    for number in range(12):
+        rows = 3_000
+        picked = random.integers(0, 2 + number, rows)
+        columns = {
+            "kind": pa.array([None if i == number else f"kind {i}" for i in picked.tolist()]).cast(kinds[number % 4]),
+            "code": pa.array(picked - 3, pa.int32() if number % 2 else pa.int64()),
+            "share": pa.array([[0.0, -0.0, float("nan"), 1.5][i % 4] for i in picked.tolist()]),
+        }
+        if number == 7:
+            del columns["code"]
+        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=1_000)
+        for name, counter in wanted.items():
+            values = columns[name].to_pylist() if name in columns else [None] * rows
+            counter.update(map(_plain, values))
+    table = ss.create(tmp_path)
+    with _by_codes(are_used):
+        for name, counter in wanted.items():
+            groups = table.scan().count(by=name)
+            counted = zip(map(_plain, groups.column(0).to_pylist()), groups.column(1).to_pylist(), strict=True)
+            assert Counter(dict(counted)) == counter and len(groups) == len(counter)
 
 
 def test_a_secondary_index_counts_values_that_repeat(tmp_path: Path) -> None:
