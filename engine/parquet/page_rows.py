@@ -91,24 +91,35 @@ class _Dictionary:
     def body(self) -> np.ndarray:
         return np.frombuffer(decompressed(self._stored, self._codec, self._size), dtype=np.uint8)
 
-    def texts(self, places: np.ndarray) -> bytes | None:
-        """As `_texts`."""
+    def _begin(self, least_bytes: int) -> np.ndarray:
+        """At least so many bytes of the body, or all of it."""
         kernels = None
         if self._codec == _SNAPPY and _PARTLY_BYTES_MIN <= self._size <= _PAGE_BYTES_MAX:
-            kernels = kernels_for("engine.parquet.kernels", _TEXT_PLAIN_NS * int(places.max()))
-        if kernels is None:
-            return _texts(self.body, places)
+            kernels = kernels_for("engine.parquet.kernels", self._size - least_bytes)  # about 1 ns a byte
+        if kernels is None or "body" in self.__dict__:
+            return self.body
         if self._out is None:
             self._out = np.empty(self._size + kernels.ROOM_BYTES, dtype=np.uint8)
-        target = self._size * (int(places.max()) + 1) // self.values_count + self._size // 64
-        stored = read_only(self._stored)
-        while kernels.unsnap(stored, self._out, self._progress, target):
-            done = int(self._progress[1])
-            texts = _texts(read_only(self._out[:done]), places)
-            if texts is not None or done == self._size:
+        if not kernels.unsnap(read_only(self._stored), self._out, self._progress, least_bytes):
+            return self.body
+        return read_only(self._out[: int(self._progress[1])])
+
+    def values(self, places: np.ndarray, width: int) -> bytes | None:
+        """Those at some places, each of so many bytes; None where they are not there."""
+        if self._size != self.values_count * width:
+            return None
+        begin = self._begin((int(places.max()) + 1) * width)
+        return begin[: len(begin) // width * width].reshape(-1, width)[places].tobytes()
+
+    def texts(self, places: np.ndarray) -> bytes | None:
+        """As `_texts`."""
+        least = self._size * (int(places.max()) + 1) // self.values_count + self._size // 64
+        while True:
+            begin = self._begin(least)
+            texts = _texts(begin, places)
+            if texts is not None or len(begin) == self._size:
                 return texts
-            target = done + self._size // 16
-        return None
+            least = len(begin) + self._size // 16
 
     def as_page(self) -> bytes:
         own = a_struct((1, I32, an_int(self.values_count)), (2, I32, an_int(self._encoding)))
@@ -244,10 +255,8 @@ def _only_values(
         if not width:
             texts = dictionary.texts(codes)
             return (_RLE_DICTIONARY, _packed(codes, int(values[0]))) if texts is None else (PLAIN, texts)
-        table = dictionary.body
-        if len(table) != dictionary.values_count * width:
-            return None
-        return PLAIN, table.reshape(-1, width)[codes].tobytes()
+        plain = dictionary.values(codes, width)
+        return None if plain is None else (PLAIN, plain)
     if page.encoding != PLAIN:
         return None
     if not width:
@@ -288,7 +297,7 @@ def _texts(values: np.ndarray, places: np.ndarray) -> bytes | None:
 
 def texts_plainly(values: np.ndarray, places: np.ndarray) -> np.ndarray | None:
     """int64 [places, 2]: where texts, each behind its length, begin and end; `places` ascend."""
-    data, size = values.tobytes(), len(values)
+    data, size = values.data, len(values)
     bounds: list[tuple[int, int]] = []
     begin, wanted = 0, places.tolist()
     for place in range(wanted[-1] + 1):

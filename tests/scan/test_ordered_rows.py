@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import skipstone as ss
 from example_counts import examples
@@ -87,11 +89,12 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
         table, lake = data.draw(lakes(root))
         keys = data.draw(_orders(table.schema))
         limit = data.draw(st.none() | st.integers(0, 20))
-        _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
-        change_index(data.draw, table, "secondary")
-        column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
-        for is_max in (False, True):
-            _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
+        with _by_codes(data.draw(st.booleans())):
+            _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
+            change_index(data.draw, table, "secondary")
+            column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
+            for is_max in (False, True):
+                _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
 
 
 @contextmanager
@@ -278,6 +281,36 @@ def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) 
             groups = table.scan().count(by=name)
             counted = zip(map(_plain, groups.column(0).to_pylist()), groups.column(1).to_pylist(), strict=True)
             assert Counter(dict(counted)) == counter and len(groups) == len(counter)
+
+
+@pytest.mark.parametrize("are_used", [False, True])
+def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
+    def numbered(rows: pa.Table) -> list[dict]:
+        return [{**row, "at": row["at"].toordinal()} for row in rows.to_pylist()]
+
+    random, rows = np.random.default_rng(6), []
+    kinds = {"n": [pa.int64(), pa.int32()], "f": [pa.float64(), pa.float32()], "at": [pa.timestamp("us")]}
+    for number in range(6):
+        numbers = random.integers(-2_000, 2_000, 200)
+        columns = {
+            "n": numbers,
+            "f": [math.nan if i % 97 == number else -0.0 if i % 5 == 0 else i / 4 for i in numbers.tolist()],
+            "at": numbers * 86_400_000_000,
+        }
+        columns = {name: pa.array(c).cast(kinds[name][number % len(kinds[name])]) for name, c in columns.items()}
+        columns["note"] = [f"note {i} of {number}" for i in range(200)]
+        if number % 4 == 3:  # with nulls
+            columns["n"] = pc.if_else(pa.array(numbers % 7 == 0), None, columns["n"])
+        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=100, data_page_size=50 + 100 * number)
+        rows += numbered(pa.table(columns))
+    table = ss.create(tmp_path)
+    with _by_codes(are_used):
+        for column, is_max, first in itertools.product(kinds, (False, True), (False, True)):
+            keys = [(column, is_max, first)]
+            wanted = [_plain(row[column]) for row in _sorted(rows, keys)[:40]]
+            got = numbered(table.scan(order_by=_said(keys), limit=40).to_table())
+            assert [_plain(row[column]) for row in got] == wanted, keys
+            assert not Counter(map(repr, got)) - Counter(map(repr, rows))
 
 
 def test_a_secondary_index_counts_values_that_repeat(tmp_path: Path) -> None:
