@@ -1,5 +1,6 @@
 """Compiled twins of `page_rows.codes_plainly` and `texts_plainly`: dictionary codes, and texts, at some rows of a page;
-and of Snappy's decompression, as far as it is asked for.
+of `coded_chunks.unpacked_plainly`, for counts of codes and rows of some; and of Snappy's decompression, as far as it is
+asked for.
 
 A page is not trusted: whatever its bytes say, nothing outside of it is read. Imported by `skipstone.lazy` alone.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiling import compiled, load32, load64, store64
+from ...compiling import called, compiled, load32, load64, store64
 
 _CODE_BITS_MAX = 32
 ROOM_BYTES = 64  # behind what `unsnap` fills: pieces are copied by words
@@ -146,3 +147,99 @@ def unsnap(stored, out, progress, target):
         end += length
     progress[0], progress[1] = begin, end
     return True
+
+
+@called
+def _run_at(data, offset, width, out):
+    """Fills int64 `out` with what the run at data[offset] says: whether its codes are packed, how many they are, where
+    they begin, where they end. Returns whether it is there."""
+    size, head, shift = len(data), np.int64(0), 0
+    while True:
+        if offset >= size or shift > 28:
+            return False
+        byte = np.int64(data[offset])
+        offset += 1
+        head |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    count, is_packed = head >> 1, head & 1
+    out[0], out[1], out[2] = is_packed, 8 * count if is_packed else count, offset
+    out[3] = offset + (count * width if is_packed else (width + 7) >> 3)
+    return count > 0 and out[3] <= size
+
+
+@called
+def _code_at(data, place, width):
+    """The code of at most 24 bits that begins at bit `place`."""
+    begin, code = place >> 3, np.int64(0)
+    if begin + 4 <= len(data):
+        code = np.int64(load32(data, begin))
+    else:
+        for k in range(min(len(data) - begin, 4)):
+            code |= np.int64(data[begin + k]) << (8 * k)
+    return code >> (place & 7) & ((np.int64(1) << width) - 1)
+
+
+@compiled
+def count_codes(data, width, count, counts):
+    """Adds to int64 `counts` how often each of the first `count` codes of uint8 `data` comes: runs of codes of at most
+    24 bits. Returns whether they are there, and none is beyond `counts`."""
+    run, of_bytes = np.empty(4, dtype=np.int64), np.zeros(256, dtype=np.int64)
+    offset, row = np.int64(0), np.int64(0)
+    by_bytes = width == 1 or width == 2 or width == 4  # so that a byte is some whole codes
+    while row < count:
+        if not _run_at(data, offset, width, run):
+            return False
+        rows, begin = min(run[1], count - row), run[2]
+        if not run[0]:
+            code = _code_at(data, 8 * begin, width)
+            if code >= len(counts):
+                return False
+            counts[code] += rows
+        else:
+            first = np.int64(0)
+            if by_bytes:
+                whole = rows * width >> 3
+                for k in range(begin, begin + whole):
+                    of_bytes[data[k]] += 1
+                first = (whole << 3) // width
+            for i in range(first, rows):
+                code = _code_at(data, 8 * begin + i * width, width)
+                if code >= len(counts):
+                    return False
+                counts[code] += 1
+        row += rows
+        offset = run[3]
+    if by_bytes:
+        for byte in range(256):
+            if of_bytes[byte]:
+                for place in range(0, 8, width):
+                    code = byte >> place & ((1 << width) - 1)
+                    if code >= len(counts):
+                        return False
+                    counts[code] += of_bytes[byte]
+    return True
+
+
+@compiled
+def rows_of_codes(data, width, count, wanted, rows, codes):
+    """Fills int64 `rows` and `codes` with the places, and the codes, of those of the first `count` codes of uint8
+    `data` of which uint8 `wanted` is not 0. Returns how many; -1 where they are not there, or one is beyond `wanted`.
+    """
+    run = np.empty(4, dtype=np.int64)
+    offset, row, found = np.int64(0), np.int64(0), 0
+    while row < count:
+        if not _run_at(data, offset, width, run):
+            return -1
+        of_run, begin = min(run[1], count - row), run[2]
+        for i in range(of_run):
+            code = _code_at(data, 8 * begin + (i * width if run[0] else 0), width)
+            if code >= len(wanted):
+                return -1
+            if wanted[code]:
+                rows[found], codes[found] = row + i, code
+                found += 1
+        row += of_run
+        offset = run[3]
+    return found

@@ -25,8 +25,9 @@ from ...lazy import kernels_for, read_only
 from .page_headers import CODECS, Pages
 from .thrift import I32, STRUCT, a_struct, an_int, int_at, skipped, varint, varint_at
 
-_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
-_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+PLAIN, RLE, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 3, 2, 8
+CODED = (_PLAIN_DICTIONARY, _RLE_DICTIONARY)
+_DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _RUNS_MAX = 128  # a page of more runs of codes is decoded sooner than they are walked without compiled code
 _CODES_PLAIN_NS = 300_000  # about what a page of codes takes without it
@@ -78,46 +79,99 @@ class _Dictionary:
     """A dictionary page, decompressed as far as it is asked for. Raises as `_opened`."""
 
     def __init__(self, page: bytes, codec: int):
-        top, own, self._stored = _checked_header(page)
-        if top[1] != _DICTIONARY_PAGE or own[2] not in (_PLAIN, _PLAIN_DICTIONARY):
+        stored = page_at(memoryview(page), 0)
+        if stored.kind != DICTIONARY_PAGE or stored.encoding not in (PLAIN, _PLAIN_DICTIONARY):
             raise ValueError("a dictionary of a kind that is not known")
-        self.values_count, self._encoding, self._size, self._codec = own[1], own[2], top[2], codec
+        self.values_count, self._encoding, self._codec = stored.values_count, stored.encoding, codec
+        self._stored, self._size = stored.stored, stored.size
         self._out: np.ndarray | None = None  # what Snappy's bytes became so far
         self._progress = np.zeros(2, dtype=np.int64)
 
     @cached_property
     def body(self) -> np.ndarray:
-        return np.frombuffer(_plain(self._stored, self._codec, self._size), dtype=np.uint8)
+        return np.frombuffer(decompressed(self._stored, self._codec, self._size), dtype=np.uint8)
+
+    def _begin(self, least_bytes: int) -> np.ndarray:
+        """At least so many bytes of the body, or all of it."""
+        kernels = None
+        if self._codec == _SNAPPY and _PARTLY_BYTES_MIN <= self._size <= _PAGE_BYTES_MAX:
+            kernels = kernels_for("engine.parquet.kernels", self._size - least_bytes)  # about 1 ns a byte
+        if kernels is None or "body" in self.__dict__:
+            return self.body
+        if self._out is None:
+            self._out = np.empty(self._size + kernels.ROOM_BYTES, dtype=np.uint8)
+        if not kernels.unsnap(read_only(self._stored), self._out, self._progress, least_bytes):
+            return self.body
+        return read_only(self._out[: int(self._progress[1])])
+
+    def values(self, places: np.ndarray, width: int) -> bytes | None:
+        """Those at some places, each of so many bytes; None where they are not there."""
+        if self._size != self.values_count * width:
+            return None
+        begin = self._begin((int(places.max()) + 1) * width)
+        return begin[: len(begin) // width * width].reshape(-1, width)[places].tobytes()
 
     def texts(self, places: np.ndarray) -> bytes | None:
         """As `_texts`."""
-        kernels = None
-        if self._codec == _SNAPPY and _PARTLY_BYTES_MIN <= self._size <= _PAGE_BYTES_MAX:
-            kernels = kernels_for("engine.parquet.kernels", _TEXT_PLAIN_NS * int(places.max()))
-        if kernels is None:
-            return _texts(self.body, places)
-        if self._out is None:
-            self._out = np.empty(self._size + kernels.ROOM_BYTES, dtype=np.uint8)
-        target = self._size * (int(places.max()) + 1) // self.values_count + self._size // 64
-        stored = read_only(self._stored)
-        while kernels.unsnap(stored, self._out, self._progress, target):
-            done = int(self._progress[1])
-            texts = _texts(read_only(self._out[:done]), places)
-            if texts is not None or done == self._size:
+        least = self._size * (int(places.max()) + 1) // self.values_count + self._size // 64
+        while True:
+            begin = self._begin(least)
+            texts = _texts(begin, places)
+            if texts is not None or len(begin) == self._size:
                 return texts
-            target = done + self._size // 16
-        return None
+            least = len(begin) + self._size // 16
 
     def as_page(self) -> bytes:
         own = a_struct((1, I32, an_int(self.values_count)), (2, I32, an_int(self._encoding)))
-        return _header(_DICTIONARY_PAGE, len(self.body), 7, own) + self.body.tobytes()
+        return _header(DICTIONARY_PAGE, len(self.body), 7, own) + self.body.tobytes()
+
+
+class StoredPage(NamedTuple):
+    """A page as it lies in the file.
+
+    values_count       nulls among them
+    levels_encoding    -1 where the header does not say
+    levels_bytes       how many bytes of levels come before the values, where the header says so; never compressed
+    size               bytes, decompressed, levels among them
+    stored             what follows the header
+    end                where the next page begins
+    """
+
+    kind: int
+    values_count: int
+    encoding: int
+    levels_encoding: int
+    levels_bytes: int | None
+    is_compressed: bool
+    size: int
+    stored: memoryview
+    end: int
+
+
+def page_at(data: memoryview, offset: int) -> StoredPage:
+    """The page that begins there. Raises IndexError, KeyError or ValueError for a header that is not known,
+    CorruptionError for other bytes than the page's checksum was made of."""
+    top, own, begin = _header_fields(data[offset:])
+    begin += offset
+    kind, end = top[1], begin + top[3]
+    stored = data[begin:end]
+    if not 0 <= top[3] == len(stored) or own[1] < 0:
+        raise ValueError("a page of another size")
+    if 4 in top and zlib.crc32(stored) != top[4] & 0xFFFFFFFF:
+        raise CorruptionError("a page does not match its checksum; restore the file", check="page checksum")
+    if kind == DATA_PAGE_V2:
+        levels_bytes = own[5] + own[6]
+        if own[6] or not 0 <= levels_bytes <= min(top[2], top[3]):
+            raise ValueError("levels that are not known")
+        return StoredPage(kind, own[1], own[4], RLE, levels_bytes, bool(own.get(7, 1)), top[2], stored, end)
+    if kind not in (_DATA_PAGE, DICTIONARY_PAGE):
+        raise ValueError("a page of a kind that is not known")
+    return StoredPage(kind, own[1], own[2], own.get(3, -1), None, True, top[2], stored, end)
 
 
 class _Page(NamedTuple):
-    """A page's header, and its bytes decompressed; `levels_bytes`: how many of them are levels, where the header says
-    so."""
+    """A data page, decompressed; `levels_bytes`: how many of its bytes are levels, where the header says so."""
 
-    kind: int
     values_count: int
     encoding: int
     levels_encoding: int
@@ -131,42 +185,27 @@ class _Page(NamedTuple):
         begin = 0 if self.levels_bytes is not None else 4
         length = int.from_bytes(self.body[:4], "little") if self.levels_bytes is None else self.levels_bytes
         run = varint(self.values_count << 1) + b"\1"
-        if self.levels_encoding != _RLE or self.body[begin : begin + length] != run:
+        if self.levels_encoding != RLE or self.body[begin : begin + length] != run:
             return None
         return np.frombuffer(self.body, dtype=np.uint8)[begin + length :]
 
 
-def _opened(page: bytes, codec: int) -> _Page:
-    """Raises IndexError or ValueError for a header that is not known, ArrowException for bytes that are not of the
-    codec, CorruptionError for others than its checksum was made of."""
-    top, own, stored = _checked_header(page)
-    kind = top[1]
-    if kind == _DATA_PAGE_V2:
-        levels_bytes = own[5] + own[6]
-        if own[6] or own[2] or levels_bytes > min(top[2], top[3]):
-            raise ValueError("nulls, or levels that are not known")
-        rest = stored[levels_bytes:]
-        if own.get(7, 1):
-            rest = _plain(rest, codec, top[2] - levels_bytes)
-        return _Page(kind, own[1], own[4], _RLE, levels_bytes, memoryview(b"".join([stored[:levels_bytes], rest])))
-    if kind != _DATA_PAGE:
+def _opened(data: bytes, codec: int) -> _Page:
+    """Raises as `page_at`, and ArrowException for bytes that are not of the codec."""
+    page = page_at(memoryview(data), 0)
+    if page.kind == DICTIONARY_PAGE:
         raise ValueError("a page of a kind that is not known")
-    return _Page(kind, own[1], own[2], own.get(3, -1), None, _plain(stored, codec, top[2]))
+    if page.levels_bytes is None:
+        body = decompressed(page.stored, codec, page.size)
+    else:
+        rest = page.stored[page.levels_bytes :]
+        if page.is_compressed:
+            rest = decompressed(rest, codec, page.size - page.levels_bytes)
+        body = memoryview(b"".join([page.stored[: page.levels_bytes], rest]))
+    return _Page(page.values_count, page.encoding, page.levels_encoding, page.levels_bytes, body)
 
 
-def _checked_header(page: bytes) -> tuple[dict[int, int], dict[int, int], memoryview]:
-    """(the numbers of a page's header, those of the header of its kind, the bytes as they are stored). Raises as
-    `_opened`."""
-    top, own, end = _header_fields(page)
-    stored = memoryview(page)[end:]
-    if len(stored) != top[3]:
-        raise ValueError("a page of another size")
-    if 4 in top and zlib.crc32(stored) != top[4] & 0xFFFFFFFF:
-        raise CorruptionError("a page does not match its checksum; restore the file", check="page checksum")
-    return top, own, stored
-
-
-def _header_fields(page: bytes) -> tuple[dict[int, int], dict[int, int], int]:
+def _header_fields(page: Any) -> tuple[dict[int, int], dict[int, int], int]:
     """(the numbers of a page's header, those of the header of its kind, where it ends)."""
     found: tuple[dict[int, int], dict[int, int]] = ({}, {})
     depth = number = offset = 0
@@ -193,7 +232,8 @@ def _header_fields(page: bytes) -> tuple[dict[int, int], dict[int, int], int]:
             offset = skipped(page, offset, kind)
 
 
-def _plain(stored: memoryview, codec: int, size: int) -> memoryview:
+def decompressed(stored: memoryview, codec: int, size: int) -> memoryview:
+    """So many bytes. Raises ValueError, or ArrowException, where they are others."""
     if not 0 <= size <= _PAGE_BYTES_MAX or (codec == 0 and len(stored) != size):
         raise ValueError("a page of another size, or a large one")
     if codec == 0 or not size:
@@ -214,19 +254,17 @@ def _only_values(
             return None
         if not width:
             texts = dictionary.texts(codes)
-            return (_RLE_DICTIONARY, _packed(codes, int(values[0]))) if texts is None else (_PLAIN, texts)
-        table = dictionary.body
-        if len(table) != dictionary.values_count * width:
-            return None
-        return _PLAIN, table.reshape(-1, width)[codes].tobytes()
-    if page.encoding != _PLAIN:
+            return (_RLE_DICTIONARY, _packed(codes, int(values[0]))) if texts is None else (PLAIN, texts)
+        plain = dictionary.values(codes, width)
+        return None if plain is None else (PLAIN, plain)
+    if page.encoding != PLAIN:
         return None
     if not width:
         texts = _texts(values, rows)
-        return None if texts is None else (_PLAIN, texts)
+        return None if texts is None else (PLAIN, texts)
     if len(values) != page.values_count * width:
         return None
-    return _PLAIN, values.reshape(-1, width)[rows].tobytes()
+    return PLAIN, values.reshape(-1, width)[rows].tobytes()
 
 
 def _texts(values: np.ndarray, places: np.ndarray) -> bytes | None:
@@ -259,7 +297,7 @@ def _texts(values: np.ndarray, places: np.ndarray) -> bytes | None:
 
 def texts_plainly(values: np.ndarray, places: np.ndarray) -> np.ndarray | None:
     """int64 [places, 2]: where texts, each behind its length, begin and end; `places` ascend."""
-    data, size = values.tobytes(), len(values)
+    data, size = values.data, len(values)
     bounds: list[tuple[int, int]] = []
     begin, wanted = 0, places.tolist()
     for place in range(wanted[-1] + 1):
@@ -325,7 +363,7 @@ def _page(values: bytes, count: int, encoding: int, max_level: int) -> bytes:
     """A data page that is not compressed, of values of which none is null."""
     run = varint(count << 1) + b"\1"
     body = struct.pack("<I", len(run)) + run + values if max_level else values
-    own = a_struct((1, I32, an_int(count)), (2, I32, an_int(encoding)), (3, I32, an_int(_RLE)), (4, I32, an_int(_RLE)))
+    own = a_struct((1, I32, an_int(count)), (2, I32, an_int(encoding)), (3, I32, an_int(RLE)), (4, I32, an_int(RLE)))
     return _header(_DATA_PAGE, len(body), 5, own) + body
 
 

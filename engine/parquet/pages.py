@@ -118,6 +118,21 @@ def is_coded(chunk: Any) -> bool:
     return chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and is_small
 
 
+def dictionaries_by_snappy_bytes(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> int:
+    """How many bytes the dictionaries of some top-level columns take in a row group, of those that Snappy compressed:
+    compiled code decompresses them as far as they are needed."""
+    row_group, wanted = file.metadata.row_group(group), set(columns)
+    chunks = [row_group.column(i) for i in range(row_group.num_columns)]
+    return sum(
+        chunk.data_page_offset - chunk.dictionary_page_offset
+        for chunk in chunks
+        if chunk.path_in_schema in wanted
+        and chunk.compression == "SNAPPY"
+        and chunk.has_dictionary_page
+        and 0 < chunk.dictionary_page_offset < chunk.data_page_offset
+    )
+
+
 def coded_columns(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[str]:
     """Those of some top-level columns of strings that a row group holds as dictionary codes."""
     row_group, wanted = file.metadata.row_group(group), set(columns)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...bloom import Probes
 
 
-_FINE_ROWS_MIN = 1 << 18  # of a file
+FINE_ROWS_MIN = 1 << 18  # of a file: smaller ones that are near are read as quickly as their fine statistics
 
 # Of many small files a part tells whether the others' statistics are worth reading: docs/decisions/0075.
 _SAMPLE_FILES_MIN, _SAMPLE_SHARE = 4, 16
@@ -68,7 +68,7 @@ def row_groups_of(
                 wanted_counts == fine.row_count[start:end]
             )  # a look-up's predicate says nothing of its keys
     return [
-        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_listed[i] else _whole(tasks[i])
+        _of_task(fine, survives, every, slice(bounds[i], bounds[i + 1])) if fine.is_listed[i] else whole_file(tasks[i])
         for i in range(len(tasks))
     ]
 
@@ -93,10 +93,10 @@ def row_groups_to_read(
         if skipped * width * _VALUE_NS < len(sample) * _STATISTICS_NS:
             unsure = [i for i in unsure if not is_small[i]]
     prune([i for i in unsure if i not in found])
-    return [found[i] if i in found else _whole(task) for i, task in enumerate(tasks)]
+    return [found[i] if i in found else whole_file(task) for i, task in enumerate(tasks)]
 
 
-def _whole(task: FileTask) -> RowGroups:
+def whole_file(task: FileTask) -> RowGroups:
     """What is read of a file whose row groups are not known."""
     if task.may_prune and (not task.has_rows or (task.rows is not None and not len(task.rows))):
         return RowGroups([], 0, [], [])
@@ -280,7 +280,7 @@ def with_statistics(tasks: Sequence[FileTask], storage: Storage) -> list[FileTas
     """The tasks, for reading that no predicate narrows: small ones that are near without the places of their fine
     statistics, since their rows are read as quickly."""
     is_far = bool(storage.gap_bytes)
-    return [task if is_far or task.row_count >= _FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
+    return [task if is_far or task.row_count >= FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
 
 
 def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:

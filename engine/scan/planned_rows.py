@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import from_numpy, to_numpy
+from ..predicates import Leaf, leaves_of
 from ..storage import Counted
 from .file_tasks import ReadContext
-from .fine import row_groups_of
+from .fine import FINE_ROWS_MIN, row_groups_of, whole_file
 from .planning import THREADS, Pair, Planning
 from .request import has_polars
 from .rows import count_matches, gain_by_polars_ns, how_read, positions_of_matches, read_matches, rows_looked_at
@@ -24,6 +25,7 @@ from .rows import count_matches, gain_by_polars_ns, how_read, positions_of_match
 if TYPE_CHECKING:
     from .merged_rows import MergedSlice
 
+_WIDE_OPS = ("!=", "<", "<=", ">", ">=")
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
@@ -85,12 +87,24 @@ def _batches(plan: Planning) -> Iterator[list[Pair]]:
     while start < len(order):
         chosen = np.zeros(pruned.count, dtype=bool)
         chosen[order[start : start + size]] = True
-        tasks = plan.tasks_of(pruned.selected(chosen))
-        groups = row_groups_of(tasks, plan.context, plan.index_storage)
+        if start == 0 and _is_soon_met(plan):
+            tasks = plan.tasks_of_whole_files(pruned.selected(chosen))
+            groups = [whole_file(task) for task in tasks]
+        else:
+            tasks = plan.tasks_of(pruned.selected(chosen))
+            groups = row_groups_of(tasks, plan.context, plan.index_storage)
         pairs = [pair for pair in zip(tasks, groups, strict=True) if pair[1].kept != []]
         if pairs:
             yield pairs
         start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
+
+
+def _is_soon_met(plan: Planning) -> bool:
+    """Whether the first file is read sooner than its fine statistics: a small one that is near, and no value is looked
+    for that may be in one row group alone."""
+    is_near = not plan.storage.gap_bytes and not plan.index_storage.gap_bytes
+    is_wide = all(isinstance(leaf, Leaf) and leaf.op in _WIDE_OPS for leaf in leaves_of(plan.bound))
+    return is_near and is_wide and int(plan.pruned.units.row_counts.max()) < FINE_ROWS_MIN
 
 
 def positions(plan: Planning) -> dict[str, np.ndarray]:

@@ -232,9 +232,10 @@ class Planning:
         """The same of some of the kept files, column by column."""
         return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
 
-    def tasks_of_whole_files(self) -> list[FileTask]:
-        """One task a file that may match, without the places of fine statistics."""
-        return tasks_of(self.snapshot, self.evidence, self.pruned, (), with_fine=False, with_footers=self._with_footers)
+    def tasks_of_whole_files(self, pruned: Survivors | None = None) -> list[FileTask]:
+        """One task a file that may match, or of `pruned`, without the places of fine statistics."""
+        pruned = self.pruned if pruned is None else pruned
+        return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False, with_footers=self._with_footers)
 
     # -- row groups ---------------------------------------------------------------------------------------------------
 

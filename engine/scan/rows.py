@@ -21,8 +21,17 @@ import pyarrow.compute as pc
 
 from ...arrays import offsets_of, taken_rows, to_numpy
 from ...errors import CorruptionError
+from ...lazy import kernels_for
 from ..parquet.footers import chunk_ranges, open_by_footer, open_parquet, reading
-from ..parquet.pages import BATCH_ROWS, cost_ns, dealt, flat_columns, rows_by_page, sought
+from ..parquet.pages import (
+    BATCH_ROWS,
+    cost_ns,
+    dealt,
+    dictionaries_by_snappy_bytes,
+    flat_columns,
+    rows_by_page,
+    sought,
+)
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
 from ..storage.threads import Threads
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 _SOUGHT_ROWS_MAX = 64  # of a row group: up to here some of its pages hold none of them
 _PAGED_ROWS_MIN = 8192  # smaller row groups are read before their pages are found
 _FIRST_BYTES_MAX = 4 << 20  # of larger row groups, read whole for their first rows, pages are found
+_DICTIONARY_BYTES_MIN, _DICTIONARY_BYTE_NS = 1 << 18, 3  # as they lie; what a byte takes to decompress and decode
 _GROUPS_AT_ONCE = 8
 _SPLIT_COLUMNS_MIN = 4  # fewer are not worth a thread
 Place = tuple[int, np.ndarray]  # a row group, and the positions in it that are wanted, ascending
@@ -291,13 +301,16 @@ def _by_pyarrow(reader: FileReader, places: list[Place], file_names: list[str]) 
 
 
 def _are_first(reader: FileReader, places: list[Place], file_names: list[str]) -> bool:
-    """True of rows with which reading begins: pyarrow decodes no more than their pages."""
+    """True of rows with which reading begins: pyarrow decodes no more than their pages, and their dictionaries. Where
+    these are large, compiled code, which decompresses no more than the values of those rows, takes less."""
     (group, wanted), *others = places
-    return (
-        not others
-        and wanted[-1] < BATCH_ROWS
-        and sum(length for _, length in chunk_ranges(reader.file, group, file_names)) <= _FIRST_BYTES_MAX
-    )
+    if others or wanted[-1] >= BATCH_ROWS:
+        return False
+    if sum(length for _, length in chunk_ranges(reader.file, group, file_names)) > _FIRST_BYTES_MAX:
+        return False
+    dictionary_bytes = dictionaries_by_snappy_bytes(reader.file, group, file_names)
+    is_large = dictionary_bytes >= _DICTIONARY_BYTES_MIN
+    return not is_large or kernels_for("engine.parquet.kernels", dictionary_bytes * _DICTIONARY_BYTE_NS) is None
 
 
 def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> dict[str, pa.ChunkedArray]:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from lake_strategies import change_index, lakes, make_file
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
+from skipstone.engine.parquet import coded_chunks
 from skipstone.engine.predicates import ast
+from skipstone.engine.scan import group_counts
 from skipstone.engine.scan.group_counts import CodeCounts
 
 WHERE = st.just(ast.Constant(True))
@@ -82,11 +89,24 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
         table, lake = data.draw(lakes(root))
         keys = data.draw(_orders(table.schema))
         limit = data.draw(st.none() | st.integers(0, 20))
-        _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
-        change_index(data.draw, table, "secondary")
-        column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
-        for is_max in (False, True):
-            _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
+        with _by_codes(data.draw(st.booleans())):
+            _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
+            change_index(data.draw, table, "secondary")
+            column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
+            for is_max in (False, True):
+                _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
+
+
+@contextmanager
+def _by_codes(are_used: bool) -> Iterator[None]:
+    """Dictionary codes are counted and searched however few rows they are of, by compiled code or without it."""
+    before = group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX
+    group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = 0, 1 << 30
+    try:
+        with kernels(are_used=are_used):
+            yield
+    finally:
+        group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = before
 
 
 @given(st.data())
@@ -101,7 +121,8 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
         node = data.draw(WHERE | predicates(table.schema))
         matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
         wanted = Counter(tuple(_plain(row[column]) for column in columns) for row in matching)
-        groups = table.scan(node, limit=1).count(by=columns)
+        with _by_codes(data.draw(st.booleans())):
+            groups = table.scan(node, limit=1).count(by=columns)
         values = rows_of(groups.select(range(len(columns))))
         got = [tuple(_plain(row[column]) for column in columns) for row in values]
         assert len(set(got)) == len(got)
@@ -234,6 +255,62 @@ def test_groups_of_one_value_are_counted_without_a_data_file(sorted_lake: Path) 
         table.scan().count(by="day", check=True)
     with pytest.raises(ss.NotReadableError):
         table.scan().count(by="ts")
+
+
+@pytest.mark.parametrize("are_used", [False, True])
+def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    random, wanted = np.random.default_rng(5), {name: Counter() for name in ("kind", "code", "share")}
+    for number in range(12):
+        rows = 3_000
+        picked = random.integers(0, 2 + number, rows)
+        columns = {
+            "kind": pa.array([None if i == number else f"kind {i}" for i in picked.tolist()]).cast(kinds[number % 4]),
+            "code": pa.array(picked - 3, pa.int32() if number % 2 else pa.int64()),
+            "share": pa.array([[0.0, -0.0, float("nan"), 1.5][i % 4] for i in picked.tolist()]),
+        }
+        if number == 7:
+            del columns["code"]
+        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=1_000)
+        for name, counter in wanted.items():
+            values = columns[name].to_pylist() if name in columns else [None] * rows
+            counter.update(map(_plain, values))
+    table = ss.create(tmp_path)
+    with _by_codes(are_used):
+        for name, counter in wanted.items():
+            groups = table.scan().count(by=name)
+            counted = zip(map(_plain, groups.column(0).to_pylist()), groups.column(1).to_pylist(), strict=True)
+            assert Counter(dict(counted)) == counter and len(groups) == len(counter)
+
+
+@pytest.mark.parametrize("are_used", [False, True])
+def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
+    def numbered(rows: pa.Table) -> list[dict]:
+        return [{**row, "at": row["at"].toordinal()} for row in rows.to_pylist()]
+
+    random, rows = np.random.default_rng(6), []
+    kinds = {"n": [pa.int64(), pa.int32()], "f": [pa.float64(), pa.float32()], "at": [pa.timestamp("us")]}
+    for number in range(6):
+        numbers = random.integers(-2_000, 2_000, 200)
+        columns = {
+            "n": numbers,
+            "f": [math.nan if i % 97 == number else -0.0 if i % 5 == 0 else i / 4 for i in numbers.tolist()],
+            "at": numbers * 86_400_000_000,
+        }
+        columns = {name: pa.array(c).cast(kinds[name][number % len(kinds[name])]) for name, c in columns.items()}
+        columns["note"] = [f"note {i} of {number}" for i in range(200)]
+        if number % 4 == 3:  # with nulls
+            columns["n"] = pc.if_else(pa.array(numbers % 7 == 0), None, columns["n"])
+        make_file(tmp_path, f"{number}.parquet", columns, row_group_size=100, data_page_size=50 + 100 * number)
+        rows += numbered(pa.table(columns))
+    table = ss.create(tmp_path)
+    with _by_codes(are_used):
+        for column, is_max, first in itertools.product(kinds, (False, True), (False, True)):
+            keys = [(column, is_max, first)]
+            wanted = [_plain(row[column]) for row in _sorted(rows, keys)[:40]]
+            got = numbered(table.scan(order_by=_said(keys), limit=40).to_table())
+            assert [_plain(row[column]) for row in got] == wanted, keys
+            assert not Counter(map(repr, got)) - Counter(map(repr, rows))
 
 
 def test_a_secondary_index_counts_values_that_repeat(tmp_path: Path) -> None:
