@@ -22,8 +22,8 @@ import pyarrow as pa
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
 from ...errors import CorruptionError, SchemaError
-from ..parquet.footers import chunk_ranges, reading
-from ..parquet.page_headers import PagesUnknownError
+from ..parquet.footers import reading
+from ..parquet.page_headers import ChunkPlace, PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
 from ..predicates import And, Constant, Node, Not, Or, columns_read
 from ..predicates.bound import Leaf
@@ -58,7 +58,7 @@ def tables_by_polars(
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    made = partial(_made, context=context, storage=storage)
+    made = partial(_made, context=context, storage=storage, layouts=_Layouts())
     width = max(width_of(context), 1)
     is_eager = not [name for name in context.columns if name not in columns_read(context.bound)]
     for chunk in _chunks(pairs, width, left):
@@ -254,7 +254,9 @@ class _Scan:
         ]
 
 
-def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = False) -> _File | None:
+def _made(
+    pair: Pair, context: ReadContext, storage: Counted, layouts: _Layouts, is_tested: bool = False
+) -> _File | None:
     """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
     task, groups = pair
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
@@ -268,9 +270,11 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         tested = [] if is_sure and task.rows is None and not is_tested else reader.tested
         names = list(tested if is_tested else dict.fromkeys([*tested, *context.columns]))
         stored = reader.file_names(reader.stored(names))
-        if not stored or not numbers or not _are_served(file, stored):
+        leaves = layouts.leaves(file, stored) if stored and numbers else None
+        if leaves is None:
             return None
-        wanted = sum(length for group in numbers for _, length in chunk_ranges(file, group, stored))
+        places = [_places(file.metadata.row_group(number), leaves) for number in numbers]
+        wanted = sum(place.end - place.begin for of_group in places for place in of_group)
         is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
         try:
             with bytes_reader(reader, numbers, stored) as read_at:
@@ -278,7 +282,7 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
                 if is_whole:
                     data = read_at(0, entry.size_bytes)
                 else:
-                    data = whole_chunks(file.metadata, read_at, numbers, stored)
+                    data = whole_chunks(file.metadata, read_at, numbers, leaves, places)
         except PagesUnknownError:
             return None
         reader.check_identity()
@@ -288,17 +292,41 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         return _File(reader, names, numbers, data, kinds, is_sure, is_tested)
 
 
-def _are_served(file: Any, names: Sequence[str]) -> bool:
-    """Whether polars gives back the values of all these columns as they are."""
-    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
-    old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+def _places(row_group: Any, leaves: Sequence[int]) -> list[ChunkPlace]:
+    return [ChunkPlace.of(row_group.column(leaf)) for leaf in leaves]
+
+
+class _Layouts:
+    """Which leaves of a file some columns are: worked out once for files of one schema."""
+
+    _KNOWN_MAX = 8
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Any, pa.Schema, list[str], list[int] | None], ...] = ()
+
+    def leaves(self, file: Any, names: list[str]) -> list[int] | None:
+        """None where polars does not give back the values of all these columns as they are."""
+        schema = file.metadata.schema
+        for known, arrow_schema, of_names, leaves in self._known:
+            if of_names == names and known.equals(schema) and arrow_schema.equals(file.arrow_schema):
+                return leaves
+        leaves = _leaves_served(file, names)
+        self._known = (*self._known[1 - self._KNOWN_MAX :], (schema, file.arrow_schema, names, leaves))
+        return leaves
+
+
+def _leaves_served(file: Any, names: list[str]) -> list[int] | None:
+    columns = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    leaves = {column.path: i for i, column in enumerate(columns)}
     is_flat = len(flat_columns(file, names)) == len(names)
     is_pattern = any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in names)
-    return (
-        is_flat
-        and not is_pattern
-        and all(name not in old and _is_served(file.arrow_schema.field(name).type) for name in names)
+    if not is_flat or is_pattern:
+        return None
+    is_served = all(
+        columns[leaves[name]].physical_type != "INT96" and _is_served(file.arrow_schema.field(name).type)
+        for name in names
     )
+    return [leaves[name] for name in names] if is_served else None
 
 
 def _is_served(kind: pa.DataType) -> bool:
