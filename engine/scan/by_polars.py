@@ -214,11 +214,28 @@ class _File:
         return self.is_tested or self.reader.task.rows is not None or self.reader.deleted is not None
 
     @cached_property
-    def positions(self) -> np.ndarray:
-        """int64: where each row of `data` lies in the file."""
+    def _firsts(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64: where the rows of each of `groups` begin in the file; in `data`, and their count at the end."""
         counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
-        firsts = offsets_of(counts)
-        return np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in self.groups])
+        return offsets_of(counts)[self.groups], offsets_of(counts[self.groups])
+
+    @property
+    def row_count(self) -> int:
+        """Of `data`."""
+        return int(self._firsts[1][-1])
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        """int64: where rows of `data` lie in the file."""
+        in_file, in_data = self._firsts
+        group = np.searchsorted(in_data, rows, side="right") - 1
+        return rows - in_data[group] + in_file[group]
+
+    def rows_at(self, positions: np.ndarray) -> np.ndarray:
+        """int64: which rows of `data` lie at some positions of the file; those of other row groups are left out."""
+        in_file, in_data = self._firsts
+        group = np.searchsorted(in_file, positions, side="right") - 1
+        rows = positions - in_file[group] + in_data[group]
+        return rows[(group >= 0) & (rows < in_data[group + 1])]
 
 
 @dataclass(frozen=True)
@@ -233,25 +250,26 @@ class _Scan:
         return self.files[0]
 
     @cached_property
+    def _first_numbers(self) -> np.ndarray:
+        return offsets_of(np.array([file.row_count for file in self.files]))
+
+    @cached_property
     def is_kept(self) -> np.ndarray:
         """bool, by number: the rows that are not deleted, and are among those that an index named."""
-        kept = []
-        for file in self.files:
-            rows, deleted = file.reader.task.rows, file.reader.deleted
-            of_file = np.ones(len(file.positions), dtype=bool) if rows is None else np.isin(file.positions, rows)
-            if deleted is not None:
-                of_file &= ~np.isin(file.positions, deleted)
-            kept.append(of_file)
-        return np.concatenate(kept)
+        is_kept = np.ones(self._first_numbers[-1], dtype=bool)
+        for file, begin, end in zip(self.files, self._first_numbers, self._first_numbers[1:], strict=False):
+            if file.reader.task.rows is not None:
+                is_kept[begin:end] = False
+                is_kept[begin + file.rows_at(file.reader.task.rows)] = True
+            if file.reader.deleted is not None:
+                is_kept[begin + file.rows_at(file.reader.deleted)] = False
+        return is_kept
 
     def in_files(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Of each file the positions, ascending, of the rows of some numbers."""
-        numbers, firsts = np.sort(numbers), offsets_of(np.array([len(file.positions) for file in self.files]))
-        cuts = np.searchsorted(numbers, firsts)
-        return [
-            file.positions[numbers[begin:end] - first]
-            for file, first, begin, end in zip(self.files, firsts, cuts, cuts[1:], strict=False)
-        ]
+        numbers, firsts = np.sort(numbers), self._first_numbers
+        parts = np.split(numbers, np.searchsorted(numbers, firsts[1:-1]))
+        return [file.positions(part - first) for file, part, first in zip(self.files, parts, firsts, strict=False)]
 
 
 def _made(
@@ -268,7 +286,8 @@ def _made(
         is_sure = _is_sure(task, groups, context)
         # Of rows that an index named the predicate's columns, too: a condition on values costs less than one on places.
         tested = [] if is_sure and task.rows is None and not is_tested else reader.tested
-        names = list(tested if is_tested else dict.fromkeys([*tested, *context.columns]))
+        keys = [] if task.rows is None or is_tested else columns_read(context.keys)
+        names = list(tested if is_tested else dict.fromkeys([*tested, *keys, *context.columns]))
         stored = reader.file_names(reader.stored(names))
         leaves = layouts.leaves(file, stored) if stored and numbers else None
         if leaves is None:
@@ -369,7 +388,9 @@ def _asked(scan: _Scan) -> pl.LazyFrame:
     is_named = file.reader.task.rows is not None
     wanted = None
     if is_named or not file.is_sure:
-        wanted = _implied(file.reader.context.bound, file.reader, rows.collect_schema())
+        context = file.reader.context
+        of_rows = And((context.bound, context.keys)) if is_named else context.bound
+        wanted = _implied(of_rows, file.reader, rows.collect_schema())
     if wanted is None and is_named:
         numbers = np.flatnonzero(scan.is_kept).astype(np.uint32)
         wanted = pl.col(number).is_in(pl.Series(numbers).implode())

@@ -106,6 +106,11 @@ class Planning:
         return ()
 
     @property
+    def keys(self) -> Node:
+        """As in `ReadContext`."""
+        return Constant(True)
+
+    @property
     def instant(self) -> Instant:
         """The version that is scanned."""
         return self.snapshot.instant
@@ -283,13 +288,15 @@ class Planning:
         """The context for other columns; it says where some more, maybe nested, are in the files, too."""
         instant = self.instant
         schemas = instant.file_schemas
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
+        tested = [*columns_read(self.bound), *columns_read(self.keys)]
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in tested)])
         return ReadContext(
             location=self.storage.uri,
             index_location=self.index_storage.uri,
             schema=instant.schema,
             columns=columns,
             bound=self.bound,
+            keys=self.keys,
             partitioning=instant.partitioning,
             columns_in_files=self._columns_in_files(*more),
             names=names_in_files(instant, used),
