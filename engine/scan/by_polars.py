@@ -11,7 +11,7 @@ pyarrow.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,7 +48,7 @@ def tables_by_polars(
     pairs: Sequence[Pair],
     context: ReadContext,
     storage: Counted,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
     left: list[Pair],
 ) -> Iterator[pa.Table]:
     """The matching rows of some files, in the columns asked for: tables of parts of one file or several.
@@ -97,23 +97,18 @@ def _scanned(
     pairs: Sequence[Pair],
     make: Callable[[Pair], _File | None],
     width: int,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
     left: list[Pair],
 ) -> Iterator[tuple[_Scan, pa.Table]]:
     """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads some,
     the next are made."""
-    batches, row_count = [[]], 0
-    for pair in pairs:
-        if row_count * width > _VALUES_A_SCAN:
-            batches.append([])
-            row_count = 0
-        batches[-1].append(pair)
-        row_count += rows_kept(*pair)
-    made = ((batch, list(side_by_side(make, batch))) for batch in batches)
-    with contextlib.closing(ahead(made, "skipstone-ahead")) as of_batches:
-        for batch, files in of_batches:
+    with (
+        contextlib.closing(_batches(pairs, make, width, side_by_side)) as made,
+        contextlib.closing(ahead(made, "skipstone-ahead")) as batches,
+    ):
+        for batch in batches:
             alike: dict[Hashable, _Scan] = {}
-            for pair, file in zip(batch, files, strict=True):
+            for pair, file in batch:
                 if file is None:
                     left.append(pair)
                 else:
@@ -128,11 +123,31 @@ def _scanned(
                     yield scan, frame
 
 
+def _batches(
+    pairs: Sequence[Pair],
+    make: Callable[[Pair], _File | None],
+    width: int,
+    side_by_side: Callable[..., Generator[Any]],
+) -> Generator[list[tuple[Pair, _File | None]]]:
+    """Files, made, as many as are asked for at once."""
+    batch: list[tuple[Pair, _File | None]] = []
+    row_count = 0
+    with contextlib.closing(side_by_side(make, pairs)) as files:
+        for pair, file in zip(pairs, files, strict=True):
+            batch.append((pair, file))
+            row_count += rows_kept(*pair)
+            if row_count * width > _VALUES_A_SCAN:
+                yield batch
+                batch, row_count = [], 0
+    if batch:
+        yield batch
+
+
 def _done(
     scan: _Scan,
     work: Callable[[_Scan, pa.Table], T | None],
     rows: pa.Table,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
 ) -> list[T] | None:
     """`work` on pieces of what polars gave, in threads; None where it is on one of them."""
     pieces = [rows.slice(start, _PIECE_ROWS) for start in range(0, max(rows.num_rows, 1), _PIECE_ROWS)]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -50,6 +50,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_FAR_THREADS = 8  # where a file's bytes are waited for: as many as hold row groups in memory elsewhere
 
 
 class Planning:
@@ -329,11 +330,12 @@ class Planning:
         """The matching rows of some files, read side by side, a list a file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
-    def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
-        one_by_one = len(items) < 2 or THREADS < 2
+        threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
+        one_by_one = len(items) < 2 or threads < 2
         with self.noting_changes():
-            yield from map(work, items) if one_by_one else prefetched(work, items, THREADS, "skipstone-read")
+            yield from map(work, items) if one_by_one else prefetched(work, items, threads, "skipstone-read")
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
