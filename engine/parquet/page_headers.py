@@ -5,9 +5,9 @@ Format: github.com/apache/parquet-format, parquet.thrift, PageHeader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,22 +41,35 @@ class Pages:
     """
 
     codec: int
-    dictionary: bytes
-    data: list[bytes]
+    dictionary: bytes | memoryview
+    data: Sequence[bytes | memoryview]
     starts: tuple[tuple[int, int], ...]
     last: int
     is_cut: bool = False
 
 
-def pages_of_whole(chunk: Any, read_at: ReadAt, row_count: int) -> Pages:
-    """All pages of one column chunk, as one piece."""
-    if chunk.compression not in CODECS:
-        raise PagesUnknownError(f"codec {chunk.compression}")
-    begin = offset = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < offset:
-        begin = chunk.dictionary_page_offset
-    data = read_at(offset, begin + chunk.total_compressed_size - offset)
-    return Pages(CODECS[chunk.compression], read_at(begin, offset - begin), [data], (), row_count)
+class ChunkPlace(NamedTuple):
+    """Where a column chunk lies in its file, and its first data page; `codec` as of `Pages`, None where not known."""
+
+    begin: int
+    data_begin: int
+    end: int
+    codec: int | None
+
+    @classmethod
+    def of(cls, chunk: Any) -> ChunkPlace:
+        begin = data_begin = chunk.data_page_offset
+        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < begin:
+            begin = chunk.dictionary_page_offset
+        return cls(begin, data_begin, begin + chunk.total_compressed_size, CODECS.get(chunk.compression))
+
+    def pages(self, read_at: ReadAt, row_count: int) -> Pages:
+        """All pages of it, as one piece."""
+        if self.codec is None:
+            raise PagesUnknownError("a codec of another kind")
+        data = memoryview(read_at(self.begin, self.end - self.begin))
+        cut = self.data_begin - self.begin
+        return Pages(self.codec, data[:cut], [data[cut:]], (), row_count)
 
 
 def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:

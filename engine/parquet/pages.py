@@ -26,7 +26,7 @@ from .footers import READ_OPTIONS, prefetch
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from .page_headers import Pages, ReadAt
+    from .page_headers import ChunkPlace, Pages, ReadAt
     from .synthetic_file import PageGroup
 
 BATCH_ROWS = 4096
@@ -204,17 +204,22 @@ def rows_by_page(
     return selected
 
 
-def whole_chunks(metadata: pq.FileMetaData, read_at: ReadAt, groups: Sequence[int], columns: Sequence[str]) -> bytes:
-    """A Parquet file of some `flat_columns` in some row groups. Raises as `rows_by_page`."""
-    from .page_headers import pages_of_whole
+def whole_chunks(
+    metadata: pq.FileMetaData,
+    read_at: ReadAt,
+    groups: Sequence[int],
+    leaves: Sequence[int],
+    places: Sequence[Sequence[ChunkPlace]],
+) -> bytes:
+    """A Parquet file of some leaves, each a column, in some row groups; `places`: of each row group each chunk's.
+    Raises as `rows_by_page`."""
     from .synthetic_file import PageGroup, synthetic_file
 
-    leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    row_groups = [metadata.row_group(group) for group in groups]
-    chunks = [
-        [pages_of_whole(one.column(leaves[name]), read_at, one.num_rows) for one in row_groups] for name in columns
+    row_counts = [metadata.row_group(group).num_rows for group in groups]
+    pages = [
+        [place.pages(read_at, count) for place in of_group] for of_group, count in zip(places, row_counts, strict=True)
     ]
-    return synthetic_file(metadata, [leaves[name] for name in columns], PageGroup(list(columns), chunks))
+    return synthetic_file(metadata, list(leaves), PageGroup([], [list(of_column) for of_column in zip(*pages)]))
 
 
 def _read(synthetic: bytes, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:

@@ -11,7 +11,7 @@ pyarrow.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,8 +22,8 @@ import pyarrow as pa
 from ...arrays import from_numpy, offsets_of, to_numpy
 from ...caching import cached_property
 from ...errors import CorruptionError, SchemaError
-from ..parquet.footers import chunk_ranges, reading
-from ..parquet.page_headers import PagesUnknownError
+from ..parquet.footers import reading
+from ..parquet.page_headers import ChunkPlace, PagesUnknownError
 from ..parquet.pages import flat_columns, whole_chunks
 from ..predicates import And, Constant, Node, Not, Or, columns_read
 from ..predicates.bound import Leaf
@@ -48,7 +48,7 @@ def tables_by_polars(
     pairs: Sequence[Pair],
     context: ReadContext,
     storage: Counted,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
     left: list[Pair],
 ) -> Iterator[pa.Table]:
     """The matching rows of some files, in the columns asked for: tables of parts of one file or several.
@@ -58,7 +58,7 @@ def tables_by_polars(
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    made = partial(_made, context=context, storage=storage)
+    made = partial(_made, context=context, storage=storage, layouts=_Layouts())
     width = max(width_of(context), 1)
     is_eager = not [name for name in context.columns if name not in columns_read(context.bound)]
     for chunk in _chunks(pairs, width, left):
@@ -97,23 +97,18 @@ def _scanned(
     pairs: Sequence[Pair],
     make: Callable[[Pair], _File | None],
     width: int,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
     left: list[Pair],
 ) -> Iterator[tuple[_Scan, pa.Table]]:
     """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads some,
     the next are made."""
-    batches, row_count = [[]], 0
-    for pair in pairs:
-        if row_count * width > _VALUES_A_SCAN:
-            batches.append([])
-            row_count = 0
-        batches[-1].append(pair)
-        row_count += rows_kept(*pair)
-    made = ((batch, list(side_by_side(make, batch))) for batch in batches)
-    with contextlib.closing(ahead(made, "skipstone-ahead")) as of_batches:
-        for batch, files in of_batches:
+    with (
+        contextlib.closing(_batches(pairs, make, width, side_by_side)) as made,
+        contextlib.closing(ahead(made, "skipstone-ahead")) as batches,
+    ):
+        for batch in batches:
             alike: dict[Hashable, _Scan] = {}
-            for pair, file in zip(batch, files, strict=True):
+            for pair, file in batch:
                 if file is None:
                     left.append(pair)
                 else:
@@ -128,11 +123,31 @@ def _scanned(
                     yield scan, frame
 
 
+def _batches(
+    pairs: Sequence[Pair],
+    make: Callable[[Pair], _File | None],
+    width: int,
+    side_by_side: Callable[..., Generator[Any]],
+) -> Generator[list[tuple[Pair, _File | None]]]:
+    """Files, made, as many as are asked for at once."""
+    batch: list[tuple[Pair, _File | None]] = []
+    row_count = 0
+    with contextlib.closing(side_by_side(make, pairs)) as files:
+        for pair, file in zip(pairs, files, strict=True):
+            batch.append((pair, file))
+            row_count += rows_kept(*pair)
+            if row_count * width > _VALUES_A_SCAN:
+                yield batch
+                batch, row_count = [], 0
+    if batch:
+        yield batch
+
+
 def _done(
     scan: _Scan,
     work: Callable[[_Scan, pa.Table], T | None],
     rows: pa.Table,
-    side_by_side: Callable[..., Iterator[Any]],
+    side_by_side: Callable[..., Generator[Any]],
 ) -> list[T] | None:
     """`work` on pieces of what polars gave, in threads; None where it is on one of them."""
     pieces = [rows.slice(start, _PIECE_ROWS) for start in range(0, max(rows.num_rows, 1), _PIECE_ROWS)]
@@ -214,11 +229,28 @@ class _File:
         return self.is_tested or self.reader.task.rows is not None or self.reader.deleted is not None
 
     @cached_property
-    def positions(self) -> np.ndarray:
-        """int64: where each row of `data` lies in the file."""
+    def _firsts(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64: where the rows of each of `groups` begin in the file; in `data`, and their count at the end."""
         counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
-        firsts = offsets_of(counts)
-        return np.concatenate([np.arange(firsts[group], firsts[group + 1]) for group in self.groups])
+        return offsets_of(counts)[self.groups], offsets_of(counts[self.groups])
+
+    @property
+    def row_count(self) -> int:
+        """Of `data`."""
+        return int(self._firsts[1][-1])
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        """int64: where rows of `data` lie in the file."""
+        in_file, in_data = self._firsts
+        group = np.searchsorted(in_data, rows, side="right") - 1
+        return rows - in_data[group] + in_file[group]
+
+    def rows_at(self, positions: np.ndarray) -> np.ndarray:
+        """int64: which rows of `data` lie at some positions of the file; those of other row groups are left out."""
+        in_file, in_data = self._firsts
+        group = np.searchsorted(in_file, positions, side="right") - 1
+        rows = positions - in_file[group] + in_data[group]
+        return rows[(group >= 0) & (rows < in_data[group + 1])]
 
 
 @dataclass(frozen=True)
@@ -233,28 +265,31 @@ class _Scan:
         return self.files[0]
 
     @cached_property
+    def _first_numbers(self) -> np.ndarray:
+        return offsets_of(np.array([file.row_count for file in self.files]))
+
+    @cached_property
     def is_kept(self) -> np.ndarray:
         """bool, by number: the rows that are not deleted, and are among those that an index named."""
-        kept = []
-        for file in self.files:
-            rows, deleted = file.reader.task.rows, file.reader.deleted
-            of_file = np.ones(len(file.positions), dtype=bool) if rows is None else np.isin(file.positions, rows)
-            if deleted is not None:
-                of_file &= ~np.isin(file.positions, deleted)
-            kept.append(of_file)
-        return np.concatenate(kept)
+        is_kept = np.ones(self._first_numbers[-1], dtype=bool)
+        for file, begin, end in zip(self.files, self._first_numbers, self._first_numbers[1:], strict=False):
+            if file.reader.task.rows is not None:
+                is_kept[begin:end] = False
+                is_kept[begin + file.rows_at(file.reader.task.rows)] = True
+            if file.reader.deleted is not None:
+                is_kept[begin + file.rows_at(file.reader.deleted)] = False
+        return is_kept
 
     def in_files(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Of each file the positions, ascending, of the rows of some numbers."""
-        numbers, firsts = np.sort(numbers), offsets_of(np.array([len(file.positions) for file in self.files]))
-        cuts = np.searchsorted(numbers, firsts)
-        return [
-            file.positions[numbers[begin:end] - first]
-            for file, first, begin, end in zip(self.files, firsts, cuts, cuts[1:], strict=False)
-        ]
+        numbers, firsts = np.sort(numbers), self._first_numbers
+        parts = np.split(numbers, np.searchsorted(numbers, firsts[1:-1]))
+        return [file.positions(part - first) for file, part, first in zip(self.files, parts, firsts, strict=False)]
 
 
-def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = False) -> _File | None:
+def _made(
+    pair: Pair, context: ReadContext, storage: Counted, layouts: _Layouts, is_tested: bool = False
+) -> _File | None:
     """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
     task, groups = pair
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
@@ -266,11 +301,14 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         is_sure = _is_sure(task, groups, context)
         # Of rows that an index named the predicate's columns, too: a condition on values costs less than one on places.
         tested = [] if is_sure and task.rows is None and not is_tested else reader.tested
-        names = list(tested if is_tested else dict.fromkeys([*tested, *context.columns]))
+        keys = [] if task.rows is None or is_tested else columns_read(context.keys)
+        names = list(tested if is_tested else dict.fromkeys([*tested, *keys, *context.columns]))
         stored = reader.file_names(reader.stored(names))
-        if not stored or not numbers or not _are_served(file, stored):
+        leaves = layouts.leaves(file, stored) if stored and numbers else None
+        if leaves is None:
             return None
-        wanted = sum(length for group in numbers for _, length in chunk_ranges(file, group, stored))
+        places = [_places(file.metadata.row_group(number), leaves) for number in numbers]
+        wanted = sum(place.end - place.begin for of_group in places for place in of_group)
         is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
         try:
             with bytes_reader(reader, numbers, stored) as read_at:
@@ -278,7 +316,7 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
                 if is_whole:
                     data = read_at(0, entry.size_bytes)
                 else:
-                    data = whole_chunks(file.metadata, read_at, numbers, stored)
+                    data = whole_chunks(file.metadata, read_at, numbers, leaves, places)
         except PagesUnknownError:
             return None
         reader.check_identity()
@@ -288,17 +326,41 @@ def _made(pair: Pair, context: ReadContext, storage: Counted, is_tested: bool = 
         return _File(reader, names, numbers, data, kinds, is_sure, is_tested)
 
 
-def _are_served(file: Any, names: Sequence[str]) -> bool:
-    """Whether polars gives back the values of all these columns as they are."""
-    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
-    old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+def _places(row_group: Any, leaves: Sequence[int]) -> list[ChunkPlace]:
+    return [ChunkPlace.of(row_group.column(leaf)) for leaf in leaves]
+
+
+class _Layouts:
+    """Which leaves of a file some columns are: worked out once for files of one schema."""
+
+    _KNOWN_MAX = 8
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Any, pa.Schema, list[str], list[int] | None], ...] = ()
+
+    def leaves(self, file: Any, names: list[str]) -> list[int] | None:
+        """None where polars does not give back the values of all these columns as they are."""
+        schema = file.metadata.schema
+        for known, arrow_schema, of_names, leaves in self._known:
+            if of_names == names and known.equals(schema) and arrow_schema.equals(file.arrow_schema):
+                return leaves
+        leaves = _leaves_served(file, names)
+        self._known = (*self._known[1 - self._KNOWN_MAX :], (schema, file.arrow_schema, names, leaves))
+        return leaves
+
+
+def _leaves_served(file: Any, names: list[str]) -> list[int] | None:
+    columns = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    leaves = {column.path: i for i, column in enumerate(columns)}
     is_flat = len(flat_columns(file, names)) == len(names)
     is_pattern = any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in names)
-    return (
-        is_flat
-        and not is_pattern
-        and all(name not in old and _is_served(file.arrow_schema.field(name).type) for name in names)
+    if not is_flat or is_pattern:
+        return None
+    is_served = all(
+        columns[leaves[name]].physical_type != "INT96" and _is_served(file.arrow_schema.field(name).type)
+        for name in names
     )
+    return [leaves[name] for name in names] if is_served else None
 
 
 def _is_served(kind: pa.DataType) -> bool:
@@ -341,7 +403,9 @@ def _asked(scan: _Scan) -> pl.LazyFrame:
     is_named = file.reader.task.rows is not None
     wanted = None
     if is_named or not file.is_sure:
-        wanted = _implied(file.reader.context.bound, file.reader, rows.collect_schema())
+        context = file.reader.context
+        of_rows = And((context.bound, context.keys)) if is_named else context.bound
+        wanted = _implied(of_rows, file.reader, rows.collect_schema())
     if wanted is None and is_named:
         numbers = np.flatnonzero(scan.is_kept).astype(np.uint32)
         wanted = pl.col(number).is_in(pl.Series(numbers).implode())

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...caching import cached_property
 from ...errors import PredicateError, SchemaError
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, leading_names, reader_of
 from ..indexes.secondary.hits import Positions
@@ -34,6 +35,9 @@ from .survivors import Survivors
 
 FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can evaluate."""
+
+
+_TOLD_KEYS_MAX = 1 << 16  # of which a reader is told for every file
 
 
 class Lookup(Planning):
@@ -73,6 +77,16 @@ class Lookup(Planning):
     @property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self._kinds)
+
+    @cached_property
+    def keys(self) -> Node:
+        node: Node = Constant(True)
+        for name in self._kinds:
+            values = self._given.column(name)
+            # Of doubles beside decimals, and of floats, equality is another thing.
+            if name in self.instant.schema.names and values.type == self._kinds[name] and len(values) <= _TOLD_KEYS_MAX:
+                node = node & col(name).is_in(values.drop_null().unique())
+        return prepare(node, self.instant.schema)
 
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""

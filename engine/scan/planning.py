@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -50,6 +50,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_FAR_THREADS = 8  # where a file's bytes are waited for: as many as hold row groups in memory elsewhere
 
 
 class Planning:
@@ -104,6 +105,11 @@ class Planning:
     def key_columns(self) -> tuple[str, ...]:
         """The columns of the keys that choose the rows, where a predicate does not."""
         return ()
+
+    @property
+    def keys(self) -> Node:
+        """As in `ReadContext`."""
+        return Constant(True)
 
     @property
     def instant(self) -> Instant:
@@ -284,13 +290,15 @@ class Planning:
         """The context for other columns; it says where some more, maybe nested, are in the files, too."""
         instant = self.instant
         schemas = instant.file_schemas
-        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in columns_read(self.bound))])
+        tested = [*columns_read(self.bound), *columns_read(self.keys)]
+        used = dict.fromkeys([*columns, *(top_level(instant.schema, c) for c in tested)])
         return ReadContext(
             location=self.storage.uri,
             index_location=self.index_storage.uri,
             schema=instant.schema,
             columns=columns,
             bound=self.bound,
+            keys=self.keys,
             partitioning=instant.partitioning,
             columns_in_files=self._columns_in_files(*more),
             names=names_in_files(instant, used),
@@ -323,11 +331,12 @@ class Planning:
         """The matching rows of some files, read side by side, a list a file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
-    def side_by_side(self, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads where there is more than one item."""
-        one_by_one = len(items) < 2 or THREADS < 2
+        threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
+        one_by_one = len(items) < 2 or threads < 2
         with self.noting_changes():
-            yield from map(work, items) if one_by_one else prefetched(work, items, THREADS, "skipstone-read")
+            yield from map(work, items) if one_by_one else prefetched(work, items, threads, "skipstone-read")
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 

@@ -165,6 +165,42 @@ def test_rows_that_an_index_names(tmp_path: Path, reader: str) -> None:
     assert found.num_rows == 120 and set(found["k"].to_pylist()) == {3, 4}
 
 
+KEYS: dict[str, tuple[pa.DataType, list]] = {
+    "int": (pa.int32(), [-5, 0, 7, None]),
+    "text": (pa.string(), ["", "a", "ab", None]),
+    "float": (pa.float64(), [float("nan"), -0.0, 0.0, 1.5, None]),
+    "decimal": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-1.25"), Decimal("3.50"), None]),
+    "day": (pa.date32(), [dt.date(2020, 1, 1), dt.date(1969, 12, 31), None]),
+    "time": (pa.timestamp("us"), [dt.datetime(2020, 1, 1), dt.datetime(1969, 12, 31, 1), None]),
+    "bytes": (pa.binary(), [b"", b"\0", b"\xff", None]),
+    "truth": (pa.bool_(), [True, False, None]),
+}
+
+
+@given(st.data())
+@settings(max_examples=examples(6))
+def test_rows_of_keys_of_every_type(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    lake = tmp_path_factory.mktemp("lake")
+    random = data.draw(st.randoms(use_true_random=False))
+    names = random.sample(sorted(KEYS), 2)
+
+    def drawn(count: int) -> pa.Table:
+        of = {name: [random.choice(KEYS[name][1]) for _ in range(count)] for name in names}
+        return pa.table({name: pa.array(values, KEYS[name][0]) for name, values in of.items()})
+
+    for number in range(3):
+        rows = drawn(12).append_column("row", pa.array(np.arange(12)))
+        pq.write_table(rows, lake / f"{number}.parquet", row_group_size=5)
+    table = ss.create(lake)
+    if data.draw(st.booleans()):
+        table.create_index(names, kind="secondary")
+    keys = drawn(data.draw(st.integers(0, 5)))
+    columns = data.draw(st.sampled_from([None, ["row"], []]))
+    by_arrow, by_polars = (table.lookup(keys, columns=columns, reader=r).to_table() for r in ("pyarrow", "polars"))
+    assert by_polars.schema == by_arrow.schema and by_polars.num_rows == by_arrow.num_rows
+    assert repr(base.rows_of(by_polars)) == repr(base.rows_of(by_arrow))
+
+
 def test_what_is_large_is_left_to_polars_and_small_reads_are_not(tmp_path: Path) -> None:
     import polars as pl  # loading it is a part of what it costs
 
