@@ -94,7 +94,7 @@ class ReadableTable:
         from .views import FILE_COLUMNS, files_view
 
         snapshot = self.handle.snapshot
-        return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot)
+        return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot, partition)
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` gives them, by number; those that are not live are left out."""

@@ -34,19 +34,31 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
     )
 
 
-def files_view(files: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-    partitions = snapshot.partitions()
-    texts, partition_ids = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
+def files_view(files: pa.Table, snapshot: Snapshot, partition: str | None = None) -> pa.Table:
+    """file_id, partition, path, size_bytes, row_count, segment, kind, file_group. `partition`: whose files all are, as
+    it was asked for."""
     ids = to_numpy(files.column("partition_id"))
-    if len(ids) and ids[0] == ids[-1]:  # files come by partition
-        partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
-        named = repeated(partition.encode(), len(ids), pa.string())
+    if partition is not None:
+        named = repeated(_text_of(partition).encode(), len(ids), pa.string())
     else:
-        ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are sought among many
-        named = texts.take(from_numpy(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
+        named = _partition_texts(snapshot, ids)
     view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
     return view if snapshot.tail is None else _unnumbered(view, snapshot.instant.version)
+
+
+def _partition_texts(snapshot: Snapshot, ids: np.ndarray) -> pa.Array:
+    """The text of the partition of each file; files come by partition."""
+    partitions = snapshot.partitions()
+    texts, partition_ids = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
+    if len(ids) and ids[0] == ids[-1]:
+        partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
+        return repeated(partition.encode(), len(ids), pa.string())
+    ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are sought among many
+    return texts.take(from_numpy(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
+
+
+def _text_of(partition: str) -> str:
+    return partition.strip("/")
 
 
 def _unnumbered(view: pa.Table, version: int) -> pa.Table:
@@ -74,7 +86,7 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     """The id of a partition by its text. Raises InvalidArgumentError where the version has none of that name."""
     if not isinstance(partition, str):
         raise InvalidArgumentError(f"a partition is named by its text, as 'year=2013/month=1', not {partition!r}")
-    number = snapshot.partition_id(partition.strip("/"))
+    number = snapshot.partition_id(_text_of(partition))
     if number is None:
         texts = snapshot.partitions().column("partition")
         near = ", ".join(repr(t) for t in texts[:5].to_pylist())

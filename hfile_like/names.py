@@ -72,6 +72,8 @@ _KERNELS = "hfile_like.kernels_names"
 _NARROW_BYTES_MAX = np.iinfo(np.int32).max  # of an array whose offsets are of 4 bytes
 # More names than this are found sooner by writing all.
 _FIND_MAX = 64
+# Up to so many values are written one by one.
+_FEW = 4
 # The first bytes of a random uuid are as in any other: 12 digits and a dash.
 _HEAD_BYTES, _HEAD_CHARACTERS = 6, 13
 
@@ -265,6 +267,9 @@ class NameStrings:
 
     def value(self, i: int) -> bytes | str:
         """Value i. Raises as `take`."""
+        return python_value(self._bytes_of(i), self.kind, self._where)
+
+    def _bytes_of(self, i: int) -> bytes:
         pieces = []
         for part in self.parts:
             if part.kind == LITERAL:
@@ -275,13 +280,19 @@ class NameStrings:
                     raise self._too_many_digits()
             else:
                 pieces.append(hexadecimal(part.kind, part.digits(slice(i, i + 1))).tobytes())
-        return python_value(b"".join(pieces), self.kind, self._where)
+        return b"".join(pieces)
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """The values at `rows`; `valid`: bool [k], False where null. Raises CorruptionError for a number that has more
         digits than it may."""
         count = row_count(rows)
-        column = _written([(self, rows)], count, self._cap)
+        if count <= _FEW:
+            values = list(
+                map(self._bytes_of, range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist())
+            )
+            column = binary_array(values, self.kind) if sum(map(len, values)) <= self._cap else None
+        else:
+            column = _written([(self, rows)], count, self._cap)
         if column is None:
             raise self._where.bad("template", f"{count} values would take more than {self._cap} bytes")
         return column if valid is None else with_nulls(column, valid)
@@ -331,11 +342,24 @@ class NameStrings:
 
     def find(self, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray | None:
         """int64 [k], ascending: which rows from `start` to `stop` hold one of `wanted`; null rows may be among them.
-        Only the rows that have the first digits of one are written, where a part of digits begins at one place in all
-        values; None where there is none."""
-        which = next((i for i, part in enumerate(self.parts) if part.kind in DIGITS), None)
-        if which is None or len(wanted) > _FIND_MAX or any(part.kind == PLAIN for part in self.parts[:which]):
+        Only the rows are written that have the first digits of one, or its padded numbers, where such a part begins at
+        one place in all values; None where there is none."""
+        if len(wanted) > _FIND_MAX:
             return None
+        plain = next((i for i, part in enumerate(self.parts) if part.kind == PLAIN), len(self.parts))
+        which = next((i for i, part in enumerate(self.parts[:plain]) if part.kind in DIGITS), None)
+        if which is not None:
+            candidates = self._with_digits(which, wanted, start, stop)
+        elif any(part.kind == PADDED for part in self.parts[:plain]):
+            candidates = self._with_numbers(self.parts[:plain], wanted, start, stop)
+        else:
+            return None
+        if not len(candidates):  # most often, of names that are not there
+            return candidates
+        return candidates[find_equal(self.take(candidates, None), wanted)]
+
+    def _with_digits(self, which: int, wanted: Sequence[bytes], start: int, stop: int) -> np.ndarray:
+        """int64, ascending: the rows from `start` to `stop` whose part begins with the digits of one of `wanted`."""
         data = self.parts[which].data
         assert data is not None
         first = sum(part.characters for part in self.parts[:which])
@@ -346,10 +370,25 @@ class NameStrings:
             if head is not None:
                 rows = start + np.flatnonzero(data[start:stop, 0] == head[0])
                 near.append(rows[(data[rows, :size] == head).all(axis=1)])
-        candidates = np.unique(np.concatenate(near))
-        if not len(candidates):  # most often, of names that are not there
-            return candidates
-        return candidates[find_equal(self.take(candidates, None), wanted)]
+        return np.unique(np.concatenate(near))
+
+    def _with_numbers(
+        self, parts: Sequence[TemplatePart], wanted: Sequence[bytes], start: int, stop: int
+    ) -> np.ndarray:
+        """int64, ascending: the rows from `start` to `stop` whose first parts have the numbers of one of `wanted`."""
+        places: list[tuple[slice, np.ndarray]] = []  # of the digits in a value, and the numbers there
+        at = 0
+        for part in parts:
+            if part.line is not None:
+                numbers = np.empty(stop - start, dtype=np.uint64)
+                part.line.into(numbers, slice(start, stop))
+                places.append((slice(at, at + part.size), numbers))
+            at += part.characters
+        is_near = np.zeros(stop - start, dtype=bool)
+        for value in wanted:
+            if all(value[place].isdigit() for place, _ in places):
+                is_near |= np.logical_and.reduce([numbers == int(value[place]) for place, numbers in places])
+        return start + np.flatnonzero(is_near)
 
 
 def joined(columns: Sequence[NameStrings], counts: Sequence[int], most_bytes: int) -> pa.Array | None:
@@ -450,6 +489,9 @@ def _written_plainly(pieces: Sequence[tuple[NameStrings, Rows]], count: int, mos
 
 def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:
     """The twin of the compiled `render`."""
+    is_one_length = all(part.kind != PLAIN for part in names.parts)
+    if is_one_length and numbers.shape[1] * sum(part.characters for part in names.parts) < 1 << 31:
+        return _rendered_in_columns(names, numbers, digits)
     pieces: list[pa.Array | pa.Scalar] = []
     following = iter(numbers)
     for i, part in enumerate(names.parts):
@@ -462,6 +504,27 @@ def _rendered_plainly(names: NameStrings, numbers: np.ndarray, digits: dict[int,
         else:
             pieces.append(binary_rows(hexadecimal(part.kind, digits[i])))
     return pc.binary_join_element_wise(*pieces, empty_bytes()).cast(names.kind)
+
+
+def _rendered_in_columns(names: NameStrings, numbers: np.ndarray, digits: dict[int, np.ndarray]) -> pa.Array:
+    """Values of one length: each part takes the same columns of a table of characters in all of them."""
+    table = np.empty((numbers.shape[1], sum(part.characters for part in names.parts)), dtype=np.uint8)
+    following = iter(numbers)
+    at = 0
+    for i, part in enumerate(names.parts):
+        columns = table[:, at : at + part.characters]
+        at += part.characters
+        if part.kind == LITERAL:
+            columns[:] = np.frombuffer(part.literal, dtype=np.uint8)
+        elif part.line is None:
+            columns[:] = hexadecimal(part.kind, digits[i])
+        else:
+            rest = next(following)
+            for column in reversed(range(part.size)):
+                rest, last = np.divmod(rest, np.uint64(10))
+                columns[:, column] = last
+            columns += np.uint8(ord("0"))
+    return binary_rows(table).cast(names.kind)
 
 
 def find_equal(column: pa.Array, wanted: Sequence[bytes]) -> np.ndarray:

@@ -387,16 +387,48 @@ def entries_with(
 ) -> tuple[np.ndarray, pa.Table]:
     """The live entries below a prefix whose column of strings holds wanted values: (uint64 numbers, ascending; that
     column). `wanted`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
-    if not wanted:
+    ids = _numbers_with(readers, runs, prefix, wanted, column, schema, keep=True)
+    if not len(ids):
         return newest_numbered([], [column], schema)
+    return entries_of(readers, runs, prefix, ids, [column], schema)
+
+
+def numbers_with(
+    readers: RunReaders, runs: Sequence[Run], prefix: bytes, column: str, value: bytes, schema: pa.Schema
+) -> np.ndarray:
+    """The numbers, as `entries_with` gives them, of the live entries that hold one value: nothing else is made or kept.
+    Raises DamagedRun."""
+    wanted = [((0, (1 << 64) - 1), [value])]
+    ids = _numbers_with(readers, runs, prefix, wanted, column, schema, keep=False)
+    if len(ids) and sum(run.may_hold(prefix) for run in runs) > 1:
+        ids, _ = entries_of(readers, runs, prefix, ids, [], schema)
+    return ids
+
+
+def _numbers_with(
+    readers: RunReaders,
+    runs: Sequence[Run],
+    prefix: bytes,
+    wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
+    column: str,
+    schema: pa.Schema,
+    *,
+    keep: bool,
+) -> np.ndarray:
+    """The numbers of entries that are live within a run. With `keep` small runs are decoded whole, and kept for the
+    next question."""
+    if not wanted:
+        return np.empty(0, np.uint64)
     every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
     matches = [np.empty(0, np.uint64)]
     for run in runs:
-        if run.entries <= BLOCK_ENTRIES_MAX:
+        if run.entries <= BLOCK_ENTRIES_MAX and (keep or readers.kept_rows(run) is not None):
             low, high = prefix + wanted[0][0][0].to_bytes(8, "big"), prefix + wanted[-1][0][1].to_bytes(8, "big")
             with reading_run(run):
                 rows = readers.rows(run)
-            keys = rows.column("key").take(from_numpy(_places_of(every, rows.column(column)))).to_pylist()
+            places = _places_of(every, rows.column(column))
+            places = places[~to_numpy(rows.column("deleted"))[places]]
+            keys = rows.column("key").take(from_numpy(places)).to_pylist()
             numbers = [int.from_bytes(key[len(prefix) :], "big") for key in keys if low <= key <= high]
             matches.append(np.array(numbers, dtype=np.uint64))
             continue
@@ -404,10 +436,7 @@ def entries_with(
             if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
                 with reading_run(run):
                     matches.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
-    ids = np.unique(np.concatenate(matches))
-    if not len(ids):
-        return newest_numbered([], [column], schema)
-    return entries_of(readers, runs, prefix, ids, [column], schema)
+    return np.unique(np.concatenate(matches))
 
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> Numbered | None:

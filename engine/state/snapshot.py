@@ -33,7 +33,16 @@ from .manifest import (
     key_number,
     split_file_ids,
 )
-from .runs import DamagedRun, RunReaders, entries_between, entries_of, entries_with, newest_numbered, numbered_entries
+from .runs import (
+    DamagedRun,
+    RunReaders,
+    entries_between,
+    entries_of,
+    entries_with,
+    newest_numbered,
+    numbered_entries,
+    numbers_with,
+)
 from .timeline import Timeline
 
 T = TypeVar("T")
@@ -84,11 +93,12 @@ class Snapshot:
 
     def partition_id(self, partition: str) -> int | None:
         """The id of a partition by its text; None where it has no files."""
-        partitions = self.partitions()
         if self._ids_by_text is None and not self._has_searched:  # a dict pays from the second question on
             self._has_searched = True
-            row = pc.index(joined(partitions.column("partition")), string_array([partition])[0]).as_py()
-            return int(to_numpy(partitions.column("partition_id"))[row]) if row >= 0 else None
+            with self._naming_damage():
+                prefix, text = KEYS.prefix(kind=KIND_PARTITION), partition.encode("utf-8", "surrogatepass")
+                numbers = numbers_with(self.readers, self.instant.manifest, prefix, "partition", text, RUN_SCHEMA)
+            return int(numbers[0]) >> 32 if len(numbers) else None
         return self.ids_by_text().get(partition)
 
     def partition_ids(self, texts: Collection[str]) -> dict[str, int]:

@@ -226,7 +226,12 @@ def test_names_as_keys_are_found_and_scanned(keys, others, block_size):
     data=st.data(),
 )
 def test_names_are_sought_as_by_comparing_all(column, others, data):
-    if data.draw(st.booleans()):  # of one make
+    make = data.draw(st.sampled_from(["any", "uuids", "days"]))
+    if make == "days":  # padded numbers, and no digits of uuids; the same day may come twice
+        days = data.draw(st.lists(st.integers(0, 400), min_size=len(column), max_size=len(column)))
+        column = [f"day={np.datetime64('2024-12-20') + day}" for day in days]
+        others = [*others, "day=2024-12-2", "day=2024-12-25x", "day=20241225"]
+    if make == "uuids":
         column = [f"x/{u}-{i}.parquet" for i, u in enumerate(uuids(len(column), data.draw(st.sampled_from([1, 4]))))]
     deleted = [data.draw(st.booleans()) for _ in column]
     keys = [b"p" + i.to_bytes(8, "big") for i in range(len(column))]

@@ -203,3 +203,32 @@ def test_many_paths_at_once_are_as_one_by_one(chunks):
     twice = first_twice(given_paths)
     assert (twice is None) == (len(set(plain)) == len(plain))
     assert twice is None or plain.count(twice) > 1
+
+
+@settings(deadline=None, max_examples=examples(20))
+@given(data=st.data())
+def test_the_first_question_of_a_handle_finds_its_partition(tmp_path_factory, data):
+    """Sought by its text alone, and not by a list of all; after commits that add, take out and bring back."""
+    lake = tmp_path_factory.mktemp("lake")
+    live = set(named(range(data.draw(st.integers(1, 40)))))
+    table = create(lake, sorted(live))
+    for commit in range(data.draw(st.integers(0, 4))):
+        days = sorted({hive.partition_of(path) for path in live})
+        day = data.draw(st.none() | st.sampled_from(days))
+        gone = {path for path in live if hive.partition_of(path) == day}
+        new = set(named(range(100 * (commit + 1), 100 * (commit + 1) + data.draw(st.integers(1, 9))), 9))
+        with table.transaction() as tx:
+            tx.add_files(told(sorted(new)))
+            tx.remove(sorted(gone))
+        live = live - gone | new
+    for day in {hive.partition_of(path) for path in named(range(9), 9)}:
+        wanted = {path for path in live if hive.partition_of(path) == day}
+        table.handle.forget()
+        with ss.open(lake) as fresh:
+            if wanted:
+                found = fresh.files(day + "/")
+                assert set(found["path"].to_pylist()) == wanted
+                assert set(found["partition"].to_pylist()) == {day}
+            else:
+                with pytest.raises(ss.InvalidArgumentError, match="no partition"):
+                    fresh.files(day)

@@ -83,6 +83,7 @@ def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> N
                 numbers, every = runs.numbered_entries(readers, stack, PREFIX, ["path", "size"], SCHEMA)
                 asked = [((1 << 32, 3 << 32 | 0xFFFF_FFFF), [b"a", b"dd"])]
                 matches, paths = runs.entries_with(readers, stack, PREFIX, asked, "path", SCHEMA)
+                found = runs.numbers_with(readers, stack, PREFIX, "path", b"dd", SCHEMA)
                 laid_out = [readers.rows(run) for run in stack]
             for row in rows.to_pylist():
                 assert (row["path"], row["size"]) == live[int.from_bytes(row["key"][1:], "big")]
@@ -93,6 +94,7 @@ def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> N
             named = {n: path for n, (path, _) in live.items() if path in ("a", "dd") and 1 <= n >> 32 <= 3}
             # A file that has another path by now may come too.
             assert {n: path for n, path in pairs if path in ("a", "dd")} == named
+            assert {n for n in found.tolist() if live[n][0] == "dd"} == {n for n in live if live[n][0] == "dd"}
             for run, of_run in zip(stack, laid_out, strict=True):
                 assert of_run.equals(_read(storage, run))
 
