@@ -29,7 +29,7 @@ from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey,
 T = TypeVar("T")
 _Layers = list[Numbered]
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
-_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts, side by side
+_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts
 DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading a run raises where it cannot be read
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 _NODES_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the nodes of a run's block index are up to so small a part of it
@@ -320,7 +320,7 @@ def entries_of(
     for run in reversed(runs) if len(ids) else ():
         if run.may_hold(prefix):
             with reading_run(run):
-                layers += _read(readers.reader(run), prefix, columns, ids)
+                layers += _read(readers.reader(run), readers.storage, prefix, columns, ids)
     return newest_numbered(layers, columns, schema)
 
 
@@ -338,17 +338,19 @@ def numbered_entries(
                 if layer is not None:
                     layers.append(layer)
                     continue
-                decode = partial(_read, prefix=prefix, columns=names)
+                decode = partial(_read, storage=readers.storage, prefix=prefix, columns=names)
                 layers += readers.decoded(run, ("numbered", prefix, names), decode, _is_little)
     return newest_numbered(layers, columns, schema)
 
 
-def _read(reader: SortedFileReader, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None) -> _Layers:
+def _read(
+    reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
+) -> _Layers:
     """All entries below a prefix, or those of some files, as layers; tombstones too."""
     if reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _PARTED_IDS_MIN):
         from .run_parts import read
 
-        return read(reader, prefix, columns, ids)
+        return read(reader, storage, prefix, columns, ids)
     keys = reader.numbered(prefix)
     return [keys.scan(columns, include_deleted=True) if ids is None else keys.get(ids, columns, include_deleted=True)]
 
@@ -370,7 +372,9 @@ def entries_between(
         if run.overlaps(*keys):
             with reading_run(run):
                 if readers.holds(run, name):
-                    whole = readers.decoded(run, name, partial(_read, prefix=prefix, columns=columns))
+                    whole = readers.decoded(
+                        run, name, partial(_read, storage=readers.storage, prefix=prefix, columns=columns)
+                    )
                     layers += [part_of(part, *ends) for part in whole]
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
