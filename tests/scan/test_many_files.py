@@ -4,6 +4,7 @@ that numpy keeps."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col, lazy
 from skipstone.engine.scan import prune
+from skipstone.engine.state.runs import RunReaders
 
 FILES, MORE_FILES = 135_000, 1_000
 DOMAIN = 10**12
@@ -175,3 +177,36 @@ def test_whole_blocks_are_counted_by_their_summaries(lake: Lake) -> None:
 def test_all_files_are_listed(lake: Lake) -> None:
     lake.check(None, np.ones(len(lake.paths), dtype=bool))
     assert lake.table.scan().count() == 3 * int(lake.is_live.sum())
+
+
+_BOUNDS = st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([0, 1, 4, None]))
+
+
+@settings(max_examples=examples(20))
+@given(files=st.lists(_BOUNDS, min_size=1, max_size=60), wanted=st.lists(st.integers(0, 4), min_size=1, max_size=3))
+def test_null_counts_are_looked_up_where_every_row_may_match(files, wanted, tmp_path_factory):
+    """Of large runs a point reads bounds first, and null counts of files whose bounds are one value: what is kept, and
+    what matches whole, is what all statistics say."""
+    lower = [None if nulls == 4 else low for low, _, nulls in files]
+    upper = [None if nulls == 4 else low + more for low, more, nulls in files]
+    stats = pa.StructArray.from_arrays(
+        [pa.array(lower, pa.int64()), pa.array(upper, pa.int64()), pa.array([n for *_, n in files], pa.int64())],
+        names=["min", "max", "null_count"],
+    )
+    paths = [f"part-{i:03d}.parquet" for i in range(len(files))]
+    rows = pa.table({"path": paths, "size_bytes": [9] * len(files), "row_count": [4] * len(files)})
+    rows = rows.append_column("stats", pa.StructArray.from_arrays([stats], names=["x"]))
+    folder = tmp_path_factory.mktemp("lake") / "table"
+    with ss.create(folder, schema=pa.schema([("x", pa.int64())]), partitioning=None) as table:
+        with table.transaction() as tx:
+            tx.add_files(rows)
+        answers = []
+        for is_kept in (True, False):
+            with mock.patch.object(RunReaders, "keeps", lambda *_, is_kept=is_kept: is_kept):
+                plan = table.scan(col("x").is_in(wanted))
+                kept = plan.files().column("path").to_pylist()
+                answers.append((kept, plan.planning.pruned.only_true.tolist()))
+    assert answers[0] == answers[1]
+    known = zip(paths, lower, upper, (n for *_, n in files), strict=True)
+    whole = {path for path, low, high, nulls in known if low is not None and low == high in wanted and nulls == 0}
+    assert {path for path, is_whole in zip(*answers[1], strict=True) if is_whole} >= whole
