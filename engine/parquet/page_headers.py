@@ -33,7 +33,7 @@ class Pages:
     """What is kept of one column chunk.
 
     codec         by which its pages are compressed: Parquet's number
-    dictionary    the dictionary page with its header, b"" where there is none
+    dictionary    the dictionary page with its header, empty where there is none
     data          the data pages that hold wanted rows, with their headers
     starts        the first row of each, and how many it has
     last          rows up to the last that is wanted, counted over the kept pages
@@ -79,22 +79,23 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     offset = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < offset:
         offset = chunk.dictionary_page_offset
-    end, row, dictionary = offset + chunk.total_compressed_size, 0, b""
-    read_at = _Window(read_at, offset, end)
-    data, starts = [], []
+    end, row, dictionary = offset + chunk.total_compressed_size, 0, memoryview(b"")
+    window = _Window(read_at, offset, end)
+    data: list[bytes | memoryview] = []
+    starts = []
     rows_read = last = 0
     remaining = wanted
     while len(remaining):
-        kind, size_bytes, count, head_bytes = _header(read_at, offset, end)
+        kind, size_bytes, count, head_bytes = _header(window, offset, end)
         length = head_bytes + size_bytes
         if offset + length > end:
             raise PagesUnknownError("a page goes beyond its chunk")
         if kind == _DICTIONARY_PAGE and row == 0 and not dictionary:
-            dictionary = read_at(offset, length)
+            dictionary = window(offset, length)
         elif kind in (_DATA_PAGE, _DATA_PAGE_V2):
             row_index = int(np.searchsorted(remaining, row + count))
             if row_index:
-                data.append(read_at(offset, length))
+                data.append(window(offset, length))
                 starts.append((row, count))
                 last = rows_read + int(remaining[row_index - 1]) - row + 1
                 rows_read += count
@@ -114,17 +115,18 @@ class _Window:
     def __init__(self, read_at: ReadAt, begin: int, end: int):
         self._read_at, self._end = read_at, end
         self._least = end - begin if end - begin <= _WHOLE_BYTES else _HEADER_BYTES
-        self._start, self._data = 0, b""
+        self._start, self._data = 0, memoryview(b"")
 
-    def __call__(self, offset: int, length: int) -> bytes:
+    def __call__(self, offset: int, length: int) -> memoryview:
         begin = offset - self._start
         if not 0 <= begin <= begin + length <= len(self._data):
-            self._data = self._read_at(offset, min(max(length + _HEADER_BYTES, self._least), self._end - offset))
+            size = min(max(length + _HEADER_BYTES, self._least), self._end - offset)
+            self._data = memoryview(self._read_at(offset, size))
             self._start, begin = offset, 0
         return self._data[begin : begin + length]
 
 
-def _header(read_at: ReadAt, offset: int, end: int) -> tuple[int, int, int, int]:
+def _header(read_at: _Window, offset: int, end: int) -> tuple[int, int, int, int]:
     """Of the page at `offset`: (kind, its bytes after the header, values, bytes of the header)."""
     length = _HEADER_BYTES
     while True:
@@ -139,7 +141,7 @@ def _header(read_at: ReadAt, offset: int, end: int) -> tuple[int, int, int, int]
             raise PagesUnknownError(str(error)) from error
 
 
-def _parsed(data: bytes) -> tuple[int, int, int, int]:
+def _parsed(data: Any) -> tuple[int, int, int, int]:
     """PageHeader: 1 type, 3 compressed_page_size, and of 5, 7 or 8, the header of its kind, 1 num_values."""
     kind = size_bytes = count = -1
     number = offset = 0

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from .planning import Planning
 
 _FILE, _POSITION, _VALUE = "file", "position", "value: "
+_FEW_ROWS_MAX = 1_000
+_Few = tuple[pa.Table, np.ndarray, np.ndarray]  # rows, their positions in the file, and its number for each
 _INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 
@@ -201,8 +203,14 @@ class _FirstRows:
         for task, _ in pairs:
             self._tasks.setdefault(task.path, (len(self._tasks), task))
         parts: list[pa.Table] = []
-        for rows in self._plan.side_by_side(self._read_file, pairs):
-            parts += rows
+        few: list[_Few] = []
+        for of_file, of_few in self._plan.side_by_side(self._read_file, pairs):
+            parts += of_file
+            few += of_few
+        if few:  # ranked together: that takes as long for some rows as for many
+            columns = [np.concatenate(arrays) for arrays in zip(*((one[1], one[2]) for one in few), strict=True)]
+            part = self._first(pa.concat_tables([rows for rows, _, _ in few]), *columns)
+            parts += [part] if part.num_rows else []
         self._keep(parts)
 
     def _keep(self, parts: list[pa.Table]) -> None:
@@ -217,11 +225,14 @@ class _FirstRows:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read_file(self, pair: Pair) -> list[pa.Table]:
-        """The first rows of each row group: `rows`, as far as they may be among the first of all."""
+    def _read_file(self, pair: Pair) -> tuple[list[pa.Table], list[_Few]]:
+        """The first rows of each row group: `rows`, as far as they may be among the first of all, and those that are to
+        be ranked with others, since they are few."""
         task, groups = pair
         number, storage = self._tasks[task.path][0], self._plan.storage
+        few_max = min(self._limit, _FEW_ROWS_MAX) if self._kept else 0
         parts: list[pa.Table] = []
+        few: list[_Few] = []
         with as_planned(task, storage) as entry, opened(task, entry, self.context, storage) as file:
             reader = FileReader(file, entry, task, self.context, storage)
             row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
@@ -242,10 +253,14 @@ class _FirstRows:
                         else:
                             continue
                     reader.check_identity()
-                    part = self._first(rows, positions + firsts[group], number)
+                    numbers, positions = np.full(len(positions), number, dtype=np.int32), positions + firsts[group]
+                    if 0 < len(positions) <= few_max:
+                        few.append((rows, positions, numbers))
+                        continue
+                    part = self._first(rows, positions, numbers)
                     if part.num_rows:
                         parts.append(part)
-        return parts
+        return parts, few
 
     def _bytes_of(self, reader: FileReader, groups: Sequence[int]) -> AbstractContextManager[ReadAt | None]:
         """What reads the bytes of the order's column, where rows with a chance may be told by its dictionary."""
@@ -307,16 +322,17 @@ class _FirstRows:
             positions = positions[mask]
         return positions, rows_at(reader, [(group, positions)], self.context.columns)
 
-    def _first(self, rows: pa.Table, positions: np.ndarray, number_of_file: int) -> pa.Table:
+    def _first(self, rows: pa.Table, positions: np.ndarray, numbers: np.ndarray) -> pa.Table:
+        """Those of some rows that may be among the first, as in `rows`; `numbers`, int32, are of their files."""
         chance = self._with_a_chance(rows) if len(positions) else None
         if chance is not None:
-            positions = positions[chance]
+            positions, numbers = positions[chance], numbers[chance]
         if not len(positions):
             return pa.table({})
         if chance is not None:
             rows = taken_rows(rows, chance)
         ranked = _ranked(rows, self._keys)
-        ranked = ranked.append_column(_FILE, pa.repeat(pa.scalar(number_of_file, pa.int32()), len(positions)))
+        ranked = ranked.append_column(_FILE, from_numpy(numbers))
         ranked = ranked.append_column(_POSITION, from_numpy(positions))
         for name in self._kept:
             ranked = ranked.append_column(_VALUE + name, rows.column(name))
