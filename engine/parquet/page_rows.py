@@ -49,12 +49,12 @@ def only(pages: Pages, leaf: Any, wanted: np.ndarray) -> Pages | None:
     if leaf.max_definition_level > 1 or (not width and leaf.physical_type != "BYTE_ARRAY"):
         return None
     try:
-        dictionary = _Dictionary(pages.dictionary, pages.codec) if pages.dictionary else None
+        dictionary = _Dictionary(bytes(pages.dictionary), pages.codec) if pages.dictionary else None
         data, starts, row = [], [], 0
         keeps_codes = False
         for page, (start, count) in zip(pages.data, pages.starts, strict=True):
             first, end = np.searchsorted(wanted, (start, start + count))
-            opened = _opened(page, pages.codec)
+            opened = _opened(bytes(page), pages.codec)
             values = opened.values(leaf.max_definition_level)
             cut = None
             if values is not None and opened.values_count == count:
