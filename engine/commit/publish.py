@@ -127,6 +127,7 @@ def publish(
             writing = RunWriting(index_storage, readers, change.leftovers, change.transaction, str(attempt))
             instant = _write(change, newest, snapshot, named_at, writing).following(newest)
             settle(index_storage, task_key_paths(change.results))  # the keys are in the runs, and read no more
+            readers.keep_gathered()
             if change.leftovers.publish(timeline, instant):
                 emit_commit(timeline, instant, start)
                 return instant

@@ -5,7 +5,7 @@
         tx.add_files(["month=1/made.parquet"])
         tx.remove(["month=1/old.parquet"])
 
-The transaction's marker is durable before its first file. On an exception everything that it wrote is removed.
+The transaction's marker is durable before its first data file. On an exception everything that it wrote is removed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from ..handle import Handle
 
 
+_ACTION = "commit"
+
+
 class Transaction:
     """Made by `Table.transaction`. Leaves committed, or, on an exception, with nothing changed."""
 
@@ -61,6 +64,7 @@ class Transaction:
         self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
         self._writer: TaskWriter | None = None
         self._is_open = False
+        self._is_marked = id is not None  # durably: there may be data files of this transaction
         self._process = os.getpid()
         self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
@@ -68,7 +72,8 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         markers, base = self._handle.timeline.markers, self._base
-        self._marker.enter_context(markers.holding(self.id, base.version, "commit", lambda: self._leftovers.is_lost))
+        is_lost = lambda: self._leftovers.is_lost  # noqa: E731
+        self._marker.enter_context(markers.holding(self.id, base.version, _ACTION, is_lost, is_durable=self._is_marked))
         self._is_open = True
         return self
 
@@ -99,7 +104,8 @@ class Transaction:
         """
         self._check_open()
         if self._writer is None:
-            self._writer = TaskWriter(self.task_spec(), self._index_storage)
+            self._mark()
+            self._writer = TaskWriter(spec_of(self._handle, self.id), self._index_storage)
         self._writer.write(data)
 
     def add_files(self, files: Sequence[str] | pa.Table) -> None:
@@ -119,7 +125,7 @@ class Transaction:
             )
             return
         paths = paths_of(files)
-        with TaskWriter(self.task_spec(), self._index_storage) as task:
+        with TaskWriter(spec_of(self._handle, self.id), self._index_storage) as task:
             task.add_files([self._handle.relative(path) for path in paths])
         self._take(task.result)
 
@@ -215,6 +221,7 @@ class Transaction:
             "file_rows": file_rows,
             "file_bytes": file_bytes,
         }
+        self._mark()
         return spec_of(self._handle, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
@@ -222,12 +229,20 @@ class Transaction:
         self._check_open()
         if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
+        self._mark()
         self._take(result)
 
     def tasks_failed(self) -> None:
         """Says that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
         behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
+        self._mark()
         self._leftovers.is_lost = True
+
+    def _mark(self) -> None:
+        """Makes the marker durable, before there is a data file of this transaction."""
+        if not self._is_marked and self._is_open:
+            self._handle.timeline.markers.harden(self.id, self._base.version, _ACTION)
+        self._is_marked = True
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 

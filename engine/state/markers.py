@@ -1,4 +1,4 @@
-"""Transactions in flight: each leaves a marker, durable before its first file, and takes it away at its end.
+"""Transactions in flight: each leaves a marker, durable before its first data file, and takes it away at its end.
 
     pending/TRANSACTION.json           who began, when, from which version, to do what
     pending/TRANSACTION-TASK.json      the same, of one task of a transaction that no process holds (`distributed`)
@@ -61,17 +61,21 @@ class Markers:
         action: str,
         is_lost: Callable[[], bool],
         task: str | None = None,
+        is_durable: bool = True,
     ) -> Iterator[None]:
         """Holds a marker, of a transaction or of one task of it, for the length of a block, and keeps it young. It
         stays where `is_lost` says in the end that files of the transaction do, though they should not; where the block
         ends with UncertainPutError: what the transaction put may still come, until somebody gives it up; and where
         nobody ends the block, or a process does that was forked within it.
 
+        Without `is_durable` a power cut may take the marker, or its bytes, until `harden`: runs without one are known
+        by their names and their age, but a data file without one would be the table's at the next sync.
+
         Raises StorageError where this machine's clock is far ahead of the storage's; not for a task, whose machine
         gives no version its time."""
         name = _name(transaction, task)
         try:
-            self._put(transaction, base, action, name)
+            self._put(transaction, base, action, name, is_durable=is_durable)
             if task is None:
                 if not (self.clock.is_read and self._storage.gap_bytes):  # a request; and `check` asks where in doubt
                     self.clock.read_off(_path(name))
@@ -92,6 +96,11 @@ class Markers:
                 _heart.drop(name)
                 if is_over and not is_lost():  # one that stays is found, and cleaned, by its age
                     in_background(self._storage, _path(name), lambda: self.remove(transaction, task))
+
+    def harden(self, transaction: str, base: int, action: str) -> None:
+        """Makes a marker durable that was not held so."""
+        if not self._storage.gap_bytes:  # where every put is
+            self._put(transaction, base, action, _name(transaction, None))
 
     def remove(self, transaction: str, task: str | None = None) -> None:
         """Takes a marker away; no error where it is gone already."""
@@ -130,9 +139,9 @@ class Markers:
             youngest[transaction] = replace(marker, time_us=time_us, base=base)
         return sorted(youngest.values(), key=lambda marker: (marker.time_us, marker.transaction))
 
-    def _put(self, transaction: str, base: int, action: str, name: str) -> None:
+    def _put(self, transaction: str, base: int, action: str, name: str, is_durable: bool = True) -> None:
         marker = Marker(transaction, base, now_us(), action)
-        self._storage.put(_path(name), json.dumps(asdict(marker)).encode())
+        self._storage.put(_path(name), json.dumps(asdict(marker)).encode(), is_durable=is_durable)
 
 
 def transaction_of(path: str) -> str | None:

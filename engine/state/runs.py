@@ -72,6 +72,7 @@ class RunReaders:
         self._open: dict[str, tuple[SortedFileReader, CachedRun]] = {}
         self._opened_as: dict[str, Run] = {}
         self._keys: dict[str, RunKey] = {}
+        self._to_keep: dict[str, tuple[Run, pa.Table]] = {}  # rows of runs that are gathered, by path
 
     def holding(self, run: Run, data: bytes) -> RunReaders:
         """Readers of the same runs, and of one more that lies in memory alone, under a path that no other has."""
@@ -126,7 +127,11 @@ class RunReaders:
         """What `rows` gives where that is kept, as it is of a run that this process has written; else None."""
         if run.entries > BLOCK_ENTRIES_MAX or self.storage.gap_bytes or run.path in self.in_memory:
             return None
-        rows: pa.Table | None = self._cache.get((self._key(run), "rows"))
+        rows: pa.Table | None
+        if run.path in self._to_keep:
+            _, rows = self._to_keep[run.path]
+        else:
+            rows = self._cache.get((self._key(run), "rows"))
         if rows is None:
             return None
         keys = rows.column("key")
@@ -134,9 +139,20 @@ class RunReaders:
 
     def keep_rows(self, run: Run, rows: pa.Table) -> None:
         """Has `rows` give these of a small run that was just written: it need not be read. Far away a request would
-        have to look at it."""
+        have to look at it. Where it is gathered, its file is known by `keep_gathered`."""
         if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.gap_bytes:
-            self._cache.put((self._key(run), "rows"), rows, rows.nbytes)
+            try:
+                self._cache.put((self._key(run), "rows"), rows, rows.nbytes)
+            except FileMissingError:
+                self._to_keep[run.path] = run, rows
+
+    def keep_gathered(self) -> None:
+        """Keeps for every handle what `keep_rows` was given of runs that were gathered then, and were put."""
+        gathered, self._to_keep = self._to_keep, {}
+        for run, rows in gathered.values():
+            with contextlib.suppress(SkipstoneError):  # it was not put, or is another: whoever reads it will see
+                self.keep_rows(run, rows)
+        self._to_keep.clear()
 
     def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""

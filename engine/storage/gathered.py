@@ -1,8 +1,8 @@
-"""Files that a change writes on an object store, gathered in memory and put side by side before anything names them.
+"""Small files that a change writes, gathered in memory and put together before anything names them.
 
-Each put waits for an answer. A commit writes a run or two of each index, which nobody reads until its instant names
-them, so all of them can wait together. What is gathered is read from memory, and what is deleted before it was put
-costs no request.
+Each put waits for an answer, or for a disk. A commit writes a run or two of each index, which nobody reads until its
+instant names them, so all of them can wait together: side by side on an object store; on a disk a folder is flushed
+once for all. What is gathered is read from memory, and what is deleted before it was put costs nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any, BinaryIO
 
 from ...errors import SkipstoneError
 from .interface import Entry, Range, Storage
-from .threads import prefetched, side_by_side
+from .threads import side_by_side
 
 FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
 GATHERED_BYTES_MAX = 16 << 20
-_PUTS_AT_ONCE = 16
 
 
 def gathering(storage: Storage) -> Storage:
-    """The storage, gathering small files where a put waits long."""
-    return GatheredStorage(storage) if storage.gap_bytes else storage
+    """The storage, gathering small files."""
+    return GatheredStorage(storage)
 
 
 def settle(storage: Storage, leave: Collection[str] = ()) -> None:
@@ -34,15 +33,15 @@ def settle(storage: Storage, leave: Collection[str] = ()) -> None:
 
 
 def brought(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
-    """Some small files, read whole and side by side, by path; nothing where none are gathered. One that cannot be read
-    is left to whoever needs it. In any thread."""
+    """Some small files, read whole and side by side, by path; nothing where the storage is near. One that cannot be
+    read is left to whoever needs it. In any thread."""
     files: dict[str, bytes] = {}
 
     def read(path: str) -> None:
         with contextlib.suppress(SkipstoneError):
             files[path] = storage.read(path)
 
-    if isinstance(storage, GatheredStorage):
+    if isinstance(storage, GatheredStorage) and storage.gap_bytes:
         list(side_by_side(storage, read, paths, "skipstone-bring"))
     return files
 
@@ -85,12 +84,8 @@ class GatheredStorage:
         for path in chosen:  # from here on it may be there
             self._put[path] = self._waiting.pop(path)
 
-        def put(path: str) -> None:
-            with self._storage.create(path) as file:
-                file.write(self._put[path])
-
         if chosen:
-            list(prefetched(put, chosen, min(len(chosen), _PUTS_AT_ONCE), "skipstone-put"))
+            self._storage.put_all({path: self._put[path] for path in chosen})
 
     def keep(self, files: Mapping[str, bytes]) -> None:
         self._put.update(files)

@@ -12,7 +12,7 @@ import io
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -215,6 +215,11 @@ class Storage(Protocol):
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A new file to write: durable under its name at the end of the block, or, on an exception, absent."""
+        ...
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """Small new files, by path: all are durable on return. Raises what the first that failed raised; any of them
+        may be there then, and none comes later."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

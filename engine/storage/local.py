@@ -13,7 +13,8 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import BinaryIO
 
 from ...errors import CorruptionError, SkipstoneError, StorageError
@@ -26,6 +27,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _INDEX_FLAGS = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # of a link that is not followed, or leads to itself; of a socket
 _DURABLE_FOLDERS_MAX = 100_000
+_NEIGHBOURS_MAX = 1_000  # beside a folder, that are looked at to flush their names together
 _durable_folders: set[str] = set()  # whose names this process has seen flushed
 
 
@@ -133,6 +135,27 @@ class LocalStorage:
             file.flush()
             os.rename(temporary, self.local_path(path))
 
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        with contextlib.ExitStack() as stack:
+            written: list[tuple[str, BinaryIO, str]] = []
+            for path, data in files.items():
+                file, temporary = stack.enter_context(self._temporary(path))
+                with _refusals(path):
+                    file.write(data)
+                    file.flush()
+                written.append((path, file, temporary))
+            for path, file, _ in written:  # the first takes much of the others along
+                with _refusals(path):
+                    _flush(file)
+            folders: dict[str, str] = {}
+            for path, _, temporary in written:
+                with _refusals(path):
+                    os.rename(temporary, self.local_path(path))
+                folders[os.path.dirname(temporary)] = path
+            for folder, path in folders.items():
+                with _refusals(path):
+                    fsync_folder(folder)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = self.local_path(path)
         with self._temporary(path) as (file, temporary), _refusals(path):
@@ -235,14 +258,23 @@ def _make_folders(folder: str, root: str) -> None:
             if not os.path.isdir(path):
                 message = f"{path}: a folder belongs here, and a file is in its place, or a link that leads nowhere"
                 raise StorageError(f"{message}; move it away") from None
+        durable = [path] if is_made else [path, *_neighbours(path)]
         try:
             fsync_folder(os.path.dirname(path))
         except PermissionError:  # a folder of somebody else, who made what is in it
             if is_made:
                 raise
-        if len(_durable_folders) >= _DURABLE_FOLDERS_MAX:
+            durable = [path]
+        if len(_durable_folders) + len(durable) > _DURABLE_FOLDERS_MAX:
             _durable_folders.clear()
-        _durable_folders.add(path)
+        _durable_folders.update(durable)
+
+
+def _neighbours(folder: str) -> list[str]:
+    """Some folders beside one, which are there: whoever flushes its name flushes theirs."""
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
+        return [entry.path for entry in islice(entries, _NEIGHBOURS_MAX) if entry.is_dir(follow_symlinks=False)]
+    return []
 
 
 def _flush(file: BinaryIO) -> None:

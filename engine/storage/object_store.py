@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from ...errors import NotReadableError, SkipstoneError, StorageError
@@ -35,12 +35,13 @@ from .interface import (
 )
 from .object_client import Failure, connect, failure_of, refusal
 from .places import Place, StorageOptions, is_uri, place_of, tidied
-from .threads import Threads
+from .threads import Threads, prefetched
 
 GAP_BYTES = 256 * 1024  # a request costs more than so many bytes
 PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 4
 _PARTS_MAX = 9_000  # S3 takes 10,000
+_PUTS_AT_ONCE = 16
 _SPOOL_BYTES = 1 << 20  # a file being written that grows beyond goes to the local disk until it is whole
 _READERS_MAX = 8
 
@@ -144,6 +145,14 @@ class ObjectStorage:
         finally:
             with contextlib.suppress(OSError):  # nothing that it holds is needed any more
                 file.close()
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        def put(path: str) -> None:
+            with self.create(path) as file:
+                file.write(files[path])
+
+        if files:
+            list(prefetched(put, list(files), min(len(files), _PUTS_AT_ONCE), "skipstone-put"))
 
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         key = self._key(path)

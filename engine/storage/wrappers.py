@@ -89,6 +89,13 @@ class Counted:
             start_s = time.perf_counter()
         self.count(1, 0, start_s)
 
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        start_s = time.perf_counter()
+        try:
+            self._storage.put_all(files)
+        finally:
+            self.count(len(files), 0, start_s)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return self._counted(self._storage.put_if_absent, path, data)
 

@@ -19,7 +19,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from skipstone import StorageError
@@ -117,6 +117,11 @@ class TroubledStorage:
             yield file
         if is_due:
             raise self._fault.error(path)
+
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            with self.create(path) as file:
+                file.write(data)
 
     def _asked(self, method: str, path: str, *more):
         is_due = self._fault.count(method, path)
