@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,14 @@ import pyarrow as pa
 import skipstone as ss
 
 from .support.data import lineitem, sample
-from .support.harness import Bench
+from .support.far import FarBucket, far_bucket
+from .support.harness import Answer, Bench
 
 KEY = "event_id"
 THREE = ["l_orderkey", "l_extendedprice", "l_shipdate"]
 ROUNDS = 3
+FAR, FAR_LAKE, FAR_INDEX = "30 ms", "s3://far/lake", "s3://far/index"
+FAR_ROUNDS, FAR_LATENCY_S, FAR_THREADS = 2, 0.03, 16
 
 
 def main() -> None:
@@ -56,7 +61,19 @@ def main() -> None:
         for percent in (1, 10, 50):
             sides.row(f"together, {percent}%, all columns", f"l_orderkey < {orders * percent // 100}")
         bench.run(ROUNDS)
-    bench.report(_against_the_best(bench.figures()))
+    with far_bucket() as bucket:
+        far = _FarSides(bench, bucket, lake)
+        for count in (10, 1_000):
+            far.row(f"{FAR}, {count:,} uuids", _in(KEY, ids[:count]))
+        far.row(f"{FAR}, 2%, all columns", "l_quantity <= 1")
+        far.row(f"{FAR}, 10%, three columns", "l_quantity <= 5", THREE)
+        far.row(f"{FAR}, 100%, three columns", "l_quantity <= 50", THREE)
+        far.row(f"{FAR}, one order", "l_orderkey = 32")
+        far.row(f"{FAR}, together, 10%, all columns", f"l_orderkey < {orders // 10}")
+        bench.run(FAR_ROUNDS)
+    figures = bench.figures()
+    near = [one for one in figures if not one["row"].startswith(FAR)]
+    bench.report([*_against_the_best(near), "", *far.ways])
 
 
 def _in(column: str, values: Sequence[object]) -> str:
@@ -90,6 +107,49 @@ class _Sides:
         self._bench.case(name, "skipstone", ours, kind="us", note="opening included")
         self._bench.case(name, "DuckDB", by_duckdb)
         self._bench.case(name, "polars", by_polars)
+
+
+class _FarSides:
+    """The same question to each contender, where each request waits: an object store in memory, from which bytes come
+    at once. All of them ask by the same client."""
+
+    def __init__(self, bench: Bench, bucket: FarBucket, lake: Path):
+        self._bench, self._bucket = bench, bucket
+        self._names = [f"lake/{path.name}" for path in sorted(lake.glob("*.parquet"))]
+        for name in self._names:
+            bucket.put(name, (lake / Path(name).name).read_bytes())
+        ss.create(FAR_LAKE, partitioning=None, index_path=FAR_INDEX).create_index(KEY, kind="secondary")
+        self.ways = ["## How rows are read where each request waits for 30 ms", ""]
+
+    def row(self, name: str, where: str, columns: list[str] | None = None) -> None:
+        with ss.open(FAR_LAKE, index_path=FAR_INDEX) as table:
+            plan = table.scan(where, columns=columns)
+            plan.to_table()
+            self.ways.append(f"- {name}: {plan.steps[-1].note}")
+
+        def ours() -> Answer:
+            with self._late() as requests, ss.open(FAR_LAKE, index_path=FAR_INDEX) as table:
+                return Answer(table.scan(where, columns=columns).to_table(), requests())
+
+        def by_polars() -> Answer:
+            with self._late() as requests, ThreadPoolExecutor(FAR_THREADS) as pool:
+                files = list(pool.map(lambda name: self._bucket.get(name).bytes().to_bytes(), self._names))
+                rows = pl.scan_parquet(files).filter(pl.sql_expr(where))
+                found = (rows if columns is None else rows.select(columns)).collect().to_arrow()
+                return Answer(found, requests())
+
+        self._bench.case(name, "skipstone", ours, kind="us", note="opening included")
+        self._bench.case(name, "polars", by_polars, note=f"whole files, {FAR_THREADS} requests at a time")
+
+    @contextmanager
+    def _late(self) -> Iterator[Callable[[], int]]:
+        """Within the block requests wait; what is given says how many there were."""
+        before = len(self._bucket.waits.log)
+        self._bucket.latency_s = FAR_LATENCY_S
+        try:
+            yield lambda: len(self._bucket.waits.log) - before
+        finally:
+            self._bucket.latency_s = 0.0
 
 
 def _against_the_best(figures: Sequence[dict[str, Any]]) -> list[str]:
