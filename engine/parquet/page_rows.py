@@ -78,7 +78,7 @@ def only(pages: Pages, leaf: Any, wanted: np.ndarray) -> Pages | None:
 class _Dictionary:
     """A dictionary page, decompressed as far as it is asked for. Raises as `_opened`."""
 
-    def __init__(self, page: bytes, codec: int):
+    def __init__(self, page: bytes | memoryview, codec: int):
         stored = page_at(memoryview(page), 0)
         if stored.kind != DICTIONARY_PAGE or stored.encoding not in (PLAIN, _PLAIN_DICTIONARY):
             raise ValueError("a dictionary of a kind that is not known")
@@ -190,7 +190,7 @@ class _Page(NamedTuple):
         return np.frombuffer(self.body, dtype=np.uint8)[begin + length :]
 
 
-def _opened(data: bytes, codec: int) -> _Page:
+def _opened(data: bytes | memoryview, codec: int) -> _Page:
     """Raises as `page_at`, and ArrowException for bytes that are not of the codec."""
     page = page_at(memoryview(data), 0)
     if page.kind == DICTIONARY_PAGE:

@@ -219,7 +219,8 @@ def whole_chunks(
     pages = [
         [place.pages(read_at, count) for place in of_group] for of_group, count in zip(places, row_counts, strict=True)
     ]
-    return synthetic_file(metadata, list(leaves), PageGroup([], [list(of_column) for of_column in zip(*pages)]))
+    by_column = [list(of_column) for of_column in zip(*pages, strict=True)]
+    return synthetic_file(metadata, list(leaves), PageGroup([], by_column))
 
 
 def _read(synthetic: bytes, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:

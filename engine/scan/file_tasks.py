@@ -75,8 +75,8 @@ class ReadContext:
     schema          the table's
     columns         names to read, in order
     bound           the predicate, bound to the schema
-    keys            what the rows that an index named fulfil besides, in flat columns: a condition on values costs less to
-                    read by than one on places
+    keys            what the rows that an index named fulfil besides: a condition on values costs less to read by than
+                    one on places
     partitioning    names of the partition columns
     strict          a damaged fine part is an error
     columns_in_files    where each column of the predicate lies in the files, by the schema ids of tasks
@@ -109,7 +109,7 @@ class ReadContext:
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    keys: Node = Constant(True)
+    keys: Node = field(default_factory=lambda: Constant(True))
 
 
 @dataclass

@@ -317,8 +317,8 @@ class Planning:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def pairs_to_read(self) -> list[Pair]:
-        """What rows are read of. Where an index has named the very rows, row groups are not pruned, nor where that would
-        take longer than reading what it skips."""
+        """What rows are read of. Where an index has named the very rows, row groups are not pruned, nor where that
+        would take longer than reading what it skips."""
         if not self.is_fine_pruned and self.pruned.has_all_rows:
             return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
         if self.is_fine_pruned or self.storage.gap_bytes or self.index_storage.gap_bytes:

@@ -1,0 +1,85 @@
+"""Statistics of row groups are read of a few files first: what is read depends on them, what is found does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+import skipstone.engine.scan.fine as fine
+from example_counts import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FILES, GROUPS, ROWS = 20, 4, 1_000
+
+
+def lake_of(folder: Path, keys: np.ndarray) -> ss.Table:
+    """Files of some values each, in row groups of ROWS."""
+    for number, of_file in enumerate(keys):
+        rows = pa.table({"k": of_file, "n": np.arange(len(of_file))})
+        pq.write_table(rows, folder / f"{number:02}.parquet", row_group_size=min(ROWS, len(of_file) // GROUPS))
+    return ss.create(folder)
+
+
+def rows_looked_at(plan: ss.Plan) -> int:
+    (step,) = [step for step in plan.planning.steps_so_far if step.name == "rows"]
+    return step.came_in
+
+
+@pytest.fixture
+def pruned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many files statistics were read, each time."""
+    counts: list[int] = []
+    read = fine.read_fine_rows
+
+    def counted(tasks: list, *arguments: object) -> fine.FineRows:
+        counts.append(len(tasks))
+        return read(tasks, *arguments)
+
+    monkeypatch.setattr(fine, "read_fine_rows", counted)
+    return counts
+
+
+def test_where_statistics_say_nothing_few_are_read(tmp_path: Path, pruned: list[int]) -> None:
+    keys = np.random.default_rng(1).integers(0, 100, (FILES, GROUPS * ROWS))
+    table = lake_of(tmp_path, keys)
+    plan = table.scan("k < 3")
+    assert plan.to_table().num_rows == (keys < 3).sum()
+    assert 0 < sum(pruned) < FILES and rows_looked_at(plan) == keys.size
+    assert plan.row_groups().num_rows == FILES * GROUPS  # asked for, they are all pruned
+
+
+def test_where_they_skip_much_all_are_read(tmp_path: Path, pruned: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = np.sort(np.random.default_rng(2).integers(0, 100, (FILES, GROUPS * ROWS)))  # each file for itself
+    table = lake_of(tmp_path, keys)
+    monkeypatch.setattr(fine, "_STATISTICS_NS", 10_000)  # as if files were large
+    plan = table.scan("k < 3")
+    assert plan.to_table().num_rows == (keys < 3).sum()
+    assert sum(pruned) == FILES and rows_looked_at(plan) <= FILES * 2 * ROWS
+
+
+def test_files_of_which_all_rows_match_are_not_asked(tmp_path: Path, pruned: list[int]) -> None:
+    keys = np.arange(FILES * GROUPS * ROWS).reshape(FILES, -1)
+    table = lake_of(tmp_path, keys)
+    assert table.scan("k >= 0").to_table().num_rows == keys.size
+    assert sum(pruned) == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 1_200_000, 10**12]), st.booleans())
+@settings(max_examples=examples(5))
+def test_the_same_rows_whatever_is_read(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, cost_ns: int, is_sorted: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    keys = random.integers(0, random.integers(1, 200), (int(random.integers(1, 12)), 40))
+    table = lake_of(tmp_path_factory.mktemp("lake"), np.sort(keys) if is_sorted else keys)
+    low, high = sorted(random.integers(0, 200, 2).tolist())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fine, "_STATISTICS_NS", cost_ns)
+        found = table.scan(f"k >= {low} AND k < {high}").to_table()
+    expected = np.sort(keys[(keys >= low) & (keys < high)])
+    assert np.array_equal(np.sort(found["k"].to_numpy()), expected)
