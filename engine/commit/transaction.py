@@ -72,8 +72,10 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         markers, base = self._handle.timeline.markers, self._base
-        is_lost = lambda: self._leftovers.is_lost  # noqa: E731
-        self._marker.enter_context(markers.holding(self.id, base.version, _ACTION, is_lost, is_durable=self._is_marked))
+        held = markers.holding(
+            self.id, base.version, _ACTION, lambda: self._leftovers.is_lost, is_durable=self._is_marked
+        )
+        self._marker.enter_context(held)
         self._is_open = True
         return self
 

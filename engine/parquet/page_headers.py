@@ -74,12 +74,10 @@ class ChunkPlace(NamedTuple):
 
 def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
     """The pages of one column chunk that hold wanted rows."""
-    if chunk.compression not in CODECS:
+    offset, _, end, codec = ChunkPlace.of(chunk)
+    if codec is None:
         raise PagesUnknownError(f"codec {chunk.compression}")
-    offset = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < offset:
-        offset = chunk.dictionary_page_offset
-    end, row, dictionary = offset + chunk.total_compressed_size, 0, memoryview(b"")
+    row, dictionary = 0, memoryview(b"")
     window = _Window(read_at, offset, end)
     data: list[bytes | memoryview] = []
     starts = []
@@ -106,7 +104,7 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> Pages:
         offset += length
     if row > chunk.num_values:
         raise PagesUnknownError("pages hold more rows than their chunk")
-    return Pages(CODECS[chunk.compression], dictionary, data, tuple(starts), last)
+    return Pages(codec, dictionary, data, tuple(starts), last)
 
 
 class _Window:

@@ -182,10 +182,8 @@ def rows_by_page(
     for name in columns:
         chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
         leaf = metadata.schema.column(leaves[name])
-        row_count, dictionary_bytes = (
-            sum(chunk.last for chunk in chunks),
-            sum(len(chunk.dictionary) for chunk in chunks),
-        )
+        row_count = sum(chunk.last for chunk in chunks)
+        dictionary_bytes = sum(len(chunk.dictionary) for chunk in chunks)
         if row_count >= _CUT_ROWS_MIN or dictionary_bytes >= _CUT_DICTIONARY_BYTES_MIN:
             cut = [only(chunk, leaf, wanted) for chunk, (_, wanted) in zip(chunks, groups, strict=True)]
             chunks = chunks if None in cut else [chunk for chunk in cut if chunk is not None]
