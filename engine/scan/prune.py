@@ -37,8 +37,7 @@ from .survivors import Survivors, Units, plain_units, units_of
 
 SETTLED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
-PIECE_ENTRIES = 1 << 18  # a piece costs half a millisecond of Python, and arrays of more entries leave the caches
-_PIECE_ENTRIES_MIN = 1 << 16
+PIECE_ENTRIES = 1 << 20  # a piece is mostly Python, which one thread does sooner than two that hand it to each other
 THREADS = min(4, os.cpu_count() or 1)
 _EVALUATED_EACH_MAX = 8
 _TASKS_FILES_MAX = 256  # of few files, what their tasks will say is read with their names: it lies in the same blocks
@@ -184,8 +183,7 @@ class _Pruning:
                 return self._probed(survivors.filtered(), others, steps), steps.steps
 
             stats = first.columns[0].stats
-            of_thread = -(-stats.count_in(ranges.first, ranges.stop) // THREADS)
-            pieces = ranges.cut(stats.cuts(min(PIECE_ENTRIES, max(of_thread, _PIECE_ENTRIES_MIN))))
+            pieces = ranges.cut(stats.cuts(PIECE_ENTRIES))
             if len(pieces) == 1:
                 results = [of_piece(pieces[0])]
             else:

@@ -88,10 +88,6 @@ class ColumnStatsReader:
             summaries = reader.summaries((*self._bounds, *_COUNTS), indices)
             return Blocks(run, reader, indices, first, stop, summaries)
 
-    def count_in(self, first: np.ndarray, stop: np.ndarray) -> int:
-        """About how many files have numbers in some ranges, by whole blocks of the run that has most."""
-        return max((b.entries(np.flatnonzero(b.meeting(first, stop))) for b in self.blocks), default=0)
-
     def cuts(self, entries: int) -> np.ndarray:
         """Numbers of files, uint64, ascending, that begin blocks, with about so many entries between them."""
         blocks = max(self.blocks, key=lambda b: len(b.indices), default=None)
