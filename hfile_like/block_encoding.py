@@ -55,8 +55,8 @@ ALL_NULL = Encoded(ENCODING_ALL_NULL, 0, b"")
 class Encoders:
     """What the encoders of a file's columns remember of the blocks before."""
 
-    def __init__(self, columns: int):
-        self.names = [NameEncoder() for _ in range(columns)]
+    def __init__(self, columns: int, *, templates: bool = True):
+        self.names = [NameEncoder(is_looking=templates) for _ in range(columns)]
         self.packers = [Packer() for _ in range(2 + columns)]
 
 

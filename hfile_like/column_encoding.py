@@ -115,6 +115,8 @@ def _cut(out: np.ndarray, ends: np.ndarray) -> list[memoryview]:
 
 
 def _part(column: pa.Array, bounds: np.ndarray, block: int) -> pa.Array:
+    if len(bounds) == 2:
+        return column
     return column.slice(int(bounds[block]), int(bounds[block + 1] - bounds[block]))
 
 

@@ -50,6 +50,8 @@ class Entries:
 
     def slice(self, start: int, length: int | None = None) -> Entries:
         """A part, without a copy."""
+        if start == 0 and (length is None or length == len(self)):
+            return self
         stop = None if length is None else start + length
         deleted = None if self.deleted is None else self.deleted[start:stop]
         return Entries(self.keys.slice(start, length), [c.slice(start, length) for c in self.columns], deleted)
@@ -205,17 +207,20 @@ def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count:
         return [pa.RecordBatch.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)] if count else []
     if not isinstance(values, (pa.RecordBatch, pa.Table)):
         raise InvalidArgumentError(f"values must be a RecordBatch or a Table, not {type(values).__name__}")
-    if sorted(values.schema.names) != sorted(schema.names):
-        raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
-    for field in schema:
-        kind = values.schema.field(field.name).type
-        if kind != field.type:
-            raise SchemaError(f"column {field.name!r} is of type {kind}, the file holds {field.type}: cast it")
+    is_same = values.schema.equals(schema)
+    if not is_same:
+        if sorted(values.schema.names) != sorted(schema.names):
+            raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
+        for field in schema:
+            kind = values.schema.field(field.name).type
+            if kind != field.type:
+                raise SchemaError(f"column {field.name!r} is of type {kind}, the file holds {field.type}: cast it")
     if values.num_rows != count and (schema.names or values.num_rows):
         raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
     if not schema.names:
         return []
-    values = values.select(schema.names)
+    if not is_same:
+        values = values.select(schema.names)
     batches = values.to_batches() if isinstance(values, pa.Table) else [values]
     return [batch for batch in batches if batch.num_rows]
 
@@ -225,6 +230,8 @@ def _columns_at(batches: list[pa.RecordBatch], row: int, most: int) -> tuple[lis
     for batch in batches:
         if row < batch.num_rows:
             size = min(most, batch.num_rows - row)
+            if size == batch.num_rows:
+                return batch.columns, size
             return [column.slice(row, size) for column in batch.columns], size
         row -= batch.num_rows
     return [], most

@@ -8,6 +8,7 @@ case. So a template that takes every value to its end gives every value back.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
@@ -80,10 +81,10 @@ class NameEncoder:
     Other parts are looked for where that does not fit, or takes more for a value than when they were chosen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_looking: bool = True) -> None:
         self._guess: Guess | None = None
         self._usual_bytes = 0.0
-        self._blocks_left = self._pause = 0
+        self._blocks_left, self._pause = 0 if is_looking else sys.maxsize, 0
 
     def encode(self, column: pa.Array, valid: np.ndarray | None) -> tuple[bytes, int] | None:
         """The bytes of a template and its fields for a column of strings or bytes, at least one of them not null, and

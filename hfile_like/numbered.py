@@ -135,18 +135,26 @@ class NumberedKeys:
             gather.add(numbers, slice(low, low + len(numbers)), block)
         return gather.finish()
 
-    def find(self, first: int, last: int, column: str, wanted: Sequence[bytes]) -> np.ndarray:
-        """uint64 [k], ascending: the numbers, from `first` to `last`, of the entries of `between` whose column of
-        strings or bytes holds one of `wanted`. Where it holds names of one make, the others are not made."""
+    def find(self, wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]], column: str) -> np.ndarray:
+        """uint64 [k]: the numbers of the live entries whose column of strings or bytes holds a wanted value. `wanted`:
+        values, each with the numbers between which, both inclusive, they are sought. Where the column holds names of
+        one make, the others are not made."""
         position = column_positions(self._file.schema, [column])[0]
         matches = [np.empty(0, dtype=np.uint64)]
-        for block in self._file.blocks(self._blocks_between(first, last)):
-            within = places_between(block.keys, self._prefix, first, last)
-            rows = block.column(position).find(wanted, within.start, within.stop)
-            if len(rows):
-                deleted = block.deleted()
-                low, numbers = numbers_between(block.keys, self._prefix, first, last)
-                matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
+        sought: dict[int, list[tuple[tuple[int, int], Sequence[bytes]]]] = {}
+        for ends, values in wanted:
+            for number in self._blocks_between(*ends):
+                sought.setdefault(number, []).append((ends, values))
+        numbered = sorted(sought)
+        for number, block in zip(numbered, self._file.blocks(numbered), strict=True):
+            values_of = block.column(position)
+            for ends, values in sought[number]:
+                within = places_between(block.keys, self._prefix, *ends)
+                rows = values_of.find(values, within.start, within.stop)
+                if len(rows):
+                    deleted = block.deleted()
+                    low, numbers = numbers_between(block.keys, self._prefix, *ends)
+                    matches.append(numbers[(rows if deleted is None else rows[~deleted[rows]]) - low])
         return np.concatenate(matches)
 
     def block_bounds(self) -> tuple[np.ndarray, np.ndarray]:

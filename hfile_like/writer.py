@@ -57,6 +57,7 @@ class WriterOptions(TypedDict, total=False):
     summaries: Sequence[str]
     cut_prefix_bytes: int
     compact: Sequence[str]
+    templates: bool
     metas: Mapping[str, bytes]
 
 
@@ -75,6 +76,7 @@ class SortedFileWriter:
                   both sides: what is read by that prefix then shares no block, and no summary, with anything else.
                   0 for never
     compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
+    templates     names of one make are found and written as such; a file of few entries is written sooner without
 
     Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
     `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) say what was
@@ -92,6 +94,7 @@ class SortedFileWriter:
         summaries: Sequence[str] = (),
         cut_prefix_bytes: int = 0,
         compact: Sequence[str] = (),
+        templates: bool = True,
         metas: Mapping[str, bytes] | None = None,
     ):
         self.schema = check_schema(schema)
@@ -104,7 +107,7 @@ class SortedFileWriter:
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = codec.compressor_of(compression)
-        self._encoders = Encoders(len(self.schema))
+        self._encoders = Encoders(len(self.schema), templates=templates)
         self._contents = Contents(self.schema)
         kinds = {name: self.schema.field(name).type for name in check_summaries(self.schema, summaries)}
         self._index = IndexBuilder(kinds, self._compressor)
@@ -139,9 +142,12 @@ class SortedFileWriter:
         keys: pa.Array | pa.ChunkedArray | Sequence[bytes],
         values: pa.RecordBatch | pa.Table | None = None,
         deleted: pa.Array | np.ndarray | Sequence[bool] | None = None,
+        *,
+        is_lent: bool = False,
     ) -> None:
         """Adds entries. `keys`: binary [n], strictly ascending, above all keys written before. `values`: n rows of
-        the schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone.
+        the schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone. `is_lent`:
+        the caller leaves them as they are until the file is closed, so that none is copied.
         Raises InvalidArgumentError (naming the key out of order) or SchemaError before anything is written."""
         self._check_open()
         parts = entries_of(self.schema, keys, values, deleted)
@@ -155,16 +161,18 @@ class SortedFileWriter:
             if int(size.max(initial=0)) > ENTRY_BYTES_MAX:
                 raise InvalidArgumentError(f"one entry takes more than {ENTRY_BYTES_MAX >> 20} MiB: split it")
         try:
-            self._take(parts, sizes)
+            self._take(parts, sizes, is_lent=is_lent)
         except BaseException:
             # Some of the entries may be lost: what was left would be a file without them.
             self.abort()
             raise
         self._last_key = last
 
-    def _take(self, parts: Sequence[Entries], sizes: Sequence[np.ndarray]) -> None:
+    def _take(self, parts: Sequence[Entries], sizes: Sequence[np.ndarray], *, is_lent: bool) -> None:
         for part, size in zip(parts, sizes, strict=True):
             self._add_cut(part, size)
+        if is_lent:
+            self._own_parts = len(self._pending)
         # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
         borrowed = self._pending[self._own_parts :]
         if borrowed:
@@ -176,9 +184,13 @@ class SortedFileWriter:
     def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
         """Adds entries; a block ends where the first bytes of the key change, unless there is little on both sides of
         the cut: that shares a block, since apart it would cost more than it saves."""
+        little = self._block_bytes / _CUT_SHARE
+        if self._pending_bytes + int(row_bytes.sum()) < little:
+            self._add(part, row_bytes)
+            return
         bounds = np.array([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)])
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
-        sizes, little = np.diff(ends), self._block_bytes / _CUT_SHARE
+        sizes = np.diff(ends)
         large = np.flatnonzero(sizes >= little)
         piece = 0
         while piece < len(sizes):

@@ -21,7 +21,7 @@ from ..indexes.task_result import AddedFiles, TaskResult
 from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
 from ..state.run_writing import Rows, joined_rows
-from ..state.snapshot import Snapshot
+from ..state.snapshot import Snapshot, no_files
 from .files_by_id import ids_in
 from .schemas import check_fits, check_instants_fit, file_schema
 
@@ -100,10 +100,13 @@ def bind(
     entries = _partition_entries(partitions)
     for files, file_rows in zip(added, rows, strict=True):
         entries.append(_entries(manifest.KIND_FILE, files.ids, file_rows))
-    entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
-    if remember_removed:
-        entries.append(removed_entries(removed_files))
-    entries.append(_entries(manifest.KIND_REMOVED, _added_again(snapshot, added), None))
+    if removed_files.num_rows:
+        entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
+        if remember_removed:
+            entries.append(removed_entries(removed_files))
+    again = _added_again(snapshot, added)
+    if len(again):
+        entries.append(_entries(manifest.KIND_REMOVED, again, None))
     entries += _key_entries(keys)
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
@@ -115,6 +118,8 @@ def _plain(parts: Sequence[pa.Table]) -> int:
     """How many files are a base alone, to which no log, delete or commit state applies."""
     count = 0
     for files in parts:
+        if not files.num_rows:
+            continue
         plain = to_numpy(pc.equal(files.column("kind"), BASE))
         for name in ("file_group", "deletes", "commit"):
             plain &= to_numpy(files.column(name).is_null())
@@ -257,6 +262,8 @@ def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> 
 
 def _removed_files(snapshot: Snapshot, removed: Mapping[int, str]) -> pa.Table:
     ids = ids_in(removed)
+    if not len(ids):
+        return no_files()
     partition, _ = manifest.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
     live_files = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))

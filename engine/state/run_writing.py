@@ -31,6 +31,7 @@ SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
 KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
+_TEMPLATE_ROWS_MIN = 64  # in fewer, to look for templates of names takes as long as half of all else that is written
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class RunFormat:
     cut_prefix_bytes: int = 0
     compact: tuple[str, ...] = ()
 
-    def options(self, path: str | None = None) -> WriterOptions:
-        """For the writer of the run at `path`; None for one in memory. Nothing is left to choose by a sample: with
+    def options(self, path: str | None = None, entries: int | None = None) -> WriterOptions:
+        """For the writer of the run at `path`, None for one in memory; of so many entries, where that is known. Nothing is left to choose by a sample: with
         these block sizes it chose this for runs of every kind, and took 4% of the time of writing."""
         return {
             "block_size": self.block_bytes,
@@ -59,6 +60,7 @@ class RunFormat:
             "summaries": self.summaries,
             "cut_prefix_bytes": self.cut_prefix_bytes,
             "compact": self.compact,
+            "templates": entries is None or entries >= _TEMPLATE_ROWS_MIN,
             "metas": {} if path is None else written_as(path),
         }
 
@@ -145,22 +147,23 @@ def write_runs(
         values = values.combine_chunks()  # what is written in one go is one block or few, not one for each chunk
     runs: list[Run] = []
     start = 0
-    cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
+    cuts: list[int] = []
+    if len(keys) > _ROWS_AT_ONCE:
+        cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
     while start < len(keys):
         path = path_of(len(runs))
         first = start
         with (
             storage.create(path) as sink,
-            SortedFileWriter(sink, schema=values.schema, **form.options(path)) as writer,
+            SortedFileWriter(sink, schema=values.schema, **form.options(path, len(keys))) as writer,
         ):
             while start < len(keys) and (start == first or writer.size_bytes < form.shard_bytes):
                 stop = min(start + _ROWS_AT_ONCE, len(keys))
-                if writer.size_bytes >= form.shard_bytes // 2:
+                if cuts and writer.size_bytes >= form.shard_bytes // 2:
                     if start > first and start in cuts:
                         break
                     stop = min(stop, *(cut for cut in cuts if cut > start))
-                marks = from_numpy(deleted[start:stop])
-                writer.write(keys[start:stop], values.slice(start, stop - start), marks)
+                writer.write(keys[start:stop], values.slice(start, stop - start), deleted[start:stop], is_lent=True)
                 start = stop
             writer.close()
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()

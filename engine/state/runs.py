@@ -452,10 +452,10 @@ def _numbers_with(
             numbers = [int.from_bytes(key[len(prefix) :], "big") for key in keys if low <= key <= high]
             matches.append(np.array(numbers, dtype=np.uint64))
             continue
-        for ends, values in wanted:
-            if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in ends)):
-                with reading_run(run):
-                    matches.append(readers.reader(run).numbered(prefix).find(*ends, column, values))
+        near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
+        if near:
+            with reading_run(run):
+                matches.append(readers.reader(run).numbered(prefix).find(near, column))
     return np.unique(np.concatenate(matches))
 
 

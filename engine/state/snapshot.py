@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -272,6 +273,12 @@ class Snapshot:
                 self.readers.forget(run)
             message = f"the manifest of version {self.instant.version} is damaged: {error.message}"
             raise CorruptionError(message, path=error.path, offset=error.offset, check=error.check) from error
+
+
+@cache
+def no_files() -> pa.Table:
+    """What `Snapshot.files` gives of no files."""
+    return _file_rows(*newest_numbered([], FILE_ROW, RUN_SCHEMA))
 
 
 def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:

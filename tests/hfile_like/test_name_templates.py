@@ -241,7 +241,7 @@ def test_names_are_sought_as_by_comparing_all(column, others, data):
     wanted = [*others, *data.draw(st.lists(st.sampled_from([c for c in column if c] or ["?"]), max_size=6))]
     first = data.draw(st.integers(0, len(column)))
     last = data.draw(st.integers(first, len(column) + 3))
-    found = reader.numbered(b"p").find(first, last, "s", [name.encode() for name in wanted])
+    found = reader.numbered(b"p").find([((first, last), [name.encode() for name in wanted])], "s")
     inside = range(first, min(last + 1, len(column)))
     assert found.tolist() == [i for i in inside if column[i] in wanted and not deleted[i]]
     between = reader.numbered(b"p").between(first, last, include_deleted=True)

@@ -116,7 +116,7 @@ class Faces:
     def _find(self, reader: SortedFileReader, name: str) -> object:
         value = reader.numbered(NUMBERED_PREFIX).between(8, 8, [name]).columns[name]
         wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
-        return reader.numbered(NUMBERED_PREFIX).find(0, 2**64 - 1, name, [*wanted, b"nowhere"]).tolist()
+        return reader.numbered(NUMBERED_PREFIX).find([((0, 2**64 - 1), [*wanted, b"nowhere"])], name).tolist()
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
