@@ -17,7 +17,8 @@ On the driver
 Where files are read
     fine.py               row groups, by the fine parts of task index files
     rows.py               the rows of a file that match
-    file_reader.py        whole row groups; by_polars.py much of many files
+    file_reader.py        whole row groups
+    by_polars.py          much of many files; polars_files.py, polars_question.py: of what, and what it is asked
 Answers by bounds
     bounds.py             bounds of a column in one type
     unit_search.py, extremes.py, ordered.py, group_counts.py    min and max, the first rows of an order, counts by value

@@ -11,63 +11,83 @@ pyarrow.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, offsets_of, to_numpy
-from ...caching import cached_property
+from ...arrays import from_numpy, to_numpy
 from ...errors import CorruptionError, SchemaError
 from ..parquet.footers import reading
-from ..parquet.page_headers import ChunkPlace, PagesUnknownError
-from ..parquet.pages import flat_columns, whole_chunks
-from ..predicates import And, Constant, Node, Not, Or, columns_read
-from ..predicates.bound import Leaf
+from ..predicates import columns_read
 from ..storage import Counted
-from ..storage.threads import ahead
-from .file_reader import FileReader, as_planned, rows_without_columns
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept
-from .rows import bytes_reader, gain_by_polars_ns, opened, width_of
-
-if TYPE_CHECKING:
-    import polars as pl
+from ..storage.threads import in_batches
+from .file_reader import rows_without_columns
+from .file_tasks import ReadContext, RowGroups, rows_kept
+from .polars_files import REQUEST_BYTES, Layouts, Pair, PolarsFile, PolarsScan, is_sure, made
+from .polars_question import frame_of
+from .rows import gain_by_polars_ns, width_of
 
 T = TypeVar("T")
-Pair = tuple[FileTask, RowGroups]
 
 _VALUES_AT_ONCE, _BYTES_AT_ONCE = 20_000_000, 128 << 20  # held in memory; the bytes as they lie in files
-_VALUES_A_SCAN, _PIECE_ROWS = 5_000_000, 1 << 18  # asked of polars at once; tested at once
-_WHOLE_SHARE = 0.7  # of a file's bytes: where more are wanted, all are read
+_SCAN_SHARE, _PIECE_ROWS = 1 / 4, 1 << 18  # of them, asked of polars at once; tested at once
+_FIRST_SHARE = 1 / 16  # of them: what tells how the others are best read
+_LIGHT_REQUESTS = 4
+_FAR_THREADS = 16
 
 
 def tables_by_polars(
     pairs: Sequence[Pair],
     context: ReadContext,
     storage: Counted,
-    side_by_side: Callable[..., Generator[Any]],
+    threads: int,
+    noting_changes: Callable[[], AbstractContextManager[None]],
     left: list[Pair],
 ) -> Iterator[pa.Table]:
     """The matching rows of some files, in the columns asked for: tables of parts of one file or several.
 
-    side_by_side    calls a function with each of some items, in threads
-    left            files, or parts of them, that pyarrow is to read are added to it
+    threads           how many files are made ready at once, where they are near
+    noting_changes    the block around reading
+    left              files, or parts of them, that pyarrow is to read are added to it
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
-    made = partial(_made, context=context, storage=storage, layouts=_Layouts())
-    width = max(width_of(context), 1)
-    is_eager = not [name for name in context.columns if name not in columns_read(context.bound)]
-    for chunk in _chunks(pairs, width, left):
-        matching = [pair for pair in chunk if is_eager or _is_sure(*pair, context)]
-        if len(matching) < len(chunk):
+    with noting_changes():
+        yield from _Reading(context, storage, threads, left).tables(pairs)
+
+
+class _Reading:
+    """One call of `tables_by_polars`, which says what its arguments are."""
+
+    def __init__(self, context: ReadContext, storage: Counted, threads: int, left: list[Pair]):
+        self._context, self._left = context, left
+        self._is_far = bool(storage.gap_bytes)
+        self._threads = max(threads, _FAR_THREADS) if self._is_far else threads
+        self._width = max(width_of(context), 1)
+        self._made = partial(made, context=context, storage=storage, layouts=Layouts())
+
+    def tables(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
+        context, left = self._context, self._left
+        parts = list(self._parts_of(pairs))
+        has_more = [name for name in context.columns if name not in columns_read(context.bound)]
+        is_eager = not has_more
+        share = _FIRST_SHARE
+        while parts:
+            if is_eager or self._are_light(parts):
+                yield from self._rows_of([pair for pair, _ in parts])
+                return
+            chunk, parts = _cut(parts, share)
+            share = 1.0
+            matching = [pair for pair in chunk if is_sure(*pair, context)]
             # The predicate's columns first: where few rows match, the others are read of these.
-            asked = [pair for pair in chunk if not _is_sure(*pair, context)]
-            for scan, rows in _scanned(asked, partial(made, is_tested=True), width, side_by_side, left):
-                positions = _done(scan, _positions, rows, side_by_side)
+            asked = [pair for pair in chunk if not is_sure(*pair, context)]
+            for scan, rows in self._scanned(asked, partial(self._made, is_tested=True)):
+                positions = _done(scan, _positions, rows)
                 if positions is None:
                     left += scan.pairs
                     continue
@@ -77,113 +97,87 @@ def tables_by_polars(
                         named = replace(task, rows=at, rows_exact=True), groups
                         (matching if gain_by_polars_ns(*named, context) > 0 else left).append(named)
             is_eager = 2 * len(matching) > len(chunk)
-        for scan, rows in _scanned(matching, made, width, side_by_side, left):
-            tables = _done(scan, _rows, rows, side_by_side)
+            yield from self._rows_of(matching)
+
+    def _rows_of(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
+        """The rows of some files, all columns at once, so that a column is decoded only where a row is left."""
+        for scan, rows in self._scanned(pairs, self._made):
+            tables = _done(scan, _rows, rows)
             if tables is None:
-                left += scan.pairs
+                self._left += scan.pairs
             else:
-                context.read_by_polars.extend(task.path for task, _ in scan.pairs)
+                self._context.read_by_polars.extend(task.path for task, _ in scan.pairs)
                 yield from tables
 
+    def _scanned(
+        self, pairs: Sequence[Pair], make: Callable[[Pair], PolarsFile | None]
+    ) -> Iterator[tuple[PolarsScan, pa.Table]]:
+        """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads
+        some, the next are made."""
+        sized = [(pair, self._share(pair)) for pair in pairs]
+        batches = in_batches(make, sized, _SCAN_SHARE, 1.0, self._threads, "skipstone-read")
+        with contextlib.closing(batches):
+            for batch in batches:
+                alike: dict[Hashable, PolarsScan] = {}
+                for pair, file in batch:
+                    if file is None:
+                        self._left.append(pair)
+                    else:
+                        scan = alike.setdefault(file.likeness, PolarsScan([], []))
+                        scan.pairs.append(pair)
+                        scan.files.append(file)
+                for scan in alike.values():
+                    frame = frame_of(scan)
+                    if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
+                        self._left += scan.pairs
+                    else:
+                        yield scan, frame
 
-def _is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
-    """Whether every row of the kept row groups that is not deleted matches, or each of those at `task.rows`."""
-    if task.all_match or context.bound == Constant(True):
-        return True
-    return task.rows_exact if task.rows is not None else groups.all_match is not None and all(groups.all_match)
+    def _are_light(self, parts: Sequence[tuple[Pair, float]]) -> bool:
+        """Whether far files are fetched in all columns sooner than by one request more each."""
+        if not self._is_far:
+            return False
+        sizes = [_bytes_kept(pair) for pair, _ in parts]
+        return sum(sizes) <= _LIGHT_REQUESTS * REQUEST_BYTES * len(sizes)
 
+    def _share(self, pair: Pair) -> float:
+        """Of the memory that may be used."""
+        return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
 
-def _scanned(
-    pairs: Sequence[Pair],
-    make: Callable[[Pair], _File | None],
-    width: int,
-    side_by_side: Callable[..., Generator[Any]],
-    left: list[Pair],
-) -> Iterator[tuple[_Scan, pa.Table]]:
-    """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads some,
-    the next are made."""
-    with (
-        contextlib.closing(_batches(pairs, make, width, side_by_side)) as made,
-        contextlib.closing(ahead(made, "skipstone-ahead")) as batches,
-    ):
-        for batch in batches:
-            alike: dict[Hashable, _Scan] = {}
-            for pair, file in batch:
-                if file is None:
-                    left.append(pair)
-                else:
-                    scan = alike.setdefault(file.likeness, _Scan([], []))
-                    scan.pairs.append(pair)
-                    scan.files.append(file)
-            for scan in alike.values():
-                frame = _frame(scan)
-                if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
-                    left += scan.pairs
-                else:
-                    yield scan, frame
-
-
-def _batches(
-    pairs: Sequence[Pair],
-    make: Callable[[Pair], _File | None],
-    width: int,
-    side_by_side: Callable[..., Generator[Any]],
-) -> Generator[list[tuple[Pair, _File | None]]]:
-    """Files, made, as many as are asked for at once."""
-    batch: list[tuple[Pair, _File | None]] = []
-    row_count = 0
-    with contextlib.closing(side_by_side(make, pairs)) as files:
-        for pair, file in zip(pairs, files, strict=True):
-            batch.append((pair, file))
-            row_count += rows_kept(*pair)
-            if row_count * width > _VALUES_A_SCAN:
-                yield batch
-                batch, row_count = [], 0
-    if batch:
-        yield batch
+    def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
+        """Files, or some row groups of a large one, each with its share of memory. A large file of unknown row groups
+        is left to pyarrow, which reads them one by one."""
+        for pair in pairs:
+            share = self._share(pair)
+            if pair[1].kept is None and share > 1:
+                self._left.append(pair)
+            else:
+                row_count = rows_kept(*pair)
+                for part in _parts(pair, row_count, max(int(row_count / share), 1) if share > 1 else row_count):
+                    yield part, self._share(part)
 
 
-def _done(
-    scan: _Scan,
-    work: Callable[[_Scan, pa.Table], T | None],
-    rows: pa.Table,
-    side_by_side: Callable[..., Generator[Any]],
-) -> list[T] | None:
-    """`work` on pieces of what polars gave, in threads; None where it is on one of them."""
-    pieces = [rows.slice(start, _PIECE_ROWS) for start in range(0, max(rows.num_rows, 1), _PIECE_ROWS)]
-    done = list(side_by_side(lambda piece: work(scan, piece), pieces))
-    return None if any(one is None for one in done) else done
+def _bytes_kept(pair: Pair) -> int:
+    """Of a file's bytes, those of the row groups that are kept, about."""
+    task = pair[0]
+    return task.size_bytes * rows_kept(*pair) // max(task.row_count, 1)
 
 
-def _chunks(pairs: Sequence[Pair], width: int, left: list[Pair]) -> Iterator[list[Pair]]:
-    """Files, or some row groups of a large one, that are held in memory at a time; first a few, which tell how
-    the others are best read. A large file of unknown row groups is left to pyarrow, which reads them one by one."""
-    chunk: list[Pair] = []
-    share, share_max = 0.0, 1 / 16  # of the memory that may be used
-    for pair in pairs:
-        task, groups = pair
-        row_count = rows_kept(task, groups)
-        by_bytes = task.row_count * _BYTES_AT_ONCE // max(task.size_bytes, 1)
-        rows_max = max(min(_VALUES_AT_ONCE // width, by_bytes), 1)
-        if groups.kept is None and row_count > rows_max:
-            left.append(pair)
-            continue
-        for part, part_rows in _parts(pair, row_count, rows_max):
-            if chunk and share + part_rows / rows_max > share_max:
-                yield chunk
-                chunk, share, share_max = [], 0.0, 1.0
-            chunk.append(part)
-            share += part_rows / rows_max
-    if chunk:
-        yield chunk
+def _cut(parts: list[tuple[Pair, float]], share_max: float) -> tuple[list[Pair], list[tuple[Pair, float]]]:
+    """(the first of some parts, as many as take such a share of memory, at least one; the others)."""
+    total, count = 0.0, 0
+    for _, share in parts:
+        if count and total + share > share_max:
+            break
+        total, count = total + share, count + 1
+    return [pair for pair, _ in parts[:count]], parts[count:]
 
 
-def _parts(pair: Pair, row_count: int, rows_max: int) -> Iterator[tuple[Pair, int]]:
-    """(a file with some of its kept row groups, how many rows these have): all of them, or as many as hold `rows_max`
-    rows."""
+def _parts(pair: Pair, row_count: int, rows_max: int) -> Iterator[Pair]:
+    """A file with some of its kept row groups: all of them, or as many as hold `rows_max` rows."""
     task, groups = pair
     if groups.kept is None or row_count <= rows_max:
-        yield pair, row_count
+        yield pair
         return
     counts = groups.row_counts or []
     begin = rows = 0
@@ -191,237 +185,24 @@ def _parts(pair: Pair, row_count: int, rows_max: int) -> Iterator[tuple[Pair, in
         if end > begin and rows + count > rows_max:
             part = slice(begin, end)
             all_match = None if groups.all_match is None else groups.all_match[part]
-            yield (task, RowGroups(groups.kept[part], groups.total, counts[part], all_match)), rows
+            yield task, RowGroups(groups.kept[part], groups.total, counts[part], all_match)
             begin, rows = end, 0
         rows += count
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file that polars is to read.
-
-    names       the columns that are read, by the table's names
-    groups      numbers of the row groups that `data` holds, in their order
-    data        they, as a Parquet file of their own, or the file itself
-    kinds       name and type of each column of `data`
-    is_sure     as `_is_sure` says
-    is_tested   the positions of the rows that match are wanted, not their values
-    """
-
-    reader: FileReader
-    names: list[str]
-    groups: list[int]
-    data: bytes
-    kinds: tuple[tuple[str, pa.DataType], ...]
-    is_sure: bool
-    is_tested: bool
-
-    @property
-    def likeness(self) -> Hashable:
-        """Files in which it is equal are asked the same."""
-        task = self.reader.task
-        partition = tuple((name, value.type, value) for name, value in task.partition.items())
-        return task.schema_id, partition, self.kinds, self.is_sure, task.rows is None, self.has_numbers
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether the rows' numbers are needed."""
-        return self.is_tested or self.reader.task.rows is not None or self.reader.deleted is not None
-
-    @cached_property
-    def _firsts(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64: where the rows of each of `groups` begin in the file; in `data`, and their count at the end."""
-        counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
-        return offsets_of(counts)[self.groups], offsets_of(counts[self.groups])
-
-    @property
-    def row_count(self) -> int:
-        """Of `data`."""
-        return int(self._firsts[1][-1])
-
-    def positions(self, rows: np.ndarray) -> np.ndarray:
-        """int64: where rows of `data` lie in the file."""
-        in_file, in_data = self._firsts
-        group = np.searchsorted(in_data, rows, side="right") - 1
-        return rows - in_data[group] + in_file[group]
-
-    def rows_at(self, positions: np.ndarray) -> np.ndarray:
-        """int64: which rows of `data` lie at some positions of the file; those of other row groups are left out."""
-        in_file, in_data = self._firsts
-        group = np.searchsorted(in_file, positions, side="right") - 1
-        rows = positions - in_file[group] + in_data[group]
-        return rows[(group >= 0) & (rows < in_data[group + 1])]
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """Files that polars reads as one, all of one likeness; a row's number is its place in all of them."""
-
-    pairs: list[Pair]
-    files: list[_File]
-
-    @property
-    def first(self) -> _File:
-        return self.files[0]
-
-    @cached_property
-    def _first_numbers(self) -> np.ndarray:
-        return offsets_of(np.array([file.row_count for file in self.files]))
-
-    @cached_property
-    def is_kept(self) -> np.ndarray:
-        """bool, by number: the rows that are not deleted, and are among those that an index named."""
-        is_kept = np.ones(self._first_numbers[-1], dtype=bool)
-        for file, begin, end in zip(self.files, self._first_numbers, self._first_numbers[1:], strict=False):
-            if file.reader.task.rows is not None:
-                is_kept[begin:end] = False
-                is_kept[begin + file.rows_at(file.reader.task.rows)] = True
-            if file.reader.deleted is not None:
-                is_kept[begin + file.rows_at(file.reader.deleted)] = False
-        return is_kept
-
-    def in_files(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Of each file the positions, ascending, of the rows of some numbers."""
-        numbers, firsts = np.sort(numbers), self._first_numbers
-        parts = np.split(numbers, np.searchsorted(numbers, firsts[1:-1]))
-        return [file.positions(part - first) for file, part, first in zip(self.files, parts, firsts, strict=False)]
-
-
-def _made(
-    pair: Pair, context: ReadContext, storage: Counted, layouts: _Layouts, is_tested: bool = False
-) -> _File | None:
-    """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
-    task, groups = pair
-    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
-        reader = FileReader(file, entry, task, context, storage)
-        row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
-        if task.rows is not None:
-            row_counts_in_groups(task, row_counts)
-        numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if row_counts[i]]
-        is_sure = _is_sure(task, groups, context)
-        # Of rows that an index named the predicate's columns, too: a condition on values costs less than one on places.
-        tested = [] if is_sure and task.rows is None and not is_tested else reader.tested
-        keys = [] if task.rows is None or is_tested else columns_read(context.keys)
-        names = list(tested if is_tested else dict.fromkeys([*tested, *keys, *context.columns]))
-        stored = reader.file_names(reader.stored(names))
-        leaves = layouts.leaves(file, stored) if stored and numbers else None
-        if leaves is None:
+def _done(scan: PolarsScan, work: Callable[[PolarsScan, pa.Table], T | None], rows: pa.Table) -> list[T] | None:
+    """`work` on pieces of what polars gave; None where it is on one of them."""
+    pieces = [rows.slice(start, _PIECE_ROWS) for start in range(0, max(rows.num_rows, 1), _PIECE_ROWS)]
+    done: list[T] = []
+    for piece in pieces:
+        one = work(scan, piece)
+        if one is None:
             return None
-        places = [_places(file.metadata.row_group(number), leaves) for number in numbers]
-        wanted = sum(place.end - place.begin for of_group in places for place in of_group)
-        is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
-        try:
-            with bytes_reader(reader, numbers, stored) as read_at:
-                is_whole = is_most and file.remote is None  # its own footer serves as well as one that is made
-                if is_whole:
-                    data = read_at(0, entry.size_bytes)
-                else:
-                    data = whole_chunks(file.metadata, read_at, numbers, leaves, places)
-        except PagesUnknownError:
-            return None
-        reader.check_identity()
-        schema = file.arrow_schema
-        in_data = schema.names if is_whole else stored
-        kinds = tuple((name, schema.field(name).type) for name in in_data)
-        return _File(reader, names, numbers, data, kinds, is_sure, is_tested)
+        done.append(one)
+    return done
 
 
-def _places(row_group: Any, leaves: Sequence[int]) -> list[ChunkPlace]:
-    return [ChunkPlace.of(row_group.column(leaf)) for leaf in leaves]
-
-
-class _Layouts:
-    """Which leaves of a file some columns are: worked out once for files of one schema."""
-
-    _KNOWN_MAX = 8
-
-    def __init__(self) -> None:
-        self._known: tuple[tuple[Any, pa.Schema, list[str], list[int] | None], ...] = ()
-
-    def leaves(self, file: Any, names: list[str]) -> list[int] | None:
-        """None where polars does not give back the values of all these columns as they are."""
-        schema = file.metadata.schema
-        for known, arrow_schema, of_names, leaves in self._known:
-            if of_names == names and known.equals(schema) and arrow_schema.equals(file.arrow_schema):
-                return leaves
-        leaves = _leaves_served(file, names)
-        self._known = (*self._known[1 - self._KNOWN_MAX :], (schema, file.arrow_schema, names, leaves))
-        return leaves
-
-
-def _leaves_served(file: Any, names: list[str]) -> list[int] | None:
-    columns = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
-    leaves = {column.path: i for i, column in enumerate(columns)}
-    is_flat = len(flat_columns(file, names)) == len(names)
-    is_pattern = any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in names)
-    if not is_flat or is_pattern:
-        return None
-    is_served = all(
-        columns[leaves[name]].physical_type != "INT96" and _is_served(file.arrow_schema.field(name).type)
-        for name in names
-    )
-    return [leaves[name] for name in names] if is_served else None
-
-
-def _is_served(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return False
-    of = pa.types
-    if of.is_timestamp(kind):
-        return kind.unit in ("ms", "us") and kind.tz in (None, "UTC")
-    is_number = of.is_integer(kind) or of.is_float32(kind) or of.is_float64(kind) or of.is_decimal128(kind)
-    is_text = of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind)
-    is_binary = of.is_binary(kind) or of.is_large_binary(kind) or of.is_binary_view(kind)
-    return is_number or is_text or is_binary or of.is_boolean(kind) or of.is_date32(kind)
-
-
-def _frame(scan: _Scan) -> pa.Table | None:
-    """The rows that polars gives, by the files' own names and, where they are needed, with their numbers; None where it
-    refuses a file."""
-    import polars as pl
-
-    try:
-        return _asked(scan).collect().to_arrow()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException):
-        return None
-    except (ArithmeticError, ValueError, TypeError):  # a literal that Python's own types cannot hold
-        return None
-
-
-def _asked(scan: _Scan) -> pl.LazyFrame:
-    import polars as pl
-
-    file = scan.first
-    names = file.reader.file_names(file.reader.stored(file.names))
-    number = _number_name(file.reader.file.arrow_schema.names)
-    rows = pl.scan_parquet(
-        [one.data for one in scan.files],
-        use_statistics=False,
-        hive_partitioning=False,
-        row_index_name=number if file.has_numbers else None,
-    )
-    is_named = file.reader.task.rows is not None
-    wanted = None
-    if is_named or not file.is_sure:
-        context = file.reader.context
-        of_rows = And((context.bound, context.keys)) if is_named else context.bound
-        wanted = _implied(of_rows, file.reader, rows.collect_schema())
-    if wanted is None and is_named:
-        numbers = np.flatnonzero(scan.is_kept).astype(np.uint32)
-        wanted = pl.col(number).is_in(pl.Series(numbers).implode())
-    rows = rows if wanted is None else rows.filter(wanted)
-    return rows.select([*names, number] if file.has_numbers else names)
-
-
-def _number_name(names: Sequence[str]) -> str:
-    """A name that none of the columns has."""
-    name = "row"
-    while name in names:
-        name += "_"
-    return name
-
-
-def _rows(scan: _Scan, rows: pa.Table) -> pa.Table | None:
+def _rows(scan: PolarsScan, rows: pa.Table) -> pa.Table | None:
     """Those of the rows that polars gave which match, in the columns asked for; None as `_tested`."""
     tested = _tested(scan, rows)
     if tested is None:
@@ -434,7 +215,7 @@ def _rows(scan: _Scan, rows: pa.Table) -> pa.Table | None:
     return table if mask is None or mask.all() else table.filter(from_numpy(mask))
 
 
-def _positions(scan: _Scan, rows: pa.Table) -> np.ndarray | None:
+def _positions(scan: PolarsScan, rows: pa.Table) -> np.ndarray | None:
     """int64: the numbers of the rows that match; None as `_tested`."""
     tested = _tested(scan, rows)
     if tested is None:
@@ -448,7 +229,7 @@ def _numbers(rows: pa.Table) -> np.ndarray:
     return to_numpy(rows.column(rows.num_columns - 1).combine_chunks()).astype(np.int64)
 
 
-def _tested(scan: _Scan, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] | None:
+def _tested(scan: PolarsScan, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] | None:
     """(the rows that polars gave in the table's types; bool: which of them match, None for all). None where a file's
     values are not to be had in these types, or cannot be tested: reading by pyarrow says why."""
     file, reader = scan.first, scan.first.reader
@@ -464,60 +245,3 @@ def _tested(scan: _Scan, rows: pa.Table) -> tuple[pa.Table, np.ndarray | None] |
         is_kept = scan.is_kept[_numbers(rows)]
         mask = is_kept if mask is None else mask & is_kept
     return table, mask
-
-
-# -- what polars may leave out -----------------------------------------------------------------------------------------
-
-
-def _implied(node: Node, reader: FileReader, schema: Any) -> pl.Expr | None:
-    """A condition that every matching row fulfils, in columns of the file; None where there is none to be said."""
-    import polars as pl
-
-    if isinstance(node, Leaf):
-        return _implied_by_leaf(node, reader, schema)
-    if isinstance(node, Not) and isinstance(node.child, Leaf) and node.child.op == "is_null":
-        column = _column(node.child, reader)
-        return None if column is None else pl.col(column).is_not_null()
-    if isinstance(node, And | Or):
-        parts = [_implied(child, reader, schema) for child in node.children]
-        known = [part for part in parts if part is not None]
-        if isinstance(node, And):
-            return pl.all_horizontal(known) if known else None
-        return pl.any_horizontal(known) if known and len(known) == len(parts) else None
-    return None
-
-
-def _column(leaf: Leaf, reader: FileReader) -> str | None:
-    """The file's name of a leaf's column, where the file has it."""
-    stored = reader.stored(leaf.ref.path) if len(leaf.ref.path) == 1 else []
-    return reader.file_names(stored)[0] if stored else None
-
-
-_COMPARISONS = {"=": "eq", "<=>": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-
-
-def _implied_by_leaf(leaf: Leaf, reader: FileReader, schema: Any) -> pl.Expr | None:
-    import polars as pl
-
-    name = _column(leaf, reader)
-    if name is None:
-        return None
-    column, kind = pl.col(name), schema[name]
-    if leaf.op == "is_null":
-        return column.is_null()
-    if not (leaf.op in _COMPARISONS or leaf.op in ("in", "not in")):
-        return None
-    values = pl.from_arrow(leaf.values)
-    assert isinstance(values, pl.Series)
-    if values.dtype.is_integer() and kind.is_integer():
-        values = values.cast(kind, strict=True)  # a narrower file: a value beyond it is an error, and pyarrow's to read
-    if values.dtype != kind:  # polars would compare in a third type
-        return None
-    if leaf.op == "in":
-        implied = column.is_in(values.implode())
-    elif leaf.op == "not in":
-        implied = ~column.is_in(values.implode())
-    else:
-        implied = getattr(column, _COMPARISONS[leaf.op])(pl.lit(values.item(), dtype=kind))
-    # What is said of NaN and of the zeros is left to our own evaluator.
-    return implied | column.is_nan() | (column == 0) if kind.is_float() else implied

@@ -37,6 +37,7 @@ FINE_ROWS_MIN = 1 << 18  # of a file: smaller ones that are near are read as qui
 _SAMPLE_FILES_MIN, _SAMPLE_SHARE = 4, 16
 _SAMPLED_VALUES_MAX = 1 << 22  # of a file
 _STATISTICS_NS, _VALUE_NS = 1_200_000, 8  # what those of a file take, and a value to decode
+_FAR_FILE_NS = 2_000_000  # to fetch one that is far: a wait, of which sixteen are side by side
 
 
 def row_groups_of(
@@ -76,12 +77,14 @@ def row_groups_of(
 def row_groups_to_read(
     tasks: Sequence[FileTask], context: ReadContext, storage: Storage, width: int
 ) -> list[RowGroups]:
-    """`row_groups_of`, for reading `width` columns of files that are near: where the statistics of some small ones skip
-    less than it takes to read them, the others are whole."""
+    """`row_groups_of`, for reading `width` columns: where the statistics of some small files skip less than it takes to
+    read them, the others are whole."""
+    is_far = bool(storage.gap_bytes)
     is_small = [task.row_count * width < _SAMPLED_VALUES_MAX and not task.filters for task in tasks]
     unsure = [i for i, task in enumerate(tasks) if not (is_small[i] and task.all_match and task.rows is None)]
     small = [i for i in unsure if is_small[i]]
-    sample = small[:: min(max(len(small) // _SAMPLE_FILES_MIN, 1), _SAMPLE_SHARE)]
+    step = min(max(len(small) // _SAMPLE_FILES_MIN, 1), _SAMPLE_SHARE)
+    sample = small[: -(-len(small) // step)] if is_far else small[::step]  # neighbours come by one request
     found: dict[int, RowGroups] = {}
 
     def prune(chosen: list[int]) -> None:
@@ -90,7 +93,10 @@ def row_groups_to_read(
     if len(sample) < len(small):
         prune(sample)
         skipped = sum(tasks[i].row_count - rows_kept(tasks[i], found[i]) for i in sample)
-        if skipped * width * _VALUE_NS < len(sample) * _STATISTICS_NS:
+        gain_ns = skipped * width * _VALUE_NS
+        if is_far:
+            gain_ns += sum(found[i].kept == [] for i in sample) * _FAR_FILE_NS
+        if gain_ns < len(sample) * _STATISTICS_NS:
             unsure = [i for i in unsure if not is_small[i]]
     prune([i for i in unsure if i not in found])
     return [found[i] if i in found else whole_file(task) for i, task in enumerate(tasks)]

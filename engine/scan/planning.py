@@ -321,7 +321,7 @@ class Planning:
         would take longer than reading what it skips."""
         if not self.is_fine_pruned and self.pruned.has_all_rows:
             return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
-        if self.is_fine_pruned or self.storage.gap_bytes or self.index_storage.gap_bytes:
+        if self.is_fine_pruned or bool(self.storage.gap_bytes) != bool(self.index_storage.gap_bytes):
             return self.pairs
         tasks = self.tasks
         groups = row_groups_to_read(tasks, self.context, self.index_storage, width_of(self.context))

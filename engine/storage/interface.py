@@ -77,7 +77,7 @@ class RangeFile(io.RawIOBase):
             return
         wanted = merged_ranges(ranges, 0)  # a read may go from one to the next
         self._starts, self._parts = [], []  # first, so that never both are in memory
-        parts = self._fetched(wanted)
+        parts = self.fetched(wanted)
         self._starts, self._parts = [offset for offset, _ in wanted], parts
 
     def readable(self) -> bool:
@@ -104,7 +104,7 @@ class RangeFile(io.RawIOBase):
     def read_at(self, offset: int, length: int) -> bytes:
         """Some bytes, wherever the position is; threads may call this side by side."""
         data = self._part_with(offset, length)
-        return self._fetched([(offset, length)])[0] if data is None else data
+        return self.fetched([(offset, length)])[0] if data is None else data
 
     def readall(self) -> bytes:
         return self.read()
@@ -114,7 +114,8 @@ class RangeFile(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
-    def _fetched(self, ranges: Sequence[Range]) -> list[bytes]:
+    def fetched(self, ranges: Sequence[Range]) -> list[bytes]:
+        """The bytes of each range, whatever was brought before; nothing of them is kept."""
         start_s = time.perf_counter()
         parts = self._read_ranges(ranges)
         if self.on_read is not None:

@@ -91,6 +91,49 @@ def ahead(items: Iterable[A], name: str) -> Generator[A]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def in_batches(
+    work: Callable[[A], R],
+    sized: Sequence[tuple[A, float]],
+    batch_size: float,
+    size_max: float,
+    threads: int,
+    name: str,
+) -> Generator[list[tuple[A, R]]]:
+    """Items with the results of `work(item)`, in the order of items, lists of `batch_size` or less; what is under way
+    and what was given and is at work is `size_max` at most, or one item. A list is done with when the next is asked
+    for. Raises what `work` raised; the threads, called `name`, have ended when the iterator has.
+
+    sized    items, each with its size
+    """
+    pool = Threads(threads, thread_name_prefix=name)
+    remaining, waiting = deque(sized), deque[tuple[A, float, Future[R]]]()
+    held = 0.0
+
+    def begin() -> None:
+        nonlocal held
+        while remaining and len(waiting) < 2 * threads and (not held or held + remaining[0][1] <= size_max):
+            item, size = remaining.popleft()
+            held += size
+            waiting.append((item, size, pool.submit(work, item)))
+
+    batch: list[tuple[A, R]] = []
+    in_batch = 0.0
+    try:
+        begin()
+        while waiting:
+            item, size, future = waiting.popleft()
+            batch.append((item, future.result()))
+            in_batch += size
+            begin()
+            if not waiting or in_batch + waiting[0][1] > batch_size:
+                yield batch
+                held -= in_batch
+                batch, in_batch = [], 0.0
+                begin()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
 _THREADS = 8
 _Key = tuple[str, str]  # the storage's URI and a path in it
 

@@ -349,18 +349,18 @@ def test_explain_tells_who_read(tmp_path: Path) -> None:
 def test_rule_38_another_file_is_noticed_before_and_after_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import skipstone.engine.scan.by_polars as by_polars
+    from skipstone.engine.scan import polars_files
 
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
     table = ss.create(tmp_path)
     assert both(table, "n = 1").num_rows == 1
-    real: Callable = by_polars.whole_chunks
+    real: Callable = polars_files.whole_chunks
 
     def quick(*arguments: object) -> bytes:
         make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
         return real(*arguments)
 
-    monkeypatch.setattr(by_polars, "whole_chunks", quick)
+    monkeypatch.setattr(polars_files, "whole_chunks", quick)
     for _ in range(2):  # at first it is overwritten while it is read, then before
         with pytest.raises(ss.NotReadableError, match="overwritten"):
             table.scan("n = 1", reader="polars").to_table()
