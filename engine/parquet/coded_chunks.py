@@ -10,27 +10,17 @@ Format: github.com/apache/parquet-format, Encodings.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...caching import cached_property
-from ...errors import CorruptionError
+from ...errors import SkipstoneError
 from ...lazy import kernels_for, read_only
-from .page_headers import CODECS
-from .page_rows import (
-    CODED,
-    DICTIONARY_PAGE,
-    PLAIN,
-    RLE,
-    StoredPage,
-    decompressed,
-    page_at,
-    texts_plainly,
-)
+from .page_headers import DICTIONARY_PAGE, RLE, ChunkPlace, StoredPages, headers_in
+from .page_rows import CODED, PLAIN, REFUSALS, for_kernels, is_served, opened, texts_plainly
 from .thrift import varint_at
 
 if TYPE_CHECKING:
@@ -42,8 +32,6 @@ _TEXTS_MAX = 2_000
 _CODE_BITS_MAX = 24
 _CODE_PLAIN_NS = 10  # what a code takes without compiled code
 _RUNS_PLAIN_MAX = 16  # pages of more are decoded sooner than they are walked without compiled code
-_TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-_REFUSALS = (KeyError, IndexError, ValueError, pa.ArrowException, OSError)
 
 
 def coded_chunk(file: pq.ParquetFile, group: int, name: str, read_at: ReadAt) -> CodedChunk | None:
@@ -57,35 +45,19 @@ def coded_chunk(file: pq.ParquetFile, group: int, name: str, read_at: ReadAt) ->
     kind = file.arrow_schema.field(name).type
     if pa.types.is_dictionary(kind):  # as it was read, or as Arrow's schema has it
         kind = kind.value_type
-    if leaf.max_repetition_level or leaf.max_definition_level > 1 or not _is_served(leaf, kind):
+    if leaf.max_repetition_level or leaf.max_definition_level > 1 or not is_served(leaf, kind):
         return None
-    begin = chunk.dictionary_page_offset
-    if not chunk.has_dictionary_page or not 0 < begin < chunk.data_page_offset or chunk.compression not in CODECS:
+    place = ChunkPlace.of(chunk)
+    if place.codec is None or place.data_begin == place.begin:
         return None
     try:
-        data = read_at(begin, chunk.total_compressed_size)
-        return CodedChunk(data, CODECS[chunk.compression], kind, bool(leaf.max_definition_level), chunk.num_values)
-    except CorruptionError:
+        data = memoryview(read_at(place.begin, place.end - place.begin))
+        pages = StoredPages(place.codec, data, headers_in(data, chunk.num_values))
+        return CodedChunk(pages, kind, bool(leaf.max_definition_level), chunk.num_values)
+    except SkipstoneError:
         raise
-    except _REFUSALS:
+    except REFUSALS:
         return None
-
-
-def _is_served(leaf: Any, kind: pa.DataType) -> bool:
-    """Whether the dictionary's bytes are those of Arrow's values, or texts."""
-    physical, of = leaf.physical_type, pa.types
-    if of.is_timestamp(kind):
-        return (
-            physical == "INT64"
-            and _TIME_UNITS.get(json.loads(leaf.logical_type.to_json()).get("timeUnit")) == kind.unit
-        )
-    return kind in {
-        "BYTE_ARRAY": (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()),
-        "INT32": (pa.int32(), pa.uint32(), pa.date32()),
-        "INT64": (pa.int64(), pa.uint64()),
-        "FLOAT": (pa.float32(),),
-        "DOUBLE": (pa.float64(),),
-    }.get(physical, ())
 
 
 class CodedChunk:
@@ -98,38 +70,34 @@ class CodedChunk:
     row_count       rows, nulls among them
     """
 
-    def __init__(self, data: bytes, codec: int, kind: pa.DataType, may_be_null: bool, row_count: int):
-        """Raises one of `_REFUSALS` for a chunk that is not as described."""
+    def __init__(self, pages: StoredPages, kind: pa.DataType, may_be_null: bool, row_count: int):
+        """Raises one of `REFUSALS` for a chunk that is not as described."""
         self.kind, self.row_count = kind, row_count
-        self._codec, self._may_be_null = codec, may_be_null
-        view, offset, rows_left = memoryview(data), 0, row_count
-        self._pages: list[StoredPage] = []
-        while rows_left > 0:
-            page = page_at(view, offset)
-            offset = page.end
-            if not self._pages:
-                if page.kind != DICTIONARY_PAGE or page.encoding not in (PLAIN, CODED[0]):
-                    raise ValueError("a chunk that does not begin with a dictionary")
-            elif page.kind == DICTIONARY_PAGE or page.encoding not in CODED:
-                raise ValueError("a page without codes")
-            else:
-                rows_left -= page.values_count
-            self._pages.append(page)
-        if rows_left or not self._pages:
+        self._pages, self._may_be_null = pages, may_be_null
+        kinds, counts, encodings = pages.headers[:, :3].T
+        if not row_count or kinds[0] != DICTIONARY_PAGE or encodings[0] not in (PLAIN, CODED[0]):
+            raise ValueError("a chunk that does not begin with a dictionary")
+        if (kinds[1:] == DICTIONARY_PAGE).any() or not np.isin(encodings[1:], CODED).all():
+            raise ValueError("a page without codes")
+        if int(counts[1:].sum()) != row_count:
             raise ValueError("pages of other rows than the chunk's")
-        self.values_count = self._pages[0].values_count
+        pages.check()
+        self.values_count = int(counts[0])
 
     @cached_property
     def dictionary_bytes(self) -> memoryview:
         """The dictionary as Parquet has it: chunks of one type are alike in it where their codes are."""
-        page = self._pages[0]
-        return decompressed(page.stored, self._codec, page.size)
+        return opened(*next(self._pages.each()), self._pages.codec)[1]
+
+    @cached_property
+    def _of_kernels(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        return for_kernels(self._pages)
 
     def values(self) -> pa.Array | None:
         """The dictionary's values."""
         try:
             return self._values()
-        except _REFUSALS:
+        except REFUSALS:
             return None
 
     def _values(self) -> pa.Array | None:
@@ -151,67 +119,66 @@ class CodedChunk:
     def counts(self) -> tuple[np.ndarray, int] | None:
         """(int64 [values]: how many rows have each, how many are null)."""
         counts, valid_count = np.zeros(max(self.values_count, 1), dtype=np.int64), 0
+        kernels = kernels_for("engine.parquet.kernels", self.row_count * _CODE_PLAIN_NS)
         try:
-            for levels, row_count, codes in self._coded_pages():
-                count = row_count
-                if levels is not None:
-                    of_levels = np.zeros(2, dtype=np.int64)
-                    if not count_codes(levels, 1, row_count, of_levels):
-                        return None
+            if kernels is not None:
+                valid_count = kernels.count_codes(*self._of_kernels, self._may_be_null, counts)
+            else:
+                for levels, row_count, codes in self._coded_pages():
+                    of_levels = np.array([0, row_count])
+                    if levels is not None:
+                        of_levels[:] = 0
+                        if not count_plainly(levels, 1, row_count, of_levels):
+                            return None
                     count = int(of_levels[1])
-                if count and not (len(codes) and count_codes(codes[1:], int(codes[0]), count, counts)):
-                    return None
-                valid_count += count
-        except CorruptionError:
-            raise
-        except _REFUSALS:
+                    if count and not (len(codes) and count_plainly(codes[1:], int(codes[0]), count, counts)):
+                        return None
+                    valid_count += count
+        except REFUSALS:
             return None
-        if not self.values_count and valid_count:
+        if valid_count < 0 or (not self.values_count and valid_count):
             return None
         return counts[: self.values_count], self.row_count - valid_count
 
     def rows_of(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """(positions in the row group, ascending, and codes, both int64) of the rows whose value is wanted: bool
         [values]. None where some row is null, too."""
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
-        row = 0
+        kernels = kernels_for("engine.parquet.kernels", self.row_count * _CODE_PLAIN_NS)
         try:
+            if kernels is not None:
+                rows, codes = np.empty((2, self.row_count), dtype=np.int64)
+                is_wanted = read_only(wanted.view(np.uint8))
+                found = kernels.rows_of_codes(*self._of_kernels, self._may_be_null, is_wanted, rows, codes)
+                return None if found < 0 else (rows[:found], codes[:found])
+            parts: list[np.ndarray] = []
             for levels, row_count, codes in self._coded_pages():
                 if levels is not None or not len(codes):
                     return None
-                part = rows_of_codes(codes[1:], int(codes[0]), row_count, wanted)
-                if part is None:
+                part = unpacked_plainly(codes[1:], int(codes[0]), row_count)
+                if part is None or int(part.max(initial=0)) >= len(wanted):
                     return None
-                parts.append((part[0] + row, part[1]))
-                row += row_count
-        except CorruptionError:
-            raise
-        except _REFUSALS:
+                parts.append(part)
+        except REFUSALS:
             return None
-        return np.concatenate([rows for rows, _ in parts]), np.concatenate([codes for _, codes in parts])
+        codes = np.concatenate(parts)
+        rows = np.flatnonzero(wanted[codes])
+        return rows, codes[rows].astype(np.int64)
 
     def _coded_pages(self) -> Iterator[tuple[np.ndarray | None, int, np.ndarray]]:
         """Of each page: (its levels as runs of codes of one bit, None where no row is null; rows; how many bits a code
         has, and runs of codes)."""
-        for page in self._pages[1:]:
-            if page.levels_bytes is not None:
-                levels, rest = page.stored[: page.levels_bytes], page.stored[page.levels_bytes :]
-                if page.is_compressed:
-                    rest = decompressed(rest, self._codec, page.size - page.levels_bytes)
-                if page.levels_bytes and not self._may_be_null:
+        for header, stored in list(self._pages.each())[1:]:
+            levels, rest = opened(header, stored, self._pages.codec)
+            if levels and not self._may_be_null:
+                raise ValueError("levels that are not known")
+            if header.levels_bytes < 0 and self._may_be_null:
+                if header.levels_encoding != RLE:
                     raise ValueError("levels that are not known")
-            else:
-                body = decompressed(page.stored, self._codec, page.size)
-                if self._may_be_null:
-                    if page.levels_encoding != RLE:
-                        raise ValueError("levels that are not known")
-                    end = 4 + int.from_bytes(body[:4], "little")
-                    levels, rest = body[4:end], body[end:]
-                else:
-                    levels, rest = body[:0], body
-            all_valid = not self._may_be_null or is_one_run_of_ones(levels, page.values_count)
+                end = 4 + int.from_bytes(rest[:4], "little")
+                levels, rest = rest[4:end], rest[end:]
+            all_valid = not self._may_be_null or is_one_run_of_ones(levels, header.values_count)
             of_levels = None if all_valid else np.frombuffer(levels, dtype=np.uint8)
-            yield of_levels, page.values_count, np.frombuffer(rest, dtype=np.uint8)
+            yield of_levels, header.values_count, np.frombuffer(rest, dtype=np.uint8)
 
 
 def is_one_run_of_ones(levels: memoryview, count: int) -> bool:
@@ -225,14 +192,9 @@ def is_one_run_of_ones(levels: memoryview, count: int) -> bool:
 # -- codes -------------------------------------------------------------------------------------------------------------
 
 
-def count_codes(data: np.ndarray, width: int, count: int, counts: np.ndarray) -> bool:
+def count_plainly(data: np.ndarray, width: int, count: int, counts: np.ndarray) -> bool:
     """Adds to int64 `counts` how often each code comes among the first `count` of uint8 `data`, runs of codes of so
     many bits. Returns whether they are there, and none is beyond `counts`."""
-    if width > _CODE_BITS_MAX:
-        return False
-    kernels = kernels_for("engine.parquet.kernels", count * _CODE_PLAIN_NS)
-    if kernels is not None:
-        return kernels.count_codes(read_only(data), width, count, counts)
     codes = unpacked_plainly(data, width, count)
     if codes is None or (len(codes) and int(codes.max()) >= len(counts)):
         return False
@@ -240,24 +202,10 @@ def count_codes(data: np.ndarray, width: int, count: int, counts: np.ndarray) ->
     return True
 
 
-def rows_of_codes(data: np.ndarray, width: int, count: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(positions, codes), both int64, of those of the first `count` codes that are `wanted`, bool by code."""
-    if width > _CODE_BITS_MAX:
-        return None
-    kernels = kernels_for("engine.parquet.kernels", count * _CODE_PLAIN_NS)
-    if kernels is None:
-        codes = unpacked_plainly(data, width, count)
-        if codes is None or (len(codes) and int(codes.max()) >= len(wanted)):
-            return None
-        rows = np.flatnonzero(wanted[codes])
-        return rows, codes[rows].astype(np.int64)
-    rows, codes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    found = kernels.rows_of_codes(read_only(data), width, count, read_only(wanted.view(np.uint8)), rows, codes)
-    return None if found < 0 else (rows[:found], codes[:found])
-
-
 def unpacked_plainly(data: np.ndarray, width: int, count: int) -> np.ndarray | None:
     """The first `count` codes, unsigned; None where they are not there, or their runs are many."""
+    if width > _CODE_BITS_MAX:
+        return None
     raw, offset, parts = data.tobytes(), 0, []
     for _ in range(_RUNS_PLAIN_MAX):
         if not count:

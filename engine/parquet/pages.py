@@ -161,6 +161,7 @@ def flat_columns(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 def rows_by_page(
     metadata: pq.FileMetaData,
+    schema: pa.Schema,
     read_at: ReadAt,
     groups: Sequence[tuple[int, np.ndarray]],
     columns: Sequence[str],
@@ -168,31 +169,41 @@ def rows_by_page(
     """Some rows of `flat_columns`, by column.
 
     metadata   the file's footer
+    schema     its columns' types
     read_at    reads the file's bytes
     groups     row group numbers, each with the positions in it that are wanted (ascending, unique, at least one)
 
     Strings may come as dictionaries. Raises PagesUnknownError where pyarrow is to read the file as it is.
     """
     from .page_headers import pages_of
-    from .page_rows import only
+    from .page_rows import is_served, only, values_of
     from .synthetic_file import PageGroup, synthetic_file
 
     leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    selected: dict[str, pa.ChunkedArray] = {}
     same_pages: dict[tuple, PageGroup] = {}
     for name in columns:
-        chunks = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
-        leaf = metadata.schema.column(leaves[name])
+        kept = [pages_of(metadata.row_group(g).column(leaves[name]), read_at, wanted) for g, wanted in groups]
+        leaf, kind = metadata.schema.column(leaves[name]), schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        chunks = [chunk.as_they_are() for chunk in kept]
         row_count = sum(chunk.last for chunk in chunks)
         dictionary_bytes = sum(len(chunk.dictionary) for chunk in chunks)
         if row_count >= _CUT_ROWS_MIN or dictionary_bytes >= _CUT_DICTIONARY_BYTES_MIN:
-            cut = [only(chunk, leaf, wanted) for chunk, (_, wanted) in zip(chunks, groups, strict=True)]
+            of_chunks = list(zip(kept, (wanted for _, wanted in groups), strict=True))
+            if is_served(leaf, kind):
+                values = [values_of(chunk, leaf, wanted) for chunk, wanted in of_chunks]
+                if None not in values:
+                    selected[name] = pa.chunked_array([one.array(kind) for one in values if one is not None], kind)
+                    continue
+            cut = [only(chunk, leaf, wanted) for chunk, wanted in of_chunks]
             chunks = chunks if None in cut else [chunk for chunk in cut if chunk is not None]
         # Whether they are cut, and where they begin: of cut ones, nothing more is to be chosen.
         alike = tuple((c.is_cut, () if c.is_cut else c.starts, c.last) for c in chunks)
         group = same_pages.setdefault(alike, PageGroup())
         group.columns.append(name)
         group.chunks.append(chunks)
-    selected: dict[str, pa.ChunkedArray] = {}
     for group in same_pages.values():
         wanted = [_within(rows, chunk) for (_, rows), chunk in zip(groups, group.chunks[0], strict=True)]
         first = metadata.row_group(groups[0][0])

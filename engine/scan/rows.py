@@ -322,7 +322,7 @@ def _by_page(reader: FileReader, places: list[Place], file_names: list[str]) -> 
     with bytes_reader(reader, [group for group, _ in places], file_names) as read_at:
 
         def read(columns: list[str]) -> dict[str, pa.ChunkedArray]:
-            return rows_by_page(reader.file.metadata, read_at, places, columns)
+            return rows_by_page(reader.file.metadata, reader.file.arrow_schema, read_at, places, columns)
 
         if not second:
             return read(first)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 import predicate_strategies as base
@@ -18,8 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.engine.parquet import coded_chunks
-from skipstone.engine.parquet.coded_chunks import CodedChunk, coded_chunk, count_codes, rows_of_codes
-from skipstone.engine.parquet.thrift import varint
+from skipstone.engine.parquet.coded_chunks import CodedChunk, coded_chunk
+from skipstone.engine.parquet.page_headers import (
+    DATA_PAGE,
+    DICTIONARY_PAGE,
+    KeptPages,
+    StoredPages,
+    header_at,
+    headers_in,
+)
+from skipstone.engine.parquet.page_rows import only
+from skipstone.engine.parquet.thrift import I32, STRUCT, a_struct, an_int, varint
 
 VALUES = {
     pa.string(): ["", "a", "ä b", "x" * 300, "nought", "kind 1", "kind 2"],
@@ -168,49 +178,102 @@ def test_a_page_that_fails_its_checksum_is_not_counted(version: str, codec: str)
             list(_chunks_of(damaged, stored))
 
 
+@st.composite
+def strange_chunks(draw: st.DrawFn) -> tuple[bytes, str, int, int, list[bytes], list[int] | None]:
+    """(a chunk of a dictionary and pages of runs, such as no writer makes them; its physical type; 1 where rows may be
+    null, and 2 more where it is Snappy's; its rows; the plain values; the codes, None where there are too few)."""
+    kind, level, codec = draw(st.sampled_from(["INT32", "BYTE_ARRAY"])), draw(st.integers(0, 1)), draw(st.booleans())
+    values_count = draw(st.integers(1, 300))
+    values = [(b"%d" % i * (i % 5)) if kind == "BYTE_ARRAY" else i.to_bytes(4, "little") for i in range(values_count)]
+    behind = [len(value).to_bytes(4, "little") if kind == "BYTE_ARRAY" else b"" for value in values]
+    values = [a + b for a, b in zip(behind, values, strict=True)]
+    pages = [(DICTIONARY_PAGE, values_count, 0, b"".join(values))]
+    codes: list[int] | None = []
+    drawn_runs = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=12)
+    for width, runs, seed in draw(st.lists(st.tuples(st.integers(0, 25), drawn_runs, st.integers(0, 99)), max_size=3)):
+        random, data, of_page = np.random.default_rng(seed), bytearray([width]), []
+        for is_packed, size in runs:
+            drawn = random.integers(0, min(1 << width, values_count), 8 * size if is_packed else 1).tolist()
+            if is_packed:
+                data += varint(size << 1 | 1)
+                data += sum(code << (width * i) for i, code in enumerate(drawn)).to_bytes(size * width, "little")
+            else:
+                data += varint(size << 1) + drawn[0].to_bytes((width + 7) // 8, "little")
+            of_page += drawn if is_packed else drawn * size
+        rows = max(0, len(of_page) - draw(st.integers(-1, 7)))
+        is_known = rows <= len(of_page) and width <= 24 and all(size for _, size in runs)
+        codes = [*codes, *of_page[:rows]] if is_known and codes is not None else None
+        run = varint(rows << 1) + b"\1" if level else b""
+        pages.append((DATA_PAGE, rows, 8, (len(run).to_bytes(4, "little") + run if level else b"") + bytes(data)))
+    stored = b""
+    for page, count, encoding, body in pages:
+        body_stored = pa.Codec("snappy").compress(body, asbytes=True) if codec else body
+        own = [(1, I32, an_int(count)), (2, I32, an_int(encoding)), (3, I32, an_int(3)), (4, I32, an_int(3))]
+        sizes = [(2, I32, an_int(len(body))), (3, I32, an_int(len(body_stored)))]
+        place = 7 if page == DICTIONARY_PAGE else 5
+        stored += a_struct((1, I32, an_int(page)), *sizes, (place, STRUCT, a_struct(*own))) + body_stored
+    row_count = sum(count for page, count, _, _ in pages if page == DATA_PAGE)
+    return stored, kind, level + 2 * codec, row_count, values, codes
+
+
+class _Leaf(NamedTuple):
+    physical_type: str
+    max_definition_level: int
+
+
 @given(
-    width=st.integers(0, 25),
-    runs=st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=12),
-    seed=st.integers(0, 999),
-    flips=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=2),
-    count=st.integers(0, 600),
-    values_count=st.integers(1, 300),
+    chunk=strange_chunks(),
+    flips=st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 255)), max_size=2),
+    wanted=st.sets(st.integers(0, 600), min_size=1, max_size=8),
 )
-def test_codes_are_counted_the_same(
-    width: int, runs: list[tuple[bool, int]], seed: int, flips: list[tuple[int, int]], count: int, values_count: int
+def test_compiled_code_finds_the_same(
+    chunk: tuple[bytes, str, int, int, list[bytes], list[int] | None],
+    flips: list[tuple[int, int]],
+    wanted: set[int],
 ) -> None:
-    random = np.random.default_rng(seed)
-    data, codes = bytearray(), []
-    for is_packed, size in runs:
-        drawn = random.integers(0, min(1 << width, values_count), 8 * size if is_packed else 1).tolist()
-        if is_packed:
-            number = sum(code << (width * i) for i, code in enumerate(drawn))
-            data += varint(size << 1 | 1) + number.to_bytes(size * width, "little")
-            codes += drawn
-        else:
-            data += varint(size << 1) + drawn[0].to_bytes((width + 7) // 8, "little")
-            codes += drawn * size
-    is_whole = not flips and all(size for _, size in runs) and width <= 24
-    for place, bits in flips if data else ():
-        data[place % len(data)] ^= bits
-    raw, wanted = np.frombuffer(bytes(data), dtype=np.uint8), random.integers(0, 2, values_count).astype(bool)
+    stored, kind, form, row_count, values, codes = chunk
+    damaged = bytearray(stored)
+    for place, bits in flips:
+        damaged[place % len(stored)] ^= bits
+    arrow = pa.int32() if kind == "INT32" else pa.binary()
+    rows = np.array(sorted(wanted & set(range(row_count))), dtype=np.int64)
     outcomes = []
     for are_used in (False, True):
         with walking(are_used):
-            counts = np.zeros(values_count, dtype=np.int64)
+            outcome: list[Any] = [None, None, None]
             try:
-                is_counted = count_codes(raw, width, count, counts)
-                rows = rows_of_codes(raw, width, count, wanted)
-            except (IndexError, ValueError):
-                is_counted, rows = False, None
-            counted = counts.tolist() if is_counted else None
-            outcomes.append((counted, None if rows is None else [part.tolist() for part in rows]))
-    assert outcomes[0] == outcomes[1]
-    if is_whole:
-        counted, found = outcomes[0]
-        if count > len(codes):
-            assert counted is None and found is None
-        else:
-            assert counted == np.bincount(codes[:count], minlength=values_count).tolist()
-            places = [i for i, code in enumerate(codes[:count]) if wanted[code]]
-            assert found == [places, [codes[i] for i in places]]
+                headers = headers_in(memoryview(bytes(damaged)), row_count)
+                pages = StoredPages(form // 2, memoryview(bytes(damaged)), headers)
+                coded = CodedChunk(pages, arrow, bool(form % 2), row_count)
+                outcome[0] = headers.tolist()
+                counted = coded.counts()
+                outcome[1] = None if counted is None else (counted[0].tolist(), counted[1])
+                found = coded.rows_of(np.arange(coded.values_count) % 3 == 0)
+                outcome[2] = None if found is None else [part.tolist() for part in found]
+            except (IndexError, KeyError, ValueError):
+                outcomes.append(outcome)
+                continue
+            starts = tuple(
+                zip((np.cumsum(headers[1:, 1]) - headers[1:, 1]).tolist(), headers[1:, 1].tolist(), strict=True)
+            )
+            starts = tuple(pair for pair in starts if pair[1])
+            if len(rows) and len(starts) == len(headers) - 1:
+                cut = only(KeptPages(pages, starts, row_count), _Leaf(kind, form % 2), rows)
+                outcome.append(
+                    None if cut is None or cut.dictionary else [_plain_of(page, form % 2) for page in cut.data]
+                )
+            outcomes.append(outcome)
+    plain, compiled = outcomes
+    assert plain[:3] == compiled[:3]
+    if plain[3:] not in ([], [None]) and compiled[3:] != [None]:
+        assert b"".join(plain[3]) == b"".join(compiled[3])
+    if not flips and codes is not None and row_count:
+        assert compiled[1] == (np.bincount(codes, minlength=len(values)).tolist(), 0)
+        assert compiled[2] == [[i for i, c in enumerate(codes) if c % 3 == 0], [c for c in codes if c % 3 == 0]]
+        if compiled[3:]:
+            assert b"".join(compiled[3]) == b"".join(values[codes[row]] for row in rows.tolist())
+
+
+def _plain_of(page: bytes | memoryview, level: int) -> bytes:
+    body = bytes(page)[header_at(memoryview(page), 0).begin :]
+    return body[4 + int.from_bytes(body[:4], "little") :] if level else body

@@ -21,12 +21,11 @@ from kernels_in_use import kernels
 from lake_strategies import data_schemas
 from skipstone import col
 from skipstone.engine.parquet import kernels as compiled
-from skipstone.engine.parquet import page_rows, pages
+from skipstone.engine.parquet import pages
 from skipstone.engine.parquet.packed_footer import packed_footer, unpacked_footer
 from skipstone.engine.parquet.page_headers import pages_of
-from skipstone.engine.parquet.page_rows import _codes, _texts, only
+from skipstone.engine.parquet.page_rows import only
 from skipstone.engine.parquet.pages import flat_columns, rows_by_page
-from skipstone.engine.parquet.thrift import varint
 from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.rows import count_matches, read_matches
 from wide_rows import GROUP_ROWS, ROWS, at_positions, same, wide_table
@@ -165,13 +164,12 @@ def parquet_files(draw: st.DrawFn) -> tuple[pa.Table, bytes]:
 @contextmanager
 def cutting(how: str) -> Iterator[None]:
     """Pages are cut to the wanted rows however few are decoded for them, or not at all."""
-    before = pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN
-    pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN = 1 << 62 if how == "as they are" else 0, 0
+    before, pages._CUT_ROWS_MIN = pages._CUT_ROWS_MIN, 1 << 62 if how == "as they are" else 0
     try:
         with kernels(are_used=how == "cut by compiled code"):
             yield
     finally:
-        pages._CUT_ROWS_MIN, page_rows._PARTLY_BYTES_MIN = before
+        pages._CUT_ROWS_MIN = before
 
 
 WAYS = ["as they are", "cut", "cut by compiled code"]
@@ -196,7 +194,7 @@ def test_rows_by_page_are_those_of_the_file(file_of: tuple[pa.Table, bytes], dat
         return stored[offset : offset + length]
 
     with cutting(how):
-        found = rows_by_page(file.metadata, read_at, groups, columns)
+        found = rows_by_page(file.metadata, file.schema_arrow, read_at, groups, columns)
     for name in columns:
         column = pa.concat_tables([file.read_row_group(g, [name]).take(pa.array(at)) for g, at in groups]).column(0)
         plain = found[name].cast(column.type) if found[name].type != column.type else found[name]
@@ -236,7 +234,7 @@ def test_pages_are_cut_to_the_wanted_rows(codec: str, version: str, has_dictiona
         return stored[offset : offset + length]
 
     with cutting(how):
-        found = rows_by_page(file.metadata, read_at, groups, CUT.column_names)
+        found = rows_by_page(file.metadata, file.schema_arrow, read_at, groups, CUT.column_names)
         cut = set()
         for i, name in enumerate(CUT.column_names):
             chunks = [(pages_of(file.metadata.row_group(g).column(i), read_at, rows), rows) for g, rows in groups]
@@ -249,69 +247,6 @@ def test_pages_are_cut_to_the_wanted_rows(codec: str, version: str, has_dictiona
     assert {"i", "low", "f", "small", "d", "b"} <= cut
     assert ("of one length" in cut) or has_dictionaries
     assert ({"few", "lengths"} <= cut) == (has_dictionaries or how == "cut by compiled code")
-
-
-@given(
-    width=st.integers(0, 33),
-    runs=st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=12),
-    seed=st.integers(0, 999),
-    flips=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=2),
-    wanted=st.sets(st.integers(0, 300), min_size=1, max_size=8),
-)
-def test_codes_are_found_the_same(
-    width: int, runs: list[tuple[bool, int]], seed: int, flips: list[tuple[int, int]], wanted: set[int]
-) -> None:
-    random = np.random.default_rng(seed)
-    data, codes = bytearray([width]), []
-    for is_packed, size in runs:
-        drawn = random.integers(0, 1 << width, 8 * size if is_packed else 1).tolist()
-        if is_packed:
-            number = sum(code << (width * i) for i, code in enumerate(drawn))
-            data += varint(size << 1 | 1) + number.to_bytes(size * width, "little")
-            codes += drawn
-        else:
-            data += varint(size << 1) + drawn[0].to_bytes((width + 7) // 8, "little")
-            codes += drawn * size
-    is_whole = not flips and all(size for _, size in runs) and width <= 32
-    for place, bits in flips:
-        data[place % len(data)] ^= bits
-    values, rows = np.frombuffer(bytes(data), dtype=np.uint8), np.array(sorted(wanted))
-    found = []
-    for are_used in (False, True):
-        with kernels(are_used=are_used):
-            try:
-                codes_found = _codes(values, rows)
-            except (IndexError, ValueError):
-                codes_found = None
-            found.append(None if codes_found is None else codes_found.tolist())
-    assert found[0] == found[1]
-    if is_whole:
-        assert found[0] == ([codes[row] for row in rows] if rows[-1] < len(codes) else None)
-
-
-@given(
-    texts=st.lists(st.binary(max_size=20), max_size=300),
-    wanted=st.lists(st.integers(0, 299), min_size=1, max_size=8),
-    flips=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), max_size=2),
-    size=st.integers(0, 5_000),
-)
-def test_texts_are_found_the_same(
-    texts: list[bytes], wanted: list[int], flips: list[tuple[int, int]], size: int
-) -> None:
-    behind_lengths = [len(text).to_bytes(4, "little") + text for text in texts]
-    data = bytearray(b"".join(behind_lengths))
-    for place, bits in flips:
-        if data:
-            data[place % len(data)] ^= bits
-    is_whole = not flips and size >= len(data)
-    values, found = np.frombuffer(bytes(data[:size]), dtype=np.uint8), []
-    for are_used in (False, True):
-        with kernels(are_used=are_used):
-            found.append(_texts(values, np.array(wanted)))
-    assert found[0] == found[1]
-    if is_whole:
-        expected = b"".join(behind_lengths[i] for i in wanted) if max(wanted) < len(texts) else None
-        assert found[0] == expected
 
 
 @given(
@@ -369,7 +304,7 @@ def test_a_page_that_fails_its_checksum_gives_no_value(codec: str, version: str,
             return bytes(stored[offset : offset + length])
 
         with cutting(how), pytest.raises(ss.CorruptionError, match="checksum"):
-            rows_by_page(file.metadata, read_at, [(0, np.array([3, len(rows) - 1]))], [name])
+            rows_by_page(file.metadata, file.schema_arrow, read_at, [(0, np.array([3, len(rows) - 1]))], [name])
 
 
 @given(parquet_files(), st.data())
