@@ -225,7 +225,7 @@ def test_keys_compared_as_rows_are_read_are_those_that_an_index_finds(
         compared = table.lookup(keys, reader="polars")
         found = compared.to_table()
         assert multiset(found.to_pylist()) == multiset(by_index.to_table().to_pylist())
-        assert set(by_index.files().to_pylist()) <= set(compared.files().to_pylist())
+        assert set(by_index.files()["path"].to_pylist()) <= set(compared.files()["path"].to_pylist())
         assert compared.count() == found.num_rows == by_index.count()
 
 
