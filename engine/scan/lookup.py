@@ -29,7 +29,7 @@ from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .planning import THREADS, Planning, planned_again
 from .prune import PruneRequest, prune
 from .request import ScanRequest
-from .rows import read_matches
+from .rows import PAGE_ROWS, read_matches
 from .steps import Steps
 from .survivors import Survivors
 
@@ -38,6 +38,7 @@ FEW_KEYS = 1024
 
 
 _TOLD_KEYS_MAX = 1 << 16  # of which a reader is told for every file
+_COMPARED_KEYS_MAX = 1 << 13
 
 
 class Lookup(Planning):
@@ -55,6 +56,7 @@ class Lookup(Planning):
             leading = self._leading(self._index)
             self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
         self._keys = self._key_set(self._given)
+        self._are_values_compared = False
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
@@ -88,12 +90,28 @@ class Lookup(Planning):
                 node = node & col(name).is_in(values.drop_null().unique())
         return prepare(node, self.instant.schema)
 
+    def compare_values(self) -> None:
+        totals, keys = self.instant.totals, self.keys
+        is_plain = totals["plain"] == totals["files"]  # else rows are merged before they are tested
+        is_one = len(self._kinds) == 1 and keys != Constant(True) and len(self._keys) <= _COMPARED_KEYS_MAX
+        is_known = not self.__dict__.keys().isdisjoint(("_pruned", "context"))
+        if is_plain and is_one and not is_known and len(self._keys) * PAGE_ROWS >= totals["rows"]:
+            self.bound, self._are_values_compared = keys, True
+
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
     def _prune(self, steps: Steps) -> Survivors:
-        """The files that hold a key, with the rows that do."""
+        """The files that hold a key, with the rows that do; where values are compared, the files that may hold one."""
+        if self._are_values_compared:
+            survivors = prune(PruneRequest(self.bound, self.mode, only_stats=True), self.evidence, steps)
+            with steps.step("keys", "files") as step:
+                step.came_in = step.went_out = len(survivors.ids)
+                step.note = (
+                    "compared as rows are read: so many lie in most pages, and no index is asked for their places"
+                )
+            return survivors
         span = prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:

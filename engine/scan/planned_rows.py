@@ -20,7 +20,16 @@ from .file_tasks import ReadContext
 from .fine import FINE_ROWS_MIN, row_groups_of, whole_file
 from .planning import THREADS, Pair, Planning
 from .request import has_polars
-from .rows import count_matches, gain_by_polars_ns, how_read, positions_of_matches, read_matches, rows_looked_at
+from .rows import (
+    POLARS_NS,
+    PYARROW_NS,
+    count_matches,
+    gain_by_polars_ns,
+    how_read,
+    positions_of_matches,
+    read_matches,
+    rows_looked_at,
+)
 
 if TYPE_CHECKING:
     from .merged_rows import MergedSlice
@@ -35,6 +44,8 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     limit = plan.limit
     if limit == 0:
         return
+    if _is_for_polars(plan):
+        plan.compare_values()
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
@@ -182,6 +193,15 @@ def _by_decoder(
         return [], pairs
     taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
     return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
+
+
+def _is_for_polars(plan: Planning) -> bool:
+    """Whether polars would read all of the table, which is near."""
+    if plan.reader == "pyarrow" or plan.limit is not None or plan.storage.gap_bytes or not _may_call_polars():
+        return False
+    gain_ns = plan.instant.totals["rows"] * len(plan.columns) * (PYARROW_NS - POLARS_NS)
+    is_much = gain_ns >= (_GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS)
+    return (plan.reader == "polars" or is_much) and has_polars()
 
 
 def _may_call_polars() -> bool:

@@ -338,6 +338,10 @@ class Planning:
         with self.noting_changes():
             yield from map(work, items) if one_by_one else prefetched(work, items, threads, "skipstone-read")
 
+    def compare_values(self) -> None:
+        """Said before rows are read, where polars reads them and they are near: a look-up whose keys lie in most pages
+        then compares them where it reads, and asks no index for their places."""
+
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
     def readable_tasks(self, chosen: np.ndarray | None = None, *more: str) -> list[FileTask]:

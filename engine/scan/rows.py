@@ -177,15 +177,15 @@ def width_of(context: ReadContext) -> int:
 
 
 # What a value costs, decoded (docs/decisions/0071), and how many a page holds: they are decoded for one that is wanted.
-_PYARROW_NS, _POLARS_NS = 20, 6
-_PAGE_ROWS = 20_000
+PYARROW_NS, POLARS_NS = 20, 6
+PAGE_ROWS = 20_000
 
 
 def gain_by_polars_ns(task: FileTask, groups: RowGroups, context: ReadContext) -> int:
     """What a file's rows cost less by polars than by pyarrow, about; negative where they cost more."""
     row_count = rows_kept(task, groups)
-    read = row_count if task.rows is None else min(len(task.rows) * _PAGE_ROWS, row_count)
-    return width_of(context) * (read * _PYARROW_NS - row_count * _POLARS_NS)
+    read = row_count if task.rows is None else min(len(task.rows) * PAGE_ROWS, row_count)
+    return width_of(context) * (read * PYARROW_NS - row_count * POLARS_NS)
 
 
 def how_read(context: ReadContext) -> str:

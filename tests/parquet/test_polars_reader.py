@@ -201,6 +201,34 @@ def test_rows_of_keys_of_every_type(tmp_path_factory: pytest.TempPathFactory, da
     assert repr(base.rows_of(by_polars)) == repr(base.rows_of(by_arrow))
 
 
+@given(st.data())
+@settings(max_examples=examples(15))
+def test_keys_compared_as_rows_are_read_are_those_that_an_index_finds(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lake = tmp_path_factory.mktemp("lake")
+    name = data.draw(st.sampled_from(sorted(KEYS)))
+    kind, values = KEYS[name]
+    random = data.draw(st.randoms(use_true_random=False))
+    rows_of_files = [[random.choice(values) for _ in range(12)] for _ in range(3)]
+    for number, of_file in enumerate(rows_of_files):
+        rows = pa.table({"k": pa.array(of_file, kind), "row": np.arange(12) + 12 * number})
+        pq.write_table(rows, lake / f"{number}.parquet", row_group_size=5)
+    table = ss.create(lake)
+    if data.draw(st.booleans()):
+        table.create_index("k", kind="secondary")
+    keys = pa.table({"k": pa.array([random.choice(values) for _ in range(data.draw(st.integers(0, 5)))], kind)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skipstone.engine.scan.lookup.FEW_KEYS", -1)
+        by_index = table.lookup(keys, reader="polars")
+        assert by_index.files() is not None  # once files are known by the index, rows are read by it
+        compared = table.lookup(keys, reader="polars")
+        found = compared.to_table()
+        assert multiset(found.to_pylist()) == multiset(by_index.to_table().to_pylist())
+        assert set(by_index.files()["path"].to_pylist()) <= set(compared.files()["path"].to_pylist())
+        assert compared.count() == found.num_rows == by_index.count()
+
+
 def test_what_is_large_is_left_to_polars_and_small_reads_are_not(tmp_path: Path) -> None:
     import polars as pl  # loading it is a part of what it costs
 
@@ -335,6 +363,19 @@ def test_texts_that_are_no_utf8_are_left_to_pyarrow(tmp_path: Path) -> None:
     for reader in ("pyarrow", "polars"):
         found = table.scan("n = 2", reader=reader).to_table().column("s")
         assert found.cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+
+
+def test_explain_tells_why_no_index_was_asked_for_keys(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": np.arange(5_000), "n": np.arange(5_000)}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    table.create_index("k", kind="secondary")
+    keys = pa.table({"k": np.arange(0, 9_000, 2)})
+    plan = table.lookup(keys, reader="polars")
+    assert plan.to_table()["n"].to_pylist() == list(range(0, 5_000, 2))
+    assert "no index is asked" in str(plan.explain())
+    by_index = table.lookup(keys, reader="polars")
+    assert len(by_index.files()) == 1 and "no index is asked" not in str(by_index.explain())
+    assert by_index.to_table().num_rows == 2_500
 
 
 def test_explain_tells_who_read(tmp_path: Path) -> None:
