@@ -30,7 +30,8 @@ from ..progress import Progress
 from ..state import Instant
 from ..state.coverage import is_covered
 from ..state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
-from ..state.runs import DamagedRun, entries_of
+from ..state.run_lookups import entries_of
+from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
 from ..storage.threads import BUILD_THREADS, WAITING_MAX, prefetched, threads_for
 

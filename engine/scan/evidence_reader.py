@@ -24,7 +24,8 @@ from ..indexes.stats import format as stats
 from ..indexes.stats.reader import StatsColumn, file_partition_evidence, stats_index_of
 from ..state import IndexState, Run
 from ..state.manifest import BASE
-from ..state.runs import DamagedRun, entries_of
+from ..state.run_lookups import entries_of
+from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
 
 T = TypeVar("T")

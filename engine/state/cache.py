@@ -236,7 +236,7 @@ class CachedRun:
         self.key, self.reader = key, reader
         self.is_small = reader.num_entries <= RUN_ENTRIES_MAX
         self._cache = cache
-        self._asked_blocks: set[int] = set()
+        self._asked_blocks: set[Hashable] = set()
 
     @property
     def size_bytes(self) -> int:
@@ -280,6 +280,26 @@ class CachedRun:
             return reader.numbered(prefix).scan(columns, blocks=blocks, include_deleted=True)
 
         return part_of(self.decoded(name, decode, _is_little), first, last)
+
+    def block_rows(self, reader: SortedFileReader, first: bytes, last: bytes) -> pa.Table | None:
+        """All entries, as `RunReaders.rows` gives them, of the one block that may hold the keys between two, both
+        inclusive; None where that is not one, or a large one, or one that is asked the first time."""
+        blocks = reader.block_range(start=first, stop=last + b"\0")
+        name = ("rows", blocks.start)
+        if len(blocks) != 1:
+            return None
+        if name not in self._asked_blocks and not self.holds(name):
+            self._asked_blocks.add(name)
+            return None
+        (block,) = reader.blocks(blocks)
+        if block.entries > BLOCK_ENTRIES_MAX:
+            return None
+
+        def decode() -> pa.Table:
+            rows = reader.scan_table(start=block.first_key, stop=block.last_key + b"\0", include_deleted=True)
+            return rows.combine_chunks()
+
+        return self.decoded(name, decode, lambda _: True)
 
 
 def _is_little(block: Numbered) -> bool:

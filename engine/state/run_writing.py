@@ -25,7 +25,8 @@ from . import Run, manifest
 from .leftovers import Leftovers
 from .merge_policy import MergePolicy
 from .paths import run_path
-from .runs import DAMAGE, RunReaders, first_of_each, written_as
+from .run_lookups import first_of_each
+from .runs import DAMAGE, RunReaders, written_as
 
 SHARD_BYTES = 64 << 20
 Rows = tuple[pa.Array, pa.Table, np.ndarray]  # keys, values, tombstones: in any order
@@ -52,8 +53,9 @@ class RunFormat:
     compact: tuple[str, ...] = ()
 
     def options(self, path: str | None = None, entries: int | None = None) -> WriterOptions:
-        """For the writer of the run at `path`, None for one in memory; of so many entries, where that is known. Nothing is left to choose by a sample: with
-        these block sizes it chose this for runs of every kind, and took 4% of the time of writing."""
+        """For the writer of the run at `path`, None for one in memory; of so many entries, where that is known. Nothing
+        is left to choose by a sample: with these block sizes it chose this for runs of every kind, and took 4% of the
+        time of writing."""
         return {
             "block_size": self.block_bytes,
             "compression": "zstd",

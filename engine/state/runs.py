@@ -1,35 +1,27 @@
-"""Reading a stack of runs as one: the newest entry of a key wins, and a tombstone takes the key away."""
+"""Opening runs, as they are asked for; what is read of several together is in `run_lookups.py`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...arrays import binary_array, byte_table, from_numpy, joined, to_numpy
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
-from ...hfile_like import Numbered, SortedFileReader, StridedSection, prefix_successor
-from ...hfile_like.entries import from_big_endian
+from ...hfile_like import Numbered, SortedFileReader, StridedSection
 from ...hfile_like.file import TAIL_BYTES
-from ...hfile_like.keys import NUMBER_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
 from ..storage.threads import side_by_side
 from . import Run
-from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, Cache, CachedRun, RunKey, part_of, process_cache
+from .cache import BLOCK_ENTRIES_MAX, Cache, CachedRun, RunKey, process_cache
 
 T = TypeVar("T")
-_Layers = list[Numbered]
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
-_PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts
 DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading a run raises where it cannot be read
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
 _NODES_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the nodes of a run's block index are up to so small a part of it
@@ -158,6 +150,12 @@ class RunReaders:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
         reader, cached = self._opened(run)
         return cached.between(reader, prefix, ends, columns)
+
+    def block_rows(self, run: Run, first: bytes, last: bytes) -> pa.Table | None:
+        """What `rows` gives, of the one block of a large run that may hold the keys between two, both inclusive; None
+        where that is not kept."""
+        reader, cached = self._opened(run)
+        return cached.block_rows(reader, first, last)
 
     def keeps(self, run: Run) -> bool:
         """Whether what is decoded of a run is kept for the next question: it is where the run is small."""
@@ -301,235 +299,3 @@ def check_written_as(reader: SortedFileReader, path: str) -> None:
     if written_as(path).keys().isdisjoint(reader.metas()):
         message = "was written as another index file, and copied over this one; restore the file"
         raise CorruptionError(message, path=path, check="path")
-
-
-def get_runs(
-    readers: RunReaders, runs: Sequence[Run], keys: pa.Array, columns: Sequence[str], schema: pa.Schema
-) -> pa.Table:
-    """The live entries of some keys, as a table of `key` and the columns (of `schema`), in no order."""
-    ends = (keys[0].as_py(), keys[len(keys) - 1].as_py()) if len(keys) else (b"", b"")
-    layers = []
-    for run in reversed(runs):  # newest first
-        if not run.overlaps(*ends) or not len(keys):
-            continue
-        if run.entries <= BLOCK_ENTRIES_MAX:
-            rows = readers.rows(run)
-            places = _places_of(keys, rows.column("key"))
-            layers.append(rows.select(["key", *columns, "deleted"]).take(from_numpy(places)))
-        else:
-            matches = readers.reader(run).get_many(keys, columns, include_deleted=True)
-            layers.append(matches.filter(matches.column("found")).drop_columns(["found"]))
-    if not layers:
-        return pa.Table.from_batches([], pa.schema([pa.field("key", pa.binary()), *(schema.field(c) for c in columns)]))
-    entries = pa.concat_tables(layers)  # of a key in several the newest comes first
-    first = first_of_each(entries.column("key"))
-    is_live = ~to_numpy(entries.column("deleted"))[first]
-    return entries.take(from_numpy(first[is_live])).drop_columns(["deleted"])
-
-
-def entries_of(
-    readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
-) -> tuple[np.ndarray, pa.Table]:
-    """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
-    columns). `ids`: uint64, ascending. Raises DamagedRun."""
-    layers = []
-    for run in reversed(runs) if len(ids) else ():
-        if run.may_hold(prefix):
-            with reading_run(run):
-                layers += _read(readers.reader(run), readers.storage, prefix, columns, ids)
-    return newest_numbered(layers, columns, schema)
-
-
-def numbered_entries(
-    readers: RunReaders, runs: Sequence[Run], prefix: bytes, columns: Sequence[str], schema: pa.Schema
-) -> tuple[np.ndarray, pa.Table]:
-    """All live entries below a prefix that is followed by a file's number, or by its first bytes. Raises DamagedRun."""
-    layers = []
-    names = tuple(columns)
-    for run in reversed(runs):
-        if run.may_hold(prefix):
-            with reading_run(run):
-                kept = readers.kept_rows(run)
-                layer = None if kept is None else _layer_of(kept, prefix, names)
-                if layer is not None:
-                    layers.append(layer)
-                    continue
-                decode = partial(_read, storage=readers.storage, prefix=prefix, columns=names)
-                layers += readers.decoded(run, ("numbered", prefix, names), decode, _is_little)
-    return newest_numbered(layers, columns, schema)
-
-
-def _read(
-    reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
-) -> _Layers:
-    """All entries below a prefix, or those of some files, as layers; tombstones too."""
-    if reader.num_entries >= _PARTED_ENTRIES_MIN and (ids is None or len(ids) >= _PARTED_IDS_MIN):
-        from .run_parts import read
-
-        return read(reader, storage, prefix, columns, ids)
-    keys = reader.numbered(prefix)
-    return [keys.scan(columns, include_deleted=True) if ids is None else keys.get(ids, columns, include_deleted=True)]
-
-
-def entries_between(
-    readers: RunReaders,
-    runs: Sequence[Run],
-    prefix: bytes,
-    ends: tuple[int, int],
-    columns: Sequence[str],
-    schema: pa.Schema,
-) -> tuple[np.ndarray, pa.Table]:
-    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `entries_of` gives them.
-    Raises DamagedRun."""
-    keys = [prefix + end.to_bytes(8, "big") for end in ends]
-    name = ("numbered", prefix, tuple(columns))
-    layers = []
-    for run in reversed(runs):
-        if run.overlaps(*keys):
-            with reading_run(run):
-                if readers.holds(run, name):
-                    whole = readers.decoded(
-                        run, name, partial(_read, storage=readers.storage, prefix=prefix, columns=columns)
-                    )
-                    layers += [part_of(part, *ends) for part in whole]
-                else:
-                    layers.append(readers.between(run, prefix, ends, columns))
-    return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
-
-
-def entries_with(
-    readers: RunReaders,
-    runs: Sequence[Run],
-    prefix: bytes,
-    wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
-    column: str,
-    schema: pa.Schema,
-) -> tuple[np.ndarray, pa.Table]:
-    """The live entries below a prefix whose column of strings holds wanted values: (uint64 numbers, ascending; that
-    column). `wanted`: values, each with the numbers between which they may be, ascending. Raises DamagedRun."""
-    ids = _numbers_with(readers, runs, prefix, wanted, column, schema, keep=True)
-    if not len(ids):
-        return newest_numbered([], [column], schema)
-    return entries_of(readers, runs, prefix, ids, [column], schema)
-
-
-def numbers_with(
-    readers: RunReaders, runs: Sequence[Run], prefix: bytes, column: str, value: bytes, schema: pa.Schema
-) -> np.ndarray:
-    """The numbers, as `entries_with` gives them, of the live entries that hold one value: nothing else is made or kept.
-    Raises DamagedRun."""
-    wanted = [((0, (1 << 64) - 1), [value])]
-    ids = _numbers_with(readers, runs, prefix, wanted, column, schema, keep=False)
-    if len(ids) and sum(run.may_hold(prefix) for run in runs) > 1:
-        ids, _ = entries_of(readers, runs, prefix, ids, [], schema)
-    return ids
-
-
-def _numbers_with(
-    readers: RunReaders,
-    runs: Sequence[Run],
-    prefix: bytes,
-    wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]],
-    column: str,
-    schema: pa.Schema,
-    *,
-    keep: bool,
-) -> np.ndarray:
-    """The numbers of entries that are live within a run. With `keep` small runs are decoded whole, and kept for the
-    next question."""
-    if not wanted:
-        return np.empty(0, np.uint64)
-    every = binary_array([value for _, values in wanted for value in values], schema.field(column).type)
-    matches = [np.empty(0, np.uint64)]
-    for run in runs:
-        if run.entries <= BLOCK_ENTRIES_MAX and (keep or readers.kept_rows(run) is not None):
-            low, high = prefix + wanted[0][0][0].to_bytes(8, "big"), prefix + wanted[-1][0][1].to_bytes(8, "big")
-            with reading_run(run):
-                rows = readers.rows(run)
-            places = _places_of(every, rows.column(column))
-            places = places[~to_numpy(rows.column("deleted"))[places]]
-            keys = rows.column("key").take(from_numpy(places)).to_pylist()
-            numbers = [int.from_bytes(key[len(prefix) :], "big") for key in keys if low <= key <= high]
-            matches.append(np.array(numbers, dtype=np.uint64))
-            continue
-        near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
-        if near:
-            with reading_run(run):
-                matches.append(readers.reader(run).numbered(prefix).find(near, column))
-    return np.unique(np.concatenate(matches))
-
-
-def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> Numbered | None:
-    """Those of a run's entries whose keys begin with a prefix; None where no number follows it in each."""
-    keys, deleted = joined(rows.column("key")), to_numpy(rows.column("deleted"))
-    low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
-    table = byte_table(keys[low:high])
-    if low == high:
-        numbers = np.empty(0, dtype=np.uint64)
-    elif table is not None and table.shape[1] == len(prefix) + NUMBER_BYTES:
-        numbers = from_big_endian(table[:, len(prefix) :])
-    else:
-        return None
-    parts = {name: joined(rows.column(name))[low:high] for name in columns}
-    return Numbered(numbers, parts, deleted[low:high])
-
-
-def _count_below(keys: pa.Array, end: bytes | None) -> int:
-    """How many of some keys, ascending, come before one; all of them before None."""
-    return len(keys) if end is None else bisect_left(range(len(keys)), end, key=lambda i: keys[i].as_py())
-
-
-def _places_of(wanted: pa.Array, column: pa.ChunkedArray) -> np.ndarray:
-    """int64: where a column holds one of some values."""
-    return np.flatnonzero(to_numpy(pc.is_in(column, value_set=wanted)))
-
-
-def _is_little(parts: Iterable[Numbered]) -> bool:
-    return sum(len(part.numbers) for part in parts) <= RUN_ENTRIES_MAX // 4
-
-
-def newest_numbered(
-    layers: Sequence[Numbered], columns: Sequence[str], schema: pa.Schema
-) -> tuple[np.ndarray, pa.Table]:
-    """The live entries of layers, newest first: of a number in several, the newest, unless that is a tombstone."""
-    fields = pa.schema([schema.field(name) for name in columns])
-    if not layers:
-        return np.empty(0, dtype=np.uint64), pa.Table.from_batches([], fields)
-    apart = _apart(layers)
-    ordered = layers if apart is None else apart
-    tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in ordered]
-    if apart is not None:
-        return np.concatenate([layer.numbers for layer in apart]), pa.concat_tables(tables)
-    ids, positions = live_numbers(layers)
-    return ids, tables[0] if positions is None else pa.concat_tables(tables).take(from_numpy(positions))
-
-
-def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
-    """The layers in the order of their numbers, where those of one all come before those of the next, and none is a
-    tombstone, as where commits only added; else None."""
-    if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
-        return None
-    ordered = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
-    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(ordered))
-    return ordered if ordered and is_apart else None
-
-
-def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The numbers of the live entries of layers (at least one), newest first, ascending; and the place of each among
-    the entries of all layers one after the other, None where it is one layer as it lies."""
-    if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
-        return layers[0].numbers, None
-    deleted = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
-    unique, positions = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
-    live = ~np.concatenate(deleted)[positions]
-    return unique[live], positions[live]
-
-
-def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
-    """Positions of the first of each distinct key, in the order of keys."""
-    array = joined(keys)
-    order = pc.array_sort_indices(array)  # stable, so that among equal keys the first stays first
-    ordered = array.take(order)
-    fresh = np.ones(len(array), dtype=bool)
-    fresh[1:] = to_numpy(pc.not_equal(ordered[1:], ordered[:-1]))
-    return to_numpy(order)[fresh]

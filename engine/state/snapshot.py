@@ -34,16 +34,8 @@ from .manifest import (
     key_number,
     split_file_ids,
 )
-from .runs import (
-    DamagedRun,
-    RunReaders,
-    entries_between,
-    entries_of,
-    entries_with,
-    newest_numbered,
-    numbered_entries,
-    numbers_with,
-)
+from .run_lookups import entries_between, entries_of, newest_numbered, numbered_entries, numbers_with
+from .runs import DamagedRun, RunReaders
 from .timeline import Timeline
 
 T = TypeVar("T")
@@ -98,7 +90,10 @@ class Snapshot:
             self._has_searched = True
             with self._naming_damage():
                 prefix, text = KEYS.prefix(kind=KIND_PARTITION), partition.encode("utf-8", "surrogatepass")
-                numbers = numbers_with(self.readers, self.instant.manifest, prefix, "partition", text, RUN_SCHEMA)
+                runs, wanted = self.instant.manifest, [((0, (1 << 64) - 1), [text])]
+                numbers = numbers_with(self.readers, runs, prefix, wanted, "partition", RUN_SCHEMA, keep=False)
+                if len(numbers) and sum(run.may_hold(prefix) for run in runs) > 1:
+                    numbers, _ = entries_of(self.readers, runs, prefix, numbers, [], RUN_SCHEMA)
             return int(numbers[0]) >> 32 if len(numbers) else None
         return self.ids_by_text().get(partition)
 
@@ -187,9 +182,9 @@ class Snapshot:
         ends = {p: (0, (1 << 64) - 1) if p is None else (p << 32, p << 32 | 0xFFFF_FFFF) for p in by_partition}
         wanted = sorted((ends[p], values) for p, values in by_partition.items())
         with self._naming_damage():
-            ids, rows = entries_with(
-                self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), wanted, "path", RUN_SCHEMA
-            )
+            runs, prefix = self.instant.manifest, KEYS.prefix(kind=KIND_FILE)
+            near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, keep=True)
+            ids, rows = entries_of(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 
     def segments(self, ids: np.ndarray) -> np.ndarray:

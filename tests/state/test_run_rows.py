@@ -14,7 +14,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cut_disk import without_flushes
-from skipstone.engine.state import Run, manifest, runs
+from skipstone.engine.state import Run, manifest, run_lookups, runs
 from skipstone.engine.state.run_writing import RunFormat, joined_rows, write_runs
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import LocalStorage
@@ -78,13 +78,22 @@ def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> N
         stack = _written(storage, kept, layers)
         assert all(kept.kept_rows(run) is not None for run in stack)
         for readers, most in ((kept, None), (RunReaders(storage, shared=False), None), (RunReaders(storage), -1)):
-            with mock.patch.object(runs, "BLOCK_ENTRIES_MAX", runs.BLOCK_ENTRIES_MAX if most is None else most):
-                rows = runs.get_runs(readers, stack, keys, ["path", "size"], SCHEMA)
-                numbers, every = runs.numbered_entries(readers, stack, PREFIX, ["path", "size"], SCHEMA)
+            entries_max = runs.BLOCK_ENTRIES_MAX if most is None else most
+            with (
+                mock.patch.object(runs, "BLOCK_ENTRIES_MAX", entries_max),
+                mock.patch.object(run_lookups, "BLOCK_ENTRIES_MAX", entries_max),
+            ):
+                rows = run_lookups.get_runs(readers, stack, keys, ["path", "size"], SCHEMA)
+                again = [run_lookups.get_runs(readers, stack, keys, ["path", "size"], SCHEMA) for _ in range(2)]
+                numbers, every = run_lookups.numbered_entries(readers, stack, PREFIX, ["path", "size"], SCHEMA)
                 asked = [((1 << 32, 3 << 32 | 0xFFFF_FFFF), [b"a", b"dd"])]
-                matches, paths = runs.entries_with(readers, stack, PREFIX, asked, "path", SCHEMA)
-                found = runs.numbers_with(readers, stack, PREFIX, "path", b"dd", SCHEMA)
+                near = run_lookups.numbers_with(readers, stack, PREFIX, asked, "path", SCHEMA, keep=True)
+                matches, paths = run_lookups.entries_of(readers, stack, PREFIX, near, ["path"], SCHEMA)
+                anywhere = [((0, 2**64 - 1), [b"dd"])]
+                found = run_lookups.numbers_with(readers, stack, PREFIX, anywhere, "path", SCHEMA, keep=False)
+                found, _ = run_lookups.entries_of(readers, stack, PREFIX, found, [], SCHEMA)
                 laid_out = [readers.rows(run) for run in stack]
+            assert all(sorted(map(str, rows.to_pylist())) == sorted(map(str, one.to_pylist())) for one in again)
             for row in rows.to_pylist():
                 assert (row["path"], row["size"]) == live[int.from_bytes(row["key"][1:], "big")]
             assert rows.num_rows == len(live.keys() & {int(i) for i in _ids(sorted(wanted))})

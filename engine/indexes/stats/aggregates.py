@@ -20,8 +20,9 @@ from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
 from ...state.coverage import is_covered
 from ...state.manifest import fingerprints, split_file_ids
+from ...state.run_lookups import entries_of, get_runs, numbered_entries
 from ...state.run_writing import Rows
-from ...state.runs import DAMAGE, DamagedRun, RunReaders, entries_of, get_runs, numbered_entries
+from ...state.runs import DAMAGE, DamagedRun, RunReaders
 from ...state.snapshot import Snapshot
 from . import format as stats
 

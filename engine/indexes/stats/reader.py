@@ -21,7 +21,8 @@ from ....hfile_like import Numbered, SortedFileReader, Summary
 from ...predicates.possible_values import Evidence
 from ...state import IndexState, Instant, Run
 from ...state.manifest import split_file_ids
-from ...state.runs import RunReaders, live_numbers, numbered_entries, reading_run
+from ...state.run_lookups import live_numbers, numbered_entries
+from ...state.runs import RunReaders, reading_run
 from ...state.snapshot import Snapshot
 from ..columns import ColumnInFiles, column_in_files
 from ..probe_results import ColumnEvidence

@@ -25,8 +25,9 @@ from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant
 from ...state.coverage import is_covered
 from ...state.manifest import FILES_SCHEMA, split_file_ids
+from ...state.run_lookups import entries_of
 from ...state.run_writing import Rows
-from ...state.runs import DamagedRun, RunReaders, entries_of
+from ...state.runs import DamagedRun, RunReaders
 from ...state.snapshot import Snapshot
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, TaskResult
 from . import format as stats
