@@ -12,7 +12,7 @@ A file may be damaged or crafted: every length, count and offset is checked befo
 Begin with `reader` and `writer`, then `block`. The modules are in a line, and each imports from those before it:
 
     bytes        byte_io (sources and outputs), codec (checksums, compression, limits)
-    encodings    integers; keys; names (strings of one make); values
+    encodings    integers; keys; name_parts, names (strings of one make); values
     a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
     the index    index_rows (its tables, and bounds of blocks), index (the way down them)
     a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)

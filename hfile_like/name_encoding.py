@@ -21,7 +21,7 @@ from ..arrays import offsets_and_data
 from ..lazy import kernels_for, read_only
 from . import codec, integers
 from .codec import padding
-from .names import (
+from .name_parts import (
     DIGITS_MAX,
     HEAD,
     HEX,

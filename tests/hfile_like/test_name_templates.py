@@ -16,7 +16,8 @@ from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, merge_runs, numbered
 from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.names import HEAD, RECORD, NameStrings
+from skipstone.hfile_like.name_parts import HEAD, RECORD
+from skipstone.hfile_like.names import NameStrings
 from sorted_file_builders import written
 
 NAMES_ENCODING = 8

@@ -61,7 +61,7 @@ ENGINE_ROOMS = (
 MODULES = {
     "hfile_like": (
         *("byte_io", "codec"),
-        *("integers", "keys", "names", "values"),
+        *("integers", "keys", "name_parts", "names", "values"),
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
         *("scanning", "lookups", "narrowing", "numbered"),
