@@ -74,15 +74,15 @@ class CodedChunk:
         """Raises one of `REFUSALS` for a chunk that is not as described."""
         self.kind, self.row_count = kind, row_count
         self._pages, self._may_be_null = pages, may_be_null
-        kinds, counts, encodings = pages.headers[:, :3].T
-        if not row_count or kinds[0] != DICTIONARY_PAGE or encodings[0] not in (PLAIN, CODED[0]):
+        dictionary, *data = pages.headers[:, :3].tolist() or [(-1, 0, 0)]
+        if dictionary[0] != DICTIONARY_PAGE or dictionary[2] not in (PLAIN, CODED[0]):
             raise ValueError("a chunk that does not begin with a dictionary")
-        if (kinds[1:] == DICTIONARY_PAGE).any() or not np.isin(encodings[1:], CODED).all():
+        if any(kind == DICTIONARY_PAGE or encoding not in CODED for kind, _, encoding in data):
             raise ValueError("a page without codes")
-        if int(counts[1:].sum()) != row_count:
+        if sum(count for _, count, _ in data) != row_count:
             raise ValueError("pages of other rows than the chunk's")
         pages.check()
-        self.values_count = int(counts[0])
+        self.values_count = dictionary[1]
 
     @cached_property
     def dictionary_bytes(self) -> memoryview:

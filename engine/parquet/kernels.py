@@ -237,12 +237,6 @@ def _code_at(data, place, width):
 
 
 @called
-def _code_of_row(data, run, i, width):
-    """Of the row number i of a run."""
-    return _code_at(data, 8 * run[2] + (i * width if run[0] else 0), width)
-
-
-@called
 def _counted(data, offset, end, width, count, counts, of_bytes, run):
     """Adds to `counts` how often each of the first `count` codes comes. Returns whether they are there, and none is
     beyond `counts`. For its own use: int64 `of_bytes` [256] and `run` [4]."""
@@ -253,20 +247,20 @@ def _counted(data, offset, end, width, count, counts, of_bytes, run):
     while row < count:
         if not _run_at(data, offset, end, width, run):
             return False
-        rows, first = min(run[1], count - row), np.int64(0)
+        rows, first, begin = min(run[1], count - row), np.int64(0), run[2]
         if not run[0]:
-            code = _code_of_row(data, run, 0, width)
+            code = _code_at(data, 8 * begin, width)
             if code >= len(counts):
                 return False
             counts[code] += rows
         else:
             if by_bytes:
                 whole = rows * width >> 3
-                for k in range(run[2], run[2] + whole):
+                for k in range(begin, begin + whole):
                     of_bytes[data[k]] += 1
                 first = (whole << 3) // width
             for i in range(first, rows):
-                code = _code_of_row(data, run, i, width)
+                code = _code_at(data, 8 * begin + i * width, width)
                 if code >= len(counts):
                     return False
                 counts[code] += 1
@@ -359,9 +353,9 @@ def rows_of_codes(data, headers, is_snappy, may_be_null, wanted, rows, codes):
         while row < count:
             if width > _CODE_BITS_MAX or not _run_at(body, offset, bounds[1], width, run):
                 return np.int64(-1)
-            of_run = min(run[1], count - row)
+            of_run, place, step = min(run[1], count - row), 8 * run[2], width if run[0] else np.int64(0)
             for k in range(of_run):
-                code = _code_of_row(body, run, k, width)
+                code = _code_at(body, place + k * step, width)
                 if code >= len(wanted):
                     return np.int64(-1)
                 if wanted[code]:
@@ -385,7 +379,7 @@ def _codes_at(body, bounds, rows, first, run, codes):
         if width > _CODE_BITS_MAX or not _run_at(body, offset, bounds[1], width, run):
             return False
         while done < len(rows) and rows[done] < row + run[1]:
-            codes[done] = _code_of_row(body, run, rows[done] - row, width)
+            codes[done] = _code_at(body, 8 * run[2] + (rows[done] - row if run[0] else 0) * width, width)
             done += 1
         row += run[1]
         offset = run[3]

@@ -234,9 +234,11 @@ def headers_in(data: memoryview, row_count: int) -> np.ndarray:
             headers[0], found = header_at(data, offset), 1
         parts.append(headers[:found])
         offset = int(headers[found - 1, _END])
-        row_count -= int(headers[:found, 1][headers[:found, 0] != DICTIONARY_PAGE].sum())
+        row_count -= sum(count for kind, count in headers[:found, :2].tolist() if kind != DICTIONARY_PAGE)
         if offset > len(data):
             raise ValueError("a page goes beyond its chunk")
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts) if parts else np.empty((0, len(PageHeader._fields)), dtype=np.int64)
 
 

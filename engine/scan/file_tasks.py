@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .survivors import Survivors
 
 _FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
+SHORT_ROWS_MAX = 1 << 19  # of files whose codes are looked at sooner than threads have shared them out
 TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 _PARTITION, _FINE = "partition:", "fine:"

@@ -25,7 +25,7 @@ from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .file_reader import FileReader, as_planned, cast_column
-from .file_tasks import ReadContext, RowGroups
+from .file_tasks import SHORT_ROWS_MAX, ReadContext, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
 from .planned_rows import rows_where_merged
 from .rows import bytes_reader, opened, read_matches
@@ -117,7 +117,7 @@ class _Groups:
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:
                 pairs.append((task, of_task))
-        for (_, of_task), parts in zip(pairs, plan.side_by_side(self._count_file, pairs), strict=True):
+        for (_, of_task), parts in zip(pairs, plan.side_by_side(self._count_file, pairs, _is_short), strict=True):
             if of_task.kept is None:
                 self.looked_at, self.read = self.looked_at + len(parts), self.read + len(parts)
             for codes, counts in parts:
@@ -264,6 +264,11 @@ class _Dictionary:
 
 
 Part = tuple[Sequence[pa.Array] | _Dictionary, np.ndarray | None]  # a code a column, and how often they come
+
+
+def _is_short(pair: Pair, parts: list[Part]) -> bool:
+    """Whether most of what counting a file took was Python, and not compiled code."""
+    return pair[0].row_count <= SHORT_ROWS_MAX and all(isinstance(codes, _Dictionary) for codes, _ in parts)
 
 
 class CodeCounts:

@@ -27,7 +27,7 @@ from ..predicates import Constant
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned, cast_column
-from .file_tasks import FileTask, RowGroups, within_groups
+from .file_tasks import SHORT_ROWS_MAX, FileTask, RowGroups, within_groups
 from .planned_rows import rows_where_merged
 from .request import SortKey
 from .rows import bytes_reader, opened, rows_at
@@ -204,7 +204,7 @@ class _FirstRows:
             self._tasks.setdefault(task.path, (len(self._tasks), task))
         parts: list[pa.Table] = []
         few: list[_Few] = []
-        for of_file, of_few in self._plan.side_by_side(self._read_file, pairs):
+        for of_file, of_few in self._plan.side_by_side(self._read_file, pairs, _is_short):
             parts += of_file
             few += of_few
         if few:  # ranked together: that takes as long for some rows as for many
@@ -389,6 +389,11 @@ class _FirstRows:
             if len(rows):
                 pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
         return [table for parts in self._plan.rows_of(pairs, self._plan.context_for(names)) for table in parts]
+
+
+def _is_short(pair: Pair, read: tuple[list[pa.Table], list[_Few]]) -> bool:
+    """Whether most of what a file took was Python: its dictionaries said which of its rows have a chance."""
+    return pair[0].row_count <= SHORT_ROWS_MAX and not read[0]
 
 
 def _is_plain(kind: pa.DataType) -> bool:

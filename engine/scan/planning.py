@@ -331,12 +331,23 @@ class Planning:
         """The matching rows of some files, read side by side, a list a file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
-    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
-        """The results of `work(item)`, in order; in threads where there is more than one item."""
-        threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
-        one_by_one = len(items) < 2 or threads < 2
+    def side_by_side(
+        self, work: Callable[[T], R], items: Sequence[T], is_short: Callable[[T, R], bool] | None = None
+    ) -> Generator[R]:
+        """The results of `work(item)`, in order; in threads where there is more than one item. Near files are worked on
+        one by one as long as that `is_short`: two threads would hand the interpreter to each other."""
+        threads, done = THREADS, 0
+        if self.storage.gap_bytes:
+            threads, is_short = max(THREADS, _FAR_THREADS), None
         with self.noting_changes():
-            yield from map(work, items) if one_by_one else prefetched(work, items, threads, "skipstone-read")
+            while done < len(items) and (threads < 2 or len(items) - done < 2 or is_short is not None):
+                result = work(items[done])
+                if is_short is not None and not is_short(items[done], result):
+                    is_short = None
+                done += 1
+                yield result
+            if done < len(items):
+                yield from prefetched(work, items[done:], threads, "skipstone-read")
 
     def compare_values(self) -> None:
         """Said before rows are read, where polars reads them and they are near: a look-up whose keys lie in most pages
