@@ -251,9 +251,9 @@ def _laid_over(older: list[pa.Table], rows: Rows, *, drop_tombstones: bool) -> R
     first = first_of_each(together.column("key"))
     if drop_tombstones:
         first = first[~to_numpy(together.column("deleted"))[first]]
-    newest = together.take(from_numpy(first))
-    is_deleted = to_numpy(newest.column("deleted"))
-    return joined(newest.column("key")), newest.drop_columns(["key", "deleted"]), is_deleted
+    which, columns = from_numpy(first), [joined(column) for column in together.columns]
+    taken = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in columns]
+    return taken[0], pa.Table.from_arrays(taken[1:-1], schema=values.schema), to_numpy(taken[-1])
 
 
 def levels_of(runs: tuple[Run, ...]) -> list[Level]:

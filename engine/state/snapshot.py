@@ -277,8 +277,8 @@ def no_files() -> pa.Table:
 
 
 def _file_rows(ids: np.ndarray, rows: pa.Table) -> pa.Table:
-    columns = {"file_id": from_numpy(ids), "partition_id": from_numpy(split_file_ids(ids)[0])}
-    return pa.table({**columns, **dict(zip(rows.column_names, rows.columns, strict=True))})
+    columns = [from_numpy(ids), from_numpy(split_file_ids(ids)[0]), *rows.columns]
+    return pa.Table.from_arrays(columns, ["file_id", "partition_id", *rows.column_names])
 
 
 def _number_ranges(partition_ids: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:

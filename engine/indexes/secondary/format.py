@@ -51,6 +51,9 @@ def place(file_id: int, row_group: int) -> bytes:
 
 def places_of(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
     """(uint64 file ids, int32 row groups) of whole keys. Raises CorruptionError for a key that is too short."""
+    table = byte_table(keys)
+    if table is not None and table.shape[1] >= PLACE_BYTES:
+        return tails_places(table[:, -PLACE_BYTES:])
     offsets, buffer = offsets_and_data(keys)
     ends = offsets[1:].astype(np.int64)
     if (np.diff(offsets) < PLACE_BYTES).any():
