@@ -38,7 +38,7 @@ FEW_KEYS = 1024
 
 
 _TOLD_KEYS_MAX = 1 << 16  # of which a reader is told for every file
-_COMPARED_KEYS_MAX = 1 << 13
+_COMPARED_KEYS_MAX = 1 << 13  # more are joined with the index, which then is the shorter way to say which
 
 
 class Lookup(Planning):
