@@ -202,7 +202,7 @@ def write_entries(
                 is_full = False
                 while piece is not None and not is_full:
                     keys = piece.column(0)
-                    writer.write(keys, piece.select(RUN_SCHEMA.names))
+                    writer.write(keys, piece.select(RUN_SCHEMA.names), is_lent=True)
                     files.add(keys)
                     last = keys[len(keys) - 1].as_py()
                     is_full = form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes
