@@ -90,13 +90,18 @@ class Lookup(Planning):
                 node = node & col(name).is_in(values.drop_null().unique())
         return prepare(node, self.instant.schema)
 
-    def compare_values(self) -> None:
+    def for_rows(self) -> Planning:
         totals, keys = self.instant.totals, self.keys
         is_plain = totals["plain"] == totals["files"]  # else rows are merged before they are tested
         is_one = len(self._kinds) == 1 and keys != Constant(True) and len(self._keys) <= _COMPARED_KEYS_MAX
-        is_known = not self.__dict__.keys().isdisjoint(("_pruned", "context"))
-        if is_plain and is_one and not is_known and len(self._keys) * PAGE_ROWS >= totals["rows"]:
-            self.bound, self._are_values_compared = keys, True
+        is_known = "_pruned" in self.__dict__
+        if not is_plain or not is_one or is_known or len(self._keys) * PAGE_ROWS < totals["rows"]:
+            return self
+        other = Lookup(self.request, self._keys_given)
+        other.bound, other._are_values_compared = keys, True
+        other._reading_steps = self._reading_steps
+        other.reading_note = "keys are compared as rows are read: most pages hold one, so no index is asked"
+        return other
 
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""
@@ -105,13 +110,7 @@ class Lookup(Planning):
     def _prune(self, steps: Steps) -> Survivors:
         """The files that hold a key, with the rows that do; where values are compared, the files that may hold one."""
         if self._are_values_compared:
-            survivors = prune(PruneRequest(self.bound, self.mode, only_stats=True), self.evidence, steps)
-            with steps.step("keys", "files") as step:
-                step.came_in = step.went_out = len(survivors.ids)
-                step.note = (
-                    "compared as rows are read: so many lie in most pages, and no index is asked for their places"
-                )
-            return survivors
+            return prune(PruneRequest(self.bound, self.mode, only_stats=True), self.evidence, steps)
         span = prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:

@@ -45,7 +45,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     if limit == 0:
         return
     if _is_for_polars(plan):
-        plan.compare_values()
+        plan = plan.for_rows()
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
@@ -72,7 +72,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
                     if limit is not None and row_count >= limit:
                         return
             finally:
-                step.note = how_read(context)
+                step.note = "; ".join(filter(None, (how_read(context), plan.reading_note)))
         for table in _merged(plan, merged):
             step.came_in += table.num_rows
             survivors = _matching(table, plan.context)

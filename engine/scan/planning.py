@@ -85,7 +85,7 @@ class Planning:
         self.storage, self.index_storage = request.storage, request.index_storage
         self._with_footers = bool(self.storage.gap_bytes)  # where a look at a file's end is a request
         self.snapshot: Snapshot = request.snapshot
-        self._reading_steps = self._no_steps()
+        self._reading_steps, self.reading_note = self._no_steps(), ""
         self.deletes = Deletes(request.deleted)
         self.evidence = EvidenceReader(request.snapshot, request.strict)
         self._with_paths = True
@@ -349,9 +349,10 @@ class Planning:
             if done < len(items):
                 yield from prefetched(work, items[done:], threads, "skipstone-read")
 
-    def compare_values(self) -> None:
-        """Said before rows are read, where polars reads them and they are near: a look-up whose keys lie in most pages
-        then compares them where it reads, and asks no index for their places."""
+    def for_rows(self) -> Planning:
+        """The plan by which rows are read where polars reads them and they are near: this one, or another that finds
+        the same rows sooner, by more files, and notes its reading with this one's."""
+        return self
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
