@@ -178,7 +178,7 @@ def _unsnapped(data, size, out, room, progress, target):
 
 @compiled
 def unsnap(data, out, progress, target):
-    """`_unsnapped`, of all of `data` into all of `out` but the last ROOM_BYTES."""
+    """`_unsnapped`, of all of `data` into all of `out` but the last ROOM_BYTES: as a test calls it."""
     return _unsnapped(data, np.int64(len(data)), out, np.int64(len(out) - ROOM_BYTES), progress, target)
 
 

@@ -134,6 +134,12 @@ class KeptPages(NamedTuple):
     starts: tuple[tuple[int, int], ...]
     last: int
 
+    @property
+    def dictionary_bytes(self) -> int:
+        """With its header; 0 where there is none."""
+        first = self.stored.headers[0]
+        return int(first[_END] - first[_HEAD]) if first[0] == DICTIONARY_PAGE else 0
+
     def as_they_are(self) -> Pages:
         data = self.stored.data
         parts = [data[header.head : header.end] for header, _ in self.stored.each()]
@@ -287,4 +293,4 @@ def _header_fields(data: Any, offset: int) -> tuple[dict[int, int], dict[int, in
             offset = skipped(data, offset, kind)
 
 
-_CHECKSUM, _BEGIN, _END = (PageHeader._fields.index(name) for name in ("checksum", "begin", "end"))
+_CHECKSUM, _HEAD, _BEGIN, _END = (PageHeader._fields.index(name) for name in ("checksum", "head", "begin", "end"))

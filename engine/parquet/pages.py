@@ -187,9 +187,8 @@ def rows_by_page(
         leaf, kind = metadata.schema.column(leaves[name]), schema.field(name).type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        chunks = [chunk.as_they_are() for chunk in kept]
-        row_count = sum(chunk.last for chunk in chunks)
-        dictionary_bytes = sum(len(chunk.dictionary) for chunk in chunks)
+        row_count, dictionary_bytes = sum(chunk.last for chunk in kept), sum(chunk.dictionary_bytes for chunk in kept)
+        chunks: list[Pages] | None = None
         if row_count >= _CUT_ROWS_MIN or dictionary_bytes >= _CUT_DICTIONARY_BYTES_MIN:
             of_chunks = list(zip(kept, (wanted for _, wanted in groups), strict=True))
             if is_served(leaf, kind):
@@ -198,7 +197,9 @@ def rows_by_page(
                     selected[name] = pa.chunked_array([one.array(kind) for one in values if one is not None], kind)
                     continue
             cut = [only(chunk, leaf, wanted) for chunk, wanted in of_chunks]
-            chunks = chunks if None in cut else [chunk for chunk in cut if chunk is not None]
+            chunks = None if None in cut else [chunk for chunk in cut if chunk is not None]
+        if chunks is None:
+            chunks = [chunk.as_they_are() for chunk in kept]
         # Whether they are cut, and where they begin: of cut ones, nothing more is to be chosen.
         alike = tuple((c.is_cut, () if c.is_cut else c.starts, c.last) for c in chunks)
         group = same_pages.setdefault(alike, PageGroup())

@@ -44,8 +44,9 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
     limit = plan.limit
     if limit == 0:
         return
-    if _is_for_polars(plan):
-        plan = plan.for_rows()
+    other = plan.for_rows()
+    if other is not plan and _is_for_polars(plan):  # in this order: the second may load polars
+        plan = other
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
@@ -188,8 +189,7 @@ def _by_decoder(
     if reader == "polars":
         return pairs, []
     gains_ns = [gain_by_polars_ns(*pair, context) for pair in pairs]
-    least_ns = _GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS
-    if sum(gain for gain in gains_ns if gain > 0) < least_ns or not has_polars():
+    if not _polars_pays(sum(gain for gain in gains_ns if gain > 0)):
         return [], pairs
     taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
     return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
@@ -200,8 +200,12 @@ def _is_for_polars(plan: Planning) -> bool:
     if plan.reader == "pyarrow" or plan.limit is not None or plan.storage.gap_bytes or not _may_call_polars():
         return False
     gain_ns = plan.instant.totals["rows"] * len(plan.columns) * (PYARROW_NS - POLARS_NS)
-    is_much = gain_ns >= (_GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS)
-    return (plan.reader == "polars" or is_much) and has_polars()
+    return (plan.reader == "polars" and has_polars()) or _polars_pays(gain_ns)
+
+
+def _polars_pays(gain_ns: int) -> bool:
+    """Whether so much is worth it; polars is loaded then."""
+    return gain_ns >= (_GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS) and has_polars()
 
 
 def _may_call_polars() -> bool:

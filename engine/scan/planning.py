@@ -350,8 +350,8 @@ class Planning:
                 yield from prefetched(work, items[done:], threads, "skipstone-read")
 
     def for_rows(self) -> Planning:
-        """The plan by which rows are read where polars reads them and they are near: this one, or another that finds
-        the same rows sooner, by more files, and notes its reading with this one's."""
+        """The plan by which rows are best read where polars reads them and they are near: this one, or another that
+        finds the same rows sooner, by more files, and notes its reading with this one's."""
         return self
 
     # -- whether rows can be read -------------------------------------------------------------------------------------

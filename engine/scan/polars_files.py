@@ -47,7 +47,7 @@ class PolarsFile:
     groups      numbers of the row groups that `data` holds, in their order
     data        they, as a Parquet file of their own, or the file itself
     kinds       name and type of each column of `data`
-    is_sure     as `_is_sure` says
+    is_sure     as the function says
     is_tested   the positions of the rows that match are wanted, not their values
     """
 

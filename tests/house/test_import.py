@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +46,16 @@ def test_import_of_each_room_is_lazy() -> None:
     rooms = ["errors", "canon", "bloom", "hfile_like", "engine", "engine.predicates", "engine.storage", "engine.scan"]
     loaded = _loaded_by("import " + ", ".join(f"skipstone.{room}" for room in rooms))
     assert loaded & LATE == set()
+
+
+def test_a_row_of_a_large_table_loads_no_reader_for_many(tmp_path: Path) -> None:
+    """All of the table would be read by polars; loading that takes longer than finding the row."""
+    zeros = pa.array(np.zeros(3_000_000, dtype=np.int8))
+    pq.write_table(pa.table({f"c{i}": zeros for i in range(10)}), tmp_path / "many.parquet")
+    pq.write_table(pa.table({f"c{i}": pa.array([1], pa.int8()) for i in range(10)}), tmp_path / "one.parquet")
+    skipstone.create(tmp_path)
+    ask = f"import skipstone as ss; rows = ss.open({str(tmp_path)!r}).scan(ss.col('c0') == 1).to_table()"
+    assert "polars" not in _loaded_by(f"{ask}; assert rows.num_rows == 1")
 
 
 @pytest.fixture(scope="module")
