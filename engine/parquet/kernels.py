@@ -278,24 +278,24 @@ def _counted(data, offset, end, width, count, counts, of_bytes, run):
 
 
 @called
-def _valid_in(data, header, body, may_be_null, of_levels, of_bytes, run, bounds):
-    """How many rows of a data page are not null; -1 where that is not known. int64 `bounds` is filled with where its
-    values begin and end in uint8 `body`, what `_is_opened` made of it."""
+def _valid_in(data, header, body, begin, may_be_null, of_levels, of_bytes, run, bounds):
+    """How many rows of a data page are not null; -1 where that is not known. Its body, as `_is_opened` makes it, begins
+    at body[begin]; int64 `bounds` is filled with where its values begin and end there."""
     levels_bytes, count = header[_LEVELS_BYTES], header[_COUNT]
-    bounds[0], bounds[1] = 0, header[_SIZE] - max(levels_bytes, np.int64(0))
+    bounds[0], bounds[1] = begin, begin + header[_SIZE] - max(levels_bytes, np.int64(0))
     if not may_be_null:
         return np.int64(-1) if levels_bytes > 0 else count
     of_levels[0], of_levels[1] = 0, 0
     if levels_bytes >= 0:
-        begin = header[_BEGIN]
-        is_known = _counted(data, begin, begin + levels_bytes, np.int64(1), count, of_levels, of_bytes, run)
+        first = header[_BEGIN]
+        is_known = _counted(data, first, first + levels_bytes, np.int64(1), count, of_levels, of_bytes, run)
     else:
-        if header[_LEVELS_ENCODING] != _RLE or bounds[1] < 4:
+        if header[_LEVELS_ENCODING] != _RLE or bounds[1] - begin < 4:
             return np.int64(-1)
-        bounds[0] = 4 + np.int64(load32(body, np.int64(0)))
+        bounds[0] = begin + 4 + np.int64(load32(body, begin))
         if bounds[0] > bounds[1]:
             return np.int64(-1)
-        is_known = _counted(body, np.int64(4), bounds[0], np.int64(1), count, of_levels, of_bytes, run)
+        is_known = _counted(body, begin + 4, bounds[0], np.int64(1), count, of_levels, of_bytes, run)
     return of_levels[1] if is_known else np.int64(-1)
 
 
@@ -323,7 +323,7 @@ def count_codes(data, headers, is_snappy, may_be_null, counts):
         header, bounds = headers[i], numbers[:2]
         if not _is_opened(data, header, is_snappy, body, numbers[2:4]):
             return np.int64(-1)
-        valid = _valid_in(data, header, body, may_be_null, numbers[4:6], of_bytes, run, bounds)
+        valid = _valid_in(data, header, body, np.int64(0), may_be_null, numbers[4:6], of_bytes, run, bounds)
         if valid < 0:
             return valid
         if valid:
@@ -346,7 +346,7 @@ def rows_of_codes(data, headers, is_snappy, may_be_null, wanted, rows, codes):
         header, bounds, row = headers[i], numbers[:2], np.int64(0)
         if not _is_opened(data, header, is_snappy, body, numbers[2:4]):
             return np.int64(-1)
-        count = _valid_in(data, header, body, may_be_null, numbers[4:6], of_bytes, run, bounds)
+        count = _valid_in(data, header, body, np.int64(0), may_be_null, numbers[4:6], of_bytes, run, bounds)
         if count != header[_COUNT]:
             return np.int64(-1)
         width, offset = np.int64(body[bounds[0]]) if bounds[0] < bounds[1] else np.int64(99), bounds[0] + 1
@@ -387,19 +387,83 @@ def _codes_at(body, bounds, rows, first, run, codes):
 
 
 @called
-def _texts_from(body, size, begins, place, last):
-    """Fills int32 begins[place + 1 : last + 2] with where each text, behind its length, ends; returns before which it
-    stopped, since it goes beyond `size`."""
+def _texts_from(body, base, size, begins, place, last):
+    """Fills int32 begins[place + 1 : last + 2] with where each text, behind its length, ends, counted from body[base];
+    returns before which it stopped, since it goes beyond `size`."""
     begin = np.int64(begins[place])
     while place <= last:
         if begin + 4 > size:
             return place
-        begin += 4 + np.int64(load32(body, begin))
+        begin += 4 + np.int64(load32(body, base + begin))
         if begin > size:
             return place
         place += 1
         begins[place] = begin
     return place
+
+
+@called
+def _plain_values(body, bounds, header, first, width, rows, places, sizes):
+    """Fills `places` and `sizes` with where the values at `rows`, less `first`, of a page of plain ones lie in uint8
+    `body`, and their bytes. Returns the sum of these; -1 where the values are not there."""
+    if width and bounds[1] - bounds[0] != header[_COUNT] * width:
+        return np.int64(-1)
+    row, begin, size, total = first, bounds[0], np.int64(width), np.int64(0)
+    for k in range(len(rows)):
+        if width:
+            begin = bounds[0] + (rows[k] - first) * width
+        else:
+            while True:
+                if begin + 4 > bounds[1]:
+                    return np.int64(-1)
+                size = 4 + np.int64(load32(body, begin))
+                if begin + size > bounds[1]:
+                    return np.int64(-1)
+                if row == rows[k]:
+                    break
+                begin += size
+                row += 1
+        places[k], sizes[k] = begin, size
+        total += size
+    return total
+
+
+@called
+def _page_values(data, header, body, begin, may_be_null, has_dictionary, first, width, rows, codes, sizes, numbers):
+    """Of a page whose body begins at body[begin], fills `codes` with those at `rows` and returns 0; or with their
+    places, and does and returns what `_plain_values` does."""
+    bounds, run, of_bytes = numbers[:2], numbers[6:10], numbers[10:]
+    if _valid_in(data, header, body, begin, may_be_null, numbers[4:6], of_bytes, run, bounds) != header[_COUNT]:
+        return np.int64(-1)
+    if _is_coded(header) and has_dictionary:
+        return np.int64(0) if _codes_at(body, bounds, rows, first, run, codes) else np.int64(-1)
+    if header[_ENCODING] != 0:
+        return np.int64(-1)
+    return _plain_values(body, bounds, header, first, width, rows, codes, sizes)
+
+
+@called
+def _held(body, places, sizes, held, held_bytes):
+    """Copies values from their places behind what uint8 `held` holds; `places` then say that they have no codes."""
+    for k in range(len(places)):
+        _copy(body, places[k], held, held_bytes, sizes[k])
+        held_bytes += sizes[k]
+        places[k] = -1
+
+
+@called
+def _in_order(values, base, of_code, width, codes, held, begins, out):
+    """Fills uint8 `out` with the values of codes, from values[base] on, and of rows that have none with those that
+    `held` holds."""
+    from_held = np.int64(0)
+    for k in range(len(codes)):
+        size, code = begins[k + 1] - begins[k], codes[k]
+        if code >= 0:
+            begin = base + (code * width if width else np.int64(of_code[code]))
+            _copy(values, begin, out, begins[k], size)
+        else:
+            _copy(held, from_held, out, begins[k], size)
+            from_held += size
 
 
 @compiled
@@ -410,97 +474,87 @@ def values_at(data, headers, starts, is_snappy, may_be_null, width, rows):
     data, headers    the pages of a chunk that hold these rows
     starts           int64 [pages]: the first row of each; -1 of a dictionary, which is the first
 
-    Without rows where something is not known: a row is null, an encoding is another, bytes do not add up.
+    Without rows where something is not known: a row is null, an encoding is another, bytes do not add up. What is not
+    compressed is read where it lies: copying a page takes longer than finding a few of its values.
     """
     none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    count, pages = len(rows), len(headers)
+    count, pages, done = len(rows), len(headers), 0
     codes, begins = np.full(count, -1, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
-    has_dictionary = headers[0, _KIND] == _DICTIONARY_PAGE
-    room = _largest(headers, 1 if has_dictionary else 0)
-    body, of_bytes = np.empty(room + ROOM_BYTES, dtype=np.uint8), np.empty(256, dtype=np.int64)
-    numbers, run, done, last = np.empty(6, dtype=np.int64), np.empty(4, dtype=np.int64), 0, np.int64(-1)
+    numbers, body = np.empty(10 + 256, dtype=np.int64), np.empty(0, dtype=np.uint8)
     held, held_bytes = np.empty(256, dtype=np.uint8), np.int64(0)  # values that lie in the pages
+    has_dictionary = headers[0, _KIND] == _DICTIONARY_PAGE
     for i in range(1 if has_dictionary else 0, pages):
-        header, bounds, first = headers[i], numbers[:2], starts[i]
-        if not _is_opened(data, header, is_snappy, body, numbers[2:4]):
-            return none
-        if _valid_in(data, header, body, may_be_null, numbers[4:6], of_bytes, run, bounds) != header[_COUNT]:
-            return none
-        end = done
+        header, first, end = headers[i], starts[i], done
         while end < count and rows[end] < first + header[_COUNT]:
             end += 1
-        if _is_coded(header) and has_dictionary:
-            if not _codes_at(body, bounds, rows[done:end], first, run, codes[done:end]):
+        of_page, of_codes, sizes = rows[done:end], codes[done:end], begins[done + 1 : end + 1]
+        is_plain, levels_bytes, zero = (
+            _is_plain(header, is_snappy),
+            max(header[_LEVELS_BYTES], np.int64(0)),
+            np.int64(0),
+        )
+        if is_plain:
+            begin = header[_BEGIN] + levels_bytes
+            if header[_END] - begin != header[_SIZE] - levels_bytes:
                 return none
-            for k in range(done, end):
-                last = max(last, codes[k])
-        elif header[_ENCODING] == 0:
-            if width and bounds[1] - bounds[0] != header[_COUNT] * width:
-                return none
-            place, begin = first, bounds[0]
-            for k in range(done, end):
-                size = np.int64(width)
-                if width:
-                    begin = bounds[0] + (rows[k] - first) * width
-                else:
-                    while True:
-                        if begin + 4 > bounds[1]:
-                            return none
-                        size = 4 + np.int64(load32(body, begin))
-                        if begin + size > bounds[1]:
-                            return none
-                        if place == rows[k]:
-                            break
-                        begin += size
-                        place += 1
-                if held_bytes + size > len(held):
-                    larger = np.empty(2 * (held_bytes + size), dtype=np.uint8)
-                    _copy(held, np.int64(0), larger, np.int64(0), held_bytes)
-                    held = larger
-                _copy(body, begin, held, held_bytes, size)
-                held_bytes += size
-                begins[k + 1] = size
+            size = _page_values(
+                data, header, data, begin, may_be_null, has_dictionary, first, width, of_page, of_codes, sizes, numbers
+            )
         else:
+            if not len(body):
+                body = np.empty(_largest(headers, 1 if has_dictionary else 0) + ROOM_BYTES, dtype=np.uint8)
+            if not _is_opened(data, header, is_snappy, body, numbers[2:4]):
+                return none
+            size = _page_values(
+                data, header, body, zero, may_be_null, has_dictionary, first, width, of_page, of_codes, sizes, numbers
+            )
+        if size < 0:
             return none
+        if size:
+            if held_bytes + size > len(held):
+                larger = np.empty(2 * (held_bytes + size), dtype=np.uint8)
+                larger[:held_bytes] = held[:held_bytes]
+                held = larger
+            if is_plain:
+                _held(data, of_codes, sizes, held, held_bytes)
+            else:
+                _held(body, of_codes, sizes, held, held_bytes)
+            held_bytes += size
         done = end
     if done < count:
         return none
-    of_code, values = np.zeros(1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    last, of_code, header = np.int64(-1), np.zeros(1, dtype=np.int32), headers[0]
+    for k in range(count):
+        last = max(last, codes[k])
+    size, begin, is_plain, values = header[_SIZE], header[_BEGIN], True, np.empty(0, dtype=np.uint8)
     if last >= 0:
-        header = headers[0]
-        size, is_plain = header[_SIZE], _is_plain(header, is_snappy)
+        is_plain = _is_plain(header, is_snappy)
         if last >= header[_COUNT] or (width and size != header[_COUNT] * width):
             return none
-        values, progress = np.empty(size + ROOM_BYTES, dtype=np.uint8), numbers[:2]
-        progress[0], progress[1] = header[_BEGIN], 0
-        if is_plain:
-            if header[_END] - header[_BEGIN] != size:
-                return none
-            _copy(data, header[_BEGIN], values, np.int64(0), size)
-            progress[1] = size
-        target = (last + 1) * width if width else size * (last + 1) // header[_COUNT] + (size >> 6)
+        if is_plain and header[_END] - begin != size:
+            return none
         if not width:
             of_code = np.zeros(last + 2, dtype=np.int32)
-        place = np.int64(0)
-        while place <= last:
-            if not is_plain and not _unsnapped(data, header[_END], values, size, progress, min(target, size)):
+            if is_plain and _texts_from(data, begin, size, of_code, np.int64(0), last) <= last:
                 return none
-            place = last + 1 if width else _texts_from(values, progress[1], of_code, place, last)
+    if not is_plain:
+        values, progress, place = np.empty(size + ROOM_BYTES, dtype=np.uint8), numbers[:2], np.int64(0)
+        progress[0], progress[1] = begin, 0
+        target = (last + 1) * width if width else size * (last + 1) // header[_COUNT] + (size >> 6)
+        while place <= last:
+            if not _unsnapped(data, header[_END], values, size, progress, min(target, size)):
+                return none
+            place = last + 1 if width else _texts_from(values, np.int64(0), progress[1], of_code, place, last)
             if place <= last and progress[1] >= size:
                 return none
             target = progress[1] + (size >> 4) + 1
     for k in range(count):
-        code = codes[k]
-        if code >= 0:
-            begins[k + 1] = width if width else of_code[code + 1] - of_code[code]
+        if codes[k] >= 0:
+            begins[k + 1] = width if width else of_code[codes[k] + 1] - of_code[codes[k]]
         begins[k + 1] += begins[k]
-    out, from_held = np.empty(begins[count], dtype=np.uint8), np.int64(0)
-    for k in range(count):
-        size, code = begins[k + 1] - begins[k], codes[k]
-        if code >= 0:
-            begin = code * width if width else np.int64(of_code[code])
-            _copy(values, begin, out, begins[k], size)
-        else:
-            _copy(held, from_held, out, begins[k], size)
-            from_held += size
+    out = np.empty(begins[count], dtype=np.uint8)
+    if is_plain:
+        _in_order(data, begin, of_code, width, codes, held, begins, out)
+    else:
+        _in_order(values, np.int64(0), of_code, width, codes, held, begins, out)
     return begins, out
