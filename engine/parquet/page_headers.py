@@ -163,18 +163,24 @@ def pages_of(chunk: Any, read_at: ReadAt, wanted: np.ndarray) -> KeptPages:
         raise
     except (IndexError, KeyError, ValueError) as error:
         raise PagesUnknownError(str(error)) from error
-    is_data = headers[:, 0] != DICTIONARY_PAGE
-    if not is_data[1:].all():
-        raise PagesUnknownError("a dictionary behind values")
-    counts = headers[:, 1] * is_data
-    ends = np.cumsum(counts)
-    if int(ends[-1]) > chunk.num_values:
+    starts: list[tuple[int, int]] = []
+    kept: list[int] = []
+    row = done = 0
+    for number, (kind, count) in enumerate(headers[:, :2].tolist()):  # they are few: sooner than by numpy
+        if kind == DICTIONARY_PAGE:
+            if number:
+                raise PagesUnknownError("a dictionary behind values")
+            kept.append(number)
+            continue
+        end = int(wanted.searchsorted(row + count))
+        if end > done:
+            starts.append((row, count))
+            kept.append(number)
+        row, done = row + count, end
+    if row > chunk.num_values:
         raise PagesUnknownError("pages hold more rows than their chunk")
-    holds = np.diff(np.searchsorted(wanted, ends), prepend=0) > 0
-    starts = tuple(zip((ends - counts)[holds].tolist(), counts[holds].tolist(), strict=True))
     last = sum(count for _, count in starts[:-1]) + int(wanted[-1]) + 1 - starts[-1][0]
-    stored = StoredPages(place.codec, data, headers[(holds | ~is_data) & (headers[:, _BEGIN] >= 0)])
-    return KeptPages(stored, starts, last)
+    return KeptPages(StoredPages(place.codec, data, headers[kept]), tuple(starts), last)
 
 
 def _read_one_by_one(window: _Window, wanted: np.ndarray) -> tuple[memoryview, np.ndarray]:
@@ -185,7 +191,7 @@ def _read_one_by_one(window: _Window, wanted: np.ndarray) -> tuple[memoryview, n
     while done < len(wanted):
         header = window.header(offset)
         row += 0 if header.kind == DICTIONARY_PAGE else header.values_count
-        end = int(np.searchsorted(wanted, row))
+        end = int(wanted.searchsorted(row))
         length = header.end
         if end > done or header.kind == DICTIONARY_PAGE:
             parts.append(window(offset, length))
