@@ -15,6 +15,7 @@ from ...errors import SkipstoneError, SkipstoneWarning
 from ..indexes.stats.rows import restored_files
 from ..lakes.directory import list_parquet
 from ..state import Instant
+from ..state.manifest import file_ids
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
@@ -24,6 +25,7 @@ from .moved_files import with_identity
 from .sync import changed_files, with_unlisted
 
 _SAMPLE = 256  # files: up to so many are all looked at
+_NEIGHBOURS = 8
 
 
 def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
@@ -55,8 +57,10 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
 
 def _differs(snapshot: Snapshot, storage: Storage) -> bool:
     """Whether some of a sample of files are others than recorded: a copy gives all of them another time."""
-    files = snapshot.files(columns=["path", "size_bytes", "modified_ns", "etag"])
-    rows = files.take(np.unique(np.linspace(0, files.num_rows - 1, min(_SAMPLE, files.num_rows)).astype(np.int64)))
+    columns = ["path", "size_bytes", "modified_ns", "etag"]
+    rows = snapshot.rows(_likely_numbers(snapshot), columns)
+    if rows.num_rows < min(_SAMPLE, snapshot.instant.totals["files"]) // 2:  # most were replaced since
+        rows = snapshot.rows((numbers := snapshot.numbers())[_places(len(numbers))], columns)
 
     def entry(path: str) -> Entry | None:
         try:
@@ -69,3 +73,22 @@ def _differs(snapshot: Snapshot, storage: Storage) -> bool:
         entry is not None and not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
         for row, entry in zip(rows.to_pylist(), entries, strict=True)
     )
+
+
+def _likely_numbers(snapshot: Snapshot) -> np.ndarray:
+    """A sample of the numbers that files have where none was removed: a partition counts them from zero. To know the
+    live ones is to read the whole manifest."""
+    partitions = snapshot.partitions()
+    ends = np.cumsum(partitions.column("file_count").to_numpy().astype(np.int64))
+    places = _places(int(ends[-1]) if len(ends) else 0)
+    which = np.searchsorted(ends, places, side="right")
+    ranks = places - np.concatenate([[0], ends])[which]
+    return file_ids(partitions.column("partition_id").to_numpy()[which], ranks)
+
+
+def _places(count: int) -> np.ndarray:
+    """A sample of so many: neighbours at places far from each other, since each place is a block to read."""
+    if count <= _SAMPLE:
+        return np.arange(count)
+    places = np.linspace(0, count - _NEIGHBOURS, _SAMPLE // _NEIGHBOURS).astype(np.int64)
+    return (places[:, None] + np.arange(_NEIGHBOURS)).ravel()

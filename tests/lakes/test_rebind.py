@@ -96,6 +96,33 @@ def test_a_copied_lake_says_so_and_is_read_uncovered(lake: Path) -> None:
         assert _rows(original, "k = 110") == [110]
 
 
+@pytest.mark.parametrize("removed", [0, 400])
+def test_a_copy_of_many_files_says_so(tmp_path: Path, removed: int) -> None:
+    """A sample of them is looked at, by the numbers that a partition gives; most of those may have gone."""
+    lake = tmp_path / "lake"
+    for number in range(600):
+        (lake / f"p={number % 3}").mkdir(parents=True, exist_ok=True)
+        _write(lake / f"p={number % 3}" / f"{number}.parquet", [number])
+    with ss.create(lake) as table:
+        paths = sorted(
+            (path for path in table.files().column("path").to_pylist()), key=lambda path: int(Path(path).stem)
+        )
+        if removed:
+            with table.transaction() as tx:
+                tx.remove(paths[:removed])
+    for path in paths[:removed]:
+        (lake / path).unlink()
+    copy = lake.parent / "copy"
+    shutil.copytree(lake, copy, copy_function=shutil.copy)
+    with pytest.warns(UserWarning, match=f"{600 - removed} of {600 - removed} files"):
+        table = ss.open(copy)
+    assert _rows(table, "k = 555") == [555]
+    moved = lake.rename(tmp_path / "moved")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _rows(ss.open(moved), "k = 555") == [555]
+
+
 def test_an_index_made_over_an_unrecorded_copy_says_nothing_of_the_original(lake: Path) -> None:
     copy = _copied(lake)
     index = lake.parent / "index"
