@@ -115,7 +115,7 @@ class _Reading:
         """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads
         some, the next are made."""
         sized = [(pair, self._share(pair)) for pair in pairs]
-        batches = in_batches(make, sized, _SCAN_SHARE, 1.0, self._threads, "skipstone-read")
+        batches = in_batches(make, sized, _SCAN_SHARE, 1.0, self._threads, "skipstone-read", self._share_made)
         with contextlib.closing(batches):
             for batch in batches:
                 alike: dict[Hashable, PolarsScan] = {}
@@ -143,6 +143,11 @@ class _Reading:
     def _share(self, pair: Pair) -> float:
         """Of the memory that may be used."""
         return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
+
+    def _share_made(self, pair: Pair, file: PolarsFile | None) -> float:
+        """The same, once its bytes are here: they are of the columns that are read, not of all."""
+        size_bytes = 0 if file is None else len(file.data)
+        return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, size_bytes / _BYTES_AT_ONCE)
 
     def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
         """Files, or some row groups of a large one, each with its share of memory. A large file of unknown row groups

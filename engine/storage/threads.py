@@ -91,6 +91,9 @@ def ahead(items: Iterable[A], name: str) -> Generator[A]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+_AHEAD_MAX = 64  # small items under way: as many as a list of results may hold
+
+
 def in_batches(
     work: Callable[[A], R],
     sized: Sequence[tuple[A, float]],
@@ -98,34 +101,50 @@ def in_batches(
     size_max: float,
     threads: int,
     name: str,
+    size_of: Callable[[A, R], float] | None = None,
 ) -> Generator[list[tuple[A, R]]]:
     """Items with the results of `work(item)`, in the order of items, lists of `batch_size` or less; what is under way
     and what was given and is at work is `size_max` at most, or one item. A list is done with when the next is asked
     for. Raises what `work` raised; the threads, called `name`, have ended when the iterator has.
 
-    sized    items, each with its size
+    sized      items, each with its size, or the most that it may be
+    size_of    the size of an item with its result, where that says it better
     """
     pool = Threads(threads, thread_name_prefix=name)
     remaining, waiting = deque(sized), deque[tuple[A, float, Future[R]]]()
-    held = 0.0
+    batch: list[tuple[A, R]] = []
+    held = in_batch = 0.0
 
     def begin() -> None:
         nonlocal held
-        while remaining and len(waiting) < 2 * threads and (not held or held + remaining[0][1] <= size_max):
+        while remaining and len(waiting) < max(2 * threads, _AHEAD_MAX):
+            is_any_held = waiting or batch  # `held` is a sum of floats, which need not return to zero
+            if is_any_held and held + remaining[0][1] > size_max:
+                return
             item, size = remaining.popleft()
             held += size
             waiting.append((item, size, pool.submit(work, item)))
 
-    batch: list[tuple[A, R]] = []
-    in_batch = 0.0
     try:
         begin()
         while waiting:
-            item, size, future = waiting.popleft()
-            batch.append((item, future.result()))
+            item, size, future = waiting[0]
+            result = future.result()
+            if size_of is not None:
+                at_most, size = size, size_of(item, result)
+                held += size - at_most
+                begin()
+            if batch and in_batch + size > batch_size:
+                yield batch
+                held -= in_batch
+                batch, in_batch = [], 0.0
+                begin()
+            waiting.popleft()
+            batch.append((item, result))
             in_batch += size
+            del result, future  # else the last of a list is held while the next is made
             begin()
-            if not waiting or in_batch + waiting[0][1] > batch_size:
+            if not waiting:
                 yield batch
                 held -= in_batch
                 batch, in_batch = [], 0.0

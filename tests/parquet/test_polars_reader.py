@@ -261,6 +261,19 @@ def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
             both(table, where)
 
 
+def test_rule_58_a_large_file_after_small_ones_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of 0.1, 0.2 and 3, 0.1: the first two, added and taken away again, leave 5e-17."""
+    import skipstone.engine.scan.by_polars as by_polars
+
+    for number, row_count in enumerate((1_000, 2_000, 30_000, 1_000)):
+        rows = pa.table({"m": np.arange(row_count) % 97})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", row_group_size=row_count)
+    monkeypatch.setattr(by_polars, "_VALUES_AT_ONCE", 10_000)
+    table = ss.create(tmp_path)
+    plan = table.scan("m = 3", reader="polars")
+    assert plan.count() == plan.to_table().num_rows == table.scan("m = 3", reader="pyarrow").count()
+
+
 def _in_a_child(path: str, answers: Any) -> None:
     answers.put(ss.open(path).scan("m = 3").to_table().num_rows)
 
