@@ -241,24 +241,35 @@ def _list_of_any(tree: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _functions() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-    """Each function's kinds (scalar, aggregate, macro, ...) and stabilities."""
+def _functions() -> dict[str, tuple[frozenset[str], bool]]:
+    """Each function's kinds (scalar, aggregate, macro, ...), and whether its value follows from its arguments alone."""
     cursor = _cursor(_duckdb())
     try:
-        rows = cursor.execute("SELECT function_name, function_type, stability FROM duckdb_functions()").fetchall()
+        rows = cursor.execute(
+            "SELECT function_name, function_type, stability, parameter_types, return_type FROM duckdb_functions()"
+        ).fetchall()
     finally:
         cursor.close()
-    functions: dict[str, tuple[set[str], set[str]]] = {}
-    for name, kind, stability in rows:
-        kinds, stabilities = functions.setdefault(name, (set(), set()))
-        kinds.add(kind)
-        stabilities.add(stability or "")
-    return {name: (frozenset(kinds), frozenset(stabilities)) for name, (kinds, stabilities) in functions.items()}
+    functions: dict[str, tuple[frozenset[str], bool]] = {}
+    for name, kind, stability, parameters, returned in rows:
+        kinds, is_stable = functions.get(name, (frozenset(), True))
+        is_stable = is_stable and (
+            stability in (None, "", "CONSISTENT") or _is_of_zone(stability, parameters, returned)
+        )
+        functions[name] = (kinds | {kind}, is_stable)
+    return functions
+
+
+def _is_of_zone(stability: str, parameters: list[str] | None, returned: str | None) -> bool:
+    """Whether a function is held to be stable within a query only because it asks the session's time zone, as DuckDB
+    2.0.1 says of those of instants. Ours is UTC and locked. The clock has no parameters."""
+    types = [*(parameters or ()), returned or ""]
+    return stability == "CONSISTENT_WITHIN_QUERY" and bool(parameters) and any("TIMESTAMP" in one for one in types)
 
 
 def _check_function(name: str, arguments: int, text: str, place: int | None) -> None:
     name = name.lower()
-    kinds, stabilities = _functions().get(name, (frozenset(), frozenset()))
+    kinds, is_stable = _functions().get(name, (frozenset(), True))
     reason = ""
     if not kinds:
         reason = "DuckDB has no function of this name"
@@ -267,7 +278,7 @@ def _check_function(name: str, arguments: int, text: str, place: int | None) -> 
     elif name in ("ago", "age") and arguments == 1:
         reason = "it depends on the clock: write now() - INTERVAL ..., or age(now(), x)"
     elif "scalar" in kinds:
-        if stabilities - {"CONSISTENT", ""}:
+        if not is_stable:
             reason = "its value is not the same each time"
     elif "macro" in kinds:
         if name not in _MACROS and not name.startswith(_MACRO_PREFIXES):
