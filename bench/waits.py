@@ -23,7 +23,7 @@ from .support.harness import Bench
 
 LATENCY_S = 0.03
 FILES, ROWS_A_FILE, ROW_GROUP_ROWS = 100, 50_000, 12_500
-COMMITS = (0, 12, 200)
+COMMITS = (0, 12, 200, 1_000)
 CREATED_FILES = 500
 _LAKE = "s3://far/lake"
 
