@@ -89,12 +89,12 @@ class ReadableTable:
 
         return partitions_view(self.handle.snapshot)
 
-    def files(self, partition: str | None = None) -> pa.Table:
-        """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group."""
-        from .views import FILE_COLUMNS, files_view
+    def files(self, partition: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group; or those
+        `columns` of them, of which nothing else is read."""
+        from .views import listed_files
 
-        snapshot = self.handle.snapshot
-        return files_view(snapshot.files(self._partition_ids(partition), FILE_COLUMNS), snapshot, partition)
+        return listed_files(self.handle.snapshot, self._partition_ids(partition), partition, columns)
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` gives them, by number; those that are not live are left out."""

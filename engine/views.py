@@ -18,6 +18,7 @@ from .state.snapshot import Snapshot
 
 # Of a file, besides its number and its partition.
 FILE_COLUMNS = ("path", "size_bytes", "row_count", "segment", "kind", "file_group")
+FILES_VIEW = ("file_id", "partition", *FILE_COLUMNS)
 
 
 def partitions_view(snapshot: Snapshot) -> pa.Table:
@@ -34,16 +35,32 @@ def partitions_view(snapshot: Snapshot) -> pa.Table:
     )
 
 
-def files_view(files: pa.Table, snapshot: Snapshot, partition: str | None = None) -> pa.Table:
-    """file_id, partition, path, size_bytes, row_count, segment, kind, file_group. `partition`: whose files all are, as
-    it was asked for."""
-    ids = to_numpy(files.column("partition_id"))
-    if partition is not None:
-        named = repeated(_text_of(partition).encode(), len(ids), pa.string())
-    else:
-        named = _partition_texts(snapshot, ids)
-    view = files.select(["file_id", *FILE_COLUMNS]).add_column(1, pa.field("partition", pa.string()), named)
-    return view if snapshot.tail is None else _unnumbered(view, snapshot.instant.version)
+def listed_files(
+    snapshot: Snapshot, partition_ids: Sequence[int] | None, partition: str | None, columns: Sequence[str] | None
+) -> pa.Table:
+    """FILES_VIEW of the live files, or those `columns` of it; of one partition, where its id and its text are given.
+    Raises InvalidArgumentError."""
+    is_list = columns is None or (isinstance(columns, Sequence) and not isinstance(columns, str))
+    names = list(FILES_VIEW if columns is None or not is_list else columns)
+    if not is_list or not all(name in FILES_VIEW for name in names) or len(set(names)) < len(names):
+        raise InvalidArgumentError(f"columns= is a list of some of {', '.join(FILES_VIEW)}, not {columns!r}")
+    by_segment = snapshot.tail is not None  # which files have a number
+    read = [name for name in FILE_COLUMNS if name in names or (by_segment and name == "segment")]
+    return files_view(snapshot.files(partition_ids, read), snapshot, partition, names)
+
+
+def files_view(
+    files: pa.Table, snapshot: Snapshot, partition: str | None = None, names: Sequence[str] = FILES_VIEW
+) -> pa.Table:
+    """FILES_VIEW of some files, or those columns of it. `partition`: whose files all are, as it was asked for."""
+    if "partition" in names:
+        ids = to_numpy(files.column("partition_id"))
+        if partition is not None:
+            named = repeated(_text_of(partition).encode(), len(ids), pa.string())
+        else:
+            named = _partition_texts(snapshot, ids)
+        files = files.append_column(pa.field("partition", pa.string()), named)
+    return (files if snapshot.tail is None else _unnumbered(files, snapshot.instant.version)).select(names)
 
 
 def _partition_texts(snapshot: Snapshot, ids: np.ndarray) -> pa.Array:
@@ -72,7 +89,7 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
 
 
 def files_by_id(snapshot: Snapshot, ids: Sequence[int] | np.ndarray | pa.Array) -> pa.Table:
-    """Those of some file numbers that are live, as `files_view`."""
+    """FILES_VIEW of those of some file numbers that are live."""
     if isinstance(ids, (pa.Array, pa.ChunkedArray)):
         ids = ids.to_pylist()
     is_list = isinstance(ids, (Sequence, np.ndarray)) and not isinstance(ids, (str, bytes))

@@ -214,8 +214,8 @@ def _write_hex(out, to, data, place, size):
         _store16(out, to + 2 * k, np.uint16(_hex8(np.uint32(data[place + k]))))
 
 
-@compiled
-def render(parts, lines, literals, numbers, digits, count, rows, room, seen, offsets, out, to):
+@_called
+def _render(parts, lines, literals, numbers, digits, count, rows, room, seen, offsets, out, to):
     """Writes some rows of a column of `count` names, one after the other, into uint8 `out` from `to` on.
 
     Args:
@@ -264,4 +264,41 @@ def render(parts, lines, literals, numbers, digits, count, rows, room, seen, off
                 size = 36
             to += size
         offsets[r] = to
+    return to
+
+
+@compiled
+def render(ends, parts, lines, literals, numbers, digits, counts, rooms, rows, offsets, out):
+    """Writes some rows of several columns of names, one after the other, into uint8 `out`.
+
+    Args:
+        ends: int64 [columns + 1, 5]: where each column's parts, literals, numbers, digits and rows begin, and the last
+            column's end.
+        parts, lines: of all columns, as one column has them, for places in its own literals, numbers and digits.
+        counts, rooms: int64 [columns]: the names of each, and the bytes that a row takes at most.
+        rows: int64: of all columns.
+        offsets: filled with where each row ends.
+
+    Returns as the writing of one column.
+    """
+    seen = np.empty((len(parts), 3), dtype=np.int64)
+    to = 0
+    for k in range(len(counts)):
+        begin, end = ends[k], ends[k + 1]
+        to = _render(
+            parts[begin[0] : end[0]],
+            lines[begin[0] : end[0]],
+            literals[begin[1] : end[1]],
+            numbers[begin[2] : end[2]],
+            digits[begin[3] : end[3]],
+            counts[k],
+            rows[begin[4] : end[4]],
+            rooms[k],
+            seen[begin[0] : end[0]],
+            offsets[begin[4] : end[4]],
+            out,
+            to,
+        )
+        if to < 0:
+            return to
     return to

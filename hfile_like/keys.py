@@ -70,7 +70,7 @@ class FixedKeys:
         # Keys differ, so only a block of one key may share all bytes.
         if rest < 0 or body + rest * count != len(raw) or (rest == 0 and count > 1) or self.width * count > cap:
             raise where.bad("key section", f"{count} keys of {self.width} bytes do not fit {len(raw)}")
-        self._prefix = bytes(raw[FIXED_HEAD.size : body])
+        self.prefix = bytes(raw[FIXED_HEAD.size : body])
         self._columns = np.frombuffer(raw, dtype=np.uint8, offset=body if rest else 0, count=rest * count)
         self._columns = self._columns.reshape(rest, count)
         self._raw, self._count, self._cap = raw, count, cap
@@ -80,13 +80,24 @@ class FixedKeys:
         return self._count
 
     def key_at(self, i: int) -> bytes:
-        return self._prefix + self._columns[:, i].tobytes()
+        return self.prefix + self._columns[:, i].tobytes()
+
+    def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
+        """uint64 [n]: the last 8 bytes of the keys as big-endian numbers, in `out` where it is given."""
+        columns = self._columns[-NUMBER_BYTES:]
+        shared = self.prefix[len(self.prefix) - (NUMBER_BYTES - len(columns)) :]
+        out = np.empty(self._count, dtype=np.uint64) if out is None else out
+        out[:] = int.from_bytes(shared, "big")
+        for column in columns:
+            np.left_shift(out, np.uint64(8), out=out)
+            np.bitwise_or(out, column, out=out)
+        return out
 
     def numbers_at(self, places: np.ndarray) -> np.ndarray:
         """uint64 [k]: the last 8 bytes of the keys at int64 `places` as big-endian numbers."""
-        shared = max(0, len(self._prefix) - (self.width - NUMBER_BYTES))
+        shared = max(0, len(self.prefix) - (self.width - NUMBER_BYTES))
         table = np.empty((len(places), NUMBER_BYTES), dtype=np.uint8)
-        table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)[len(self._prefix) - shared :]
+        table[:, :shared] = np.frombuffer(self.prefix, dtype=np.uint8)[len(self.prefix) - shared :]
         table[:, shared:] = self._columns[shared - NUMBER_BYTES :, places].T if shared < NUMBER_BYTES else 0
         return table.reshape(-1).view(">u8").astype(np.uint64)
 
@@ -95,8 +106,8 @@ class FixedKeys:
         stored_width = min(width, len(self._columns))
         table = np.empty((len(places), width), dtype=np.uint8)
         if stored_width < width:
-            table[:, : width - stored_width] = np.frombuffer(self._prefix, dtype=np.uint8)[
-                len(self._prefix) - (width - stored_width) :
+            table[:, : width - stored_width] = np.frombuffer(self.prefix, dtype=np.uint8)[
+                len(self.prefix) - (width - stored_width) :
             ]
         table[:, width - stored_width :] = self._columns[len(self._columns) - stored_width :, places].T
         return table
@@ -106,8 +117,8 @@ class FixedKeys:
         if rendered is not None:
             return rendered
         table = np.empty((self._count, self.width), dtype=np.uint8)
-        shared = len(self._prefix)
-        table[:, :shared] = np.frombuffer(self._prefix, dtype=np.uint8)
+        shared = len(self.prefix)
+        table[:, :shared] = np.frombuffer(self.prefix, dtype=np.uint8)
         table[:, shared:] = self._columns.T
         return binary_rows(table)
 
@@ -303,7 +314,8 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
     may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""
     width = len(prefix) + NUMBER_BYTES
-    if is_numbered(keys, prefix):
+    is_fixed = isinstance(keys, FixedKeys) and keys.width == width and keys.prefix.startswith(prefix)
+    if is_numbered(keys, prefix) or (isinstance(keys, FixedKeys) and is_fixed):
         return 0, keys.numbers(None if out is None else out[: len(keys)])
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)

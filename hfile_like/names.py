@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +36,7 @@ from ..arrays import (
     from_numpy,
     is_large,
     is_text,
+    offsets_and_data,
     repeated,
     to_numpy,
     with_nulls,
@@ -92,7 +92,7 @@ class NameStrings:
         self, kind: pa.DataType, count: int, raw: memoryview | bytes | Halves, offset: int, cap: int, where: Where
     ):
         """Of `raw` from `offset` on, which is 0 in halves; at most `cap` bytes once decoded. Raises CorruptionError."""
-        self.kind, self._cap, self._where, self._count = kind, cap, where, count
+        self.kind, self._cap, self._where, self.count = kind, cap, where, count
         raw = raw if isinstance(raw, Halves) else memoryview(raw)[offset:]
         if len(raw) < HEAD.size:
             raise where.bad("template", "a template is cut short")
@@ -124,7 +124,7 @@ class NameStrings:
                 literal_at += size
             elif kind in NUMBERS:
                 places[i] = offset
-                offset += self._count * width
+                offset += self.count * width
                 offset += -offset % 8
             else:
                 digits.append(i)
@@ -138,13 +138,13 @@ class NameStrings:
 
     def _field_bytes(self, record: tuple[int, ...]) -> int:
         kind, width, _, size, _, _ = record
-        bits = (self._count + 3) // 4 if kind == RANDOM_UUID else 0
-        return self._count * (width if kind in NUMBERS else size) + bits
+        bits = (self.count + 3) // 4 if kind == RANDOM_UUID else 0
+        return self.count * (width if kind in NUMBERS else size) + bits
 
     @cached_property
     def parts(self) -> list[TemplatePart]:
         """The parts, with what varies of each."""
-        parts, count = [], self._count
+        parts, count = [], self.count
         for record, place in zip(self._records, self._places, strict=True):
             kind, _, _, size, base, step = record
             if kind == LITERAL:
@@ -166,24 +166,24 @@ class NameStrings:
         for kind, item_bytes, _, size, base, step in self._records:
             if kind == PLAIN:
                 plain += 1
-                spread += digits_max(base, step, item_bytes, self._count)
+                spread += digits_max(base, step, item_bytes, self.count)
             elif kind in UUIDS:
                 width += UUID_CHARACTERS
             else:
                 width += 2 * size if kind == HEX else size
             numbers += kind in NUMBERS
         self.row_bytes_max = width + spread
-        size = self._count * width
+        size = self.count * width
         # Numbers are of 8 bytes before they are written.
-        if size > cap or 8 * self._count * numbers > cap:
+        if size > cap or 8 * self.count * numbers > cap:
             return cap + 1
-        if self._count * spread <= _EXACT_ABOVE_BYTES:
-            return size + self._count * plain
-        values = np.empty(self._count, dtype=np.uint64)
+        if self.count * spread <= _EXACT_ABOVE_BYTES:
+            return size + self.count * plain
+        values = np.empty(self.count, dtype=np.uint64)
         for part in self.parts:
             if part.kind == PLAIN and part.line is not None:
-                part.line.into(values, slice(0, self._count))
-                size += self._count + int(np.searchsorted(_POWERS, values, side="right").sum())
+                part.line.into(values, slice(0, self.count))
+                size += self.count + int(np.searchsorted(_POWERS, values, side="right").sum())
         return size
 
     def _check_text(self) -> None:
@@ -212,7 +212,7 @@ class NameStrings:
             elif part.line is not None:
                 pieces.append(b"%0*d" % (part.size, part.line.item(i)))
                 if len(pieces[-1]) > (part.size or DIGITS_MAX):
-                    raise self._too_many_digits()
+                    raise self.too_many_digits()
             else:
                 pieces.append(hexadecimal(part.kind, part.digits(slice(i, i + 1))).tobytes())
         return b"".join(pieces)
@@ -233,7 +233,7 @@ class NameStrings:
         return column if valid is None else with_nulls(column, valid)
 
     @cached_property
-    def _layout(self) -> tuple[np.ndarray, ...]:
+    def layout(self) -> tuple[np.ndarray, ...]:
         """What the compiled `render` reads: parts, lines, literals, and the bytes of the numbers and of the digits."""
         raw, middle = self._raw, 0
         halves: tuple[memoryview, memoryview] = raw.parts if isinstance(raw, Halves) else (raw, raw)
@@ -247,30 +247,19 @@ class NameStrings:
         parts, lines = [], []
         for (kind, width, _, size, base, step), place in zip(self._records, self._places, strict=True):
             start = place - middle if kind in DIGITS else place
-            parts.append((kind, size, start, start + RANDOM_UUID_BYTES * self._count if kind == RANDOM_UUID else width))
+            parts.append((kind, size, start, start + RANDOM_UUID_BYTES * self.count if kind == RANDOM_UUID else width))
             lines.append((base, step))
         arrays = np.array(parts, dtype=np.int64).reshape(-1, 4), np.array(lines, dtype=np.uint64).reshape(-1, 2)
         return *arrays, read_only(self._literals), *map(read_only, halves)
-
-    def render(
-        self, kernels: ModuleType, rows: np.ndarray, offsets: np.ndarray, out: np.ndarray, start: int
-    ) -> int | None:
-        """Writes the values at int64 `rows` into `out` from `start` on, and where each ends into `offsets`. Returns
-        where the last ends; None where they may take more than there is. Raises as `take`."""
-        seen = np.empty((len(self._records), 3), dtype=np.int64)
-        end = kernels.render(*self._layout, self._count, rows, self.row_bytes_max, seen, offsets, out, start)
-        if end == -1:
-            raise self._too_many_digits()
-        return None if end < 0 else end
 
     def numbers_into(self, out: np.ndarray, part: TemplatePart, rows: Rows) -> None:
         """Fills uint64 `out` [k] with the numbers of a part at `rows`. Raises as `take`."""
         assert part.line is not None
         part.line.into(out, rows)
         if len(out) and int(out.max()) >= 10 ** (part.size or DIGITS_MAX):
-            raise self._too_many_digits()
+            raise self.too_many_digits()
 
-    def _too_many_digits(self) -> CorruptionError:
+    def too_many_digits(self) -> CorruptionError:
         return self._where.bad("template", "a number of a template has too many digits")
 
     # -- search -------------------------------------------------------------------------------------------------------
@@ -347,15 +336,10 @@ def _written(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes:
     if all(part.kind == LITERAL for part in first.parts):
         literal = b"".join(part.literal for part in first.parts)
         return None if len(literal) * count > most_bytes else repeated(literal, count, first.kind)
-    kernels = kernels_for(_KERNELS, _PLAIN_NS + _PLAIN_VALUE_NS * count)
-    if kernels is None:  # which loads them where it pays
+    if kernels_for(_KERNELS, _PLAIN_NS + _PLAIN_VALUE_NS * count) is None:  # which loads them where it pays
         return _written_plainly(pieces, count, most_bytes)
-    room = max(names.row_bytes_max for names, _ in pieces)
-    written = NameRows(first.kind, count, min(room * count, most_bytes + room))
-    for names, rows in pieces:
-        if not written.add(names, rows):
-            return None
-    return None if written.size_bytes > most_bytes else written.finish()
+    written = written_compiled(pieces, most_bytes)
+    return None if written is None or int(offsets_and_data(written)[0][-1]) > most_bytes else written
 
 
 def is_compiled() -> bool:
@@ -363,38 +347,40 @@ def is_compiled() -> bool:
     return is_loaded(_KERNELS)
 
 
-class NameRows:
-    """Room for so many values of columns of names, one after the other, and for so many bytes of them.
+def written_compiled(pieces: Sequence[tuple[NameStrings, Rows]], most_bytes: int) -> pa.Array | None:
+    """The values at some rows of columns of names, one after the other, where `is_compiled`; None where they do not
+    fit one array, or may take a row more than `most_bytes`. Raises as `NameStrings.take`."""
+    kernels = kernels_for(_KERNELS, _PLAIN_NS)
+    kind = pieces[0][0].kind
+    counts = [row_count(rows) for _, rows in pieces]
+    width = max(names.row_bytes_max for names, _ in pieces)
+    room = min(width * sum(counts), most_bytes + width)
+    if kernels is None or (room > _NARROW_BYTES_MAX and not is_large(kind)):
+        return None
+    layouts = [names.layout for names, _ in pieces]
+    sizes = [(*(len(layout[i]) for i in (0, 2, 3, 4)), count) for layout, count in zip(layouts, counts, strict=True)]
+    places = [np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows for _, rows in pieces]
+    per_column = np.array([(names.count, names.row_bytes_max) for names, _ in pieces], dtype=np.int64)
+    offsets = np.zeros(sum(counts) + 1, dtype=np.int64 if is_large(kind) else np.int32)
+    out = np.empty(room, dtype=np.uint8)
+    end = kernels.render(
+        np.cumsum([(0,) * 5, *sizes], axis=0, dtype=np.int64),
+        *(_together([layout[i] for layout in layouts]) for i in range(5)),
+        np.ascontiguousarray(per_column[:, 0]),
+        np.ascontiguousarray(per_column[:, 1]),
+        _together(places),
+        offsets[1:],
+        out,
+    )
+    if end == -1:
+        raise pieces[0][0].too_many_digits()
+    if end < 0:
+        return None
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(out[:end])], 0)
 
-    count, size_bytes    what is there
-    """
 
-    def __init__(self, kind: pa.DataType, count: int, most_bytes: int):
-        self.count = self.size_bytes = 0
-        self._kind = kind
-        self._offsets = np.zeros(count + 1, dtype=np.int64 if is_large(kind) else np.int32)
-        self._out = np.empty(most_bytes if is_large(kind) else min(most_bytes, _NARROW_BYTES_MAX), dtype=np.uint8)
-
-    def add(self, names: NameStrings, rows: Rows) -> bool:
-        """Writes the values at some rows of a column, where `is_compiled`; False, and none of them, where there may be
-        no room. Raises as `NameStrings.take`."""
-        kernels = kernels_for(_KERNELS, _PLAIN_NS + _PLAIN_VALUE_NS * row_count(rows))
-        if kernels is None:
-            return False
-        places = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
-        offsets = self._offsets[1 + self.count : 1 + self.count + len(places)]
-        if len(offsets) < len(places):
-            return False
-        end = names.render(kernels, places, offsets, self._out, self.size_bytes)
-        if end is None:
-            return False
-        self.size_bytes, self.count = end, self.count + len(places)
-        return True
-
-    def finish(self) -> pa.Array:
-        """All that was added, as an array over the same memory."""
-        offsets, out = self._offsets[: 1 + self.count], self._out[: self.size_bytes]
-        return pa.Array.from_buffers(self._kind, self.count, [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
+def _together(arrays: list[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _written_plainly(pieces: Sequence[tuple[NameStrings, Rows]], count: int, most_bytes: int) -> pa.Array | None:

@@ -6,7 +6,7 @@ traffic, and a few calls a block. Nothing of a column is read for the rows that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -28,13 +28,13 @@ from .keys import (
     places_between,
     prefix_successor,
 )
-from .names import NameRows, NameStrings, is_compiled
+from .names import NameStrings, is_compiled, written_compiled
 from .narrowing import Narrowing
 from .open_file import READ_AHEAD_BYTES, OpenFile, key_bounds
 from .values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, ValueColumn, blank, encoding_of, filled
 
 _PICKED_BYTES = 1 << 22  # read at once where compiled code goes through all of it
-_NAMES_BYTES = 1 << 26  # of room that is made for names before it is known that there are as many
+_NAMES_BYTES = 1 << 26  # of names, at most, that are written together
 _STRING_BYTES_MAX = np.iinfo(np.int32).max
 
 
@@ -70,6 +70,18 @@ class NumberedKeys:
         """All of them; `blocks`, ascending, limits the scan to those of them. `bounds` says, for columns of int64,
         between which values (inclusive) an entry is wanted: others may be left out, where that saves work; nulls and
         tombstones stay. Raises InvalidArgumentError where a column of strings does not fit one array."""
+        return self.begin_scan(columns, blocks=blocks, include_deleted=include_deleted, bounds=bounds)()
+
+    def begin_scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        blocks: Sequence[int] | np.ndarray | None = None,
+        include_deleted: bool = False,
+        bounds: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Callable[[], Numbered]:
+        """`scan` as far as blocks are read; what it returns gives the entries, and writes their names, which another
+        thread may do meanwhile. Both raise as `scan` does."""
         file, prefix = self._file, self._prefix
         file.check_open()
         limits = bounds or {}
@@ -96,7 +108,7 @@ class NumberedKeys:
                 low, numbers = numbers_below(keys, prefix, gather.room())
                 gather.add(numbers, slice(low, low + len(numbers)), block)
             done += len(stretch.indices)
-        return gather.finish()
+        return gather.finish
 
     def get(self, numbers: np.ndarray, columns: Sequence[str] | None = None, include_deleted: bool = False) -> Numbered:
         """Those whose number is among `numbers`: uint64 [k], ascending, distinct. Only the values of what is there are
@@ -405,8 +417,9 @@ class _Strings:
     """A column of strings or bytes. While all blocks hold one and the same value, only that is held."""
 
     def __init__(self, kind: pa.DataType, count: int):
-        self._kind, self._validity, self._entries = kind, _Validity(count), count
-        self._names: NameRows | None = None
+        self._kind, self._validity = kind, _Validity(count)
+        self._waiting: list[tuple[NameStrings, Rows]] = []
+        self._waiting_rows = self._waiting_width = 0
         self._pieces: list[pa.Array] = []
         self._constant: bytes | None = None
         self._constant_rows = 0
@@ -415,46 +428,44 @@ class _Strings:
     def add(self, column: ValueColumn, rows: Rows, start: int, end: int) -> None:
         value = None if column.strings is None else column.strings.constant
         if value is not None and (value == self._constant or not self._constant_rows):
-            if self._names is not None:
+            if self._waiting:
                 self._flush()
             self._constant = value
             self._constant_rows += end - start
             self._validity.add(column, rows, start, end)
             return
-        if isinstance(column.strings, NameStrings) and is_compiled() and self._add_names(column.strings, rows, start):
-            self._validity.add(column, rows, start, end)
-            return
-        self._flush()
-        piece = column.take(rows)
-        offsets, _ = offsets_and_data(piece)
-        self._count(int(offsets[-1] - offsets[0]))
-        self._pieces.append(piece)
+        if isinstance(column.strings, NameStrings) and is_compiled():
+            self._wait(column.strings, rows)
+        else:
+            self._flush()
+            self._append(column.take(rows))
         self._validity.add(column, rows, start, end)
 
-    def _add_names(self, names: NameStrings, rows: Rows, start: int) -> bool:
-        """Writes names where those of the blocks before are, or into new room for as many as there may be."""
-        if self._constant_rows:
+    def _wait(self, names: NameStrings, rows: Rows) -> None:
+        """Names are written together with those of other blocks, unless they are too many."""
+        count = self._waiting_rows + row_count(rows)
+        if self._constant_rows or count * max(self._waiting_width, names.row_bytes_max) > _NAMES_BYTES:
             self._flush()
-        for _ in range(2):
-            if self._names is not None:
-                before = self._names.size_bytes
-                if self._names.add(names, rows):
-                    self._count(self._names.size_bytes - before)
-                    return True
-            self._flush()
-            size_bytes = names.row_bytes_max * (self._entries - start)
-            least = names.row_bytes_max * row_count(rows)
-            self._names = NameRows(self._kind, self._entries - start, max(least, min(size_bytes, _NAMES_BYTES)))
-        return False
+        self._waiting.append((names, rows))
+        self._waiting_rows += row_count(rows)
+        self._waiting_width = max(self._waiting_width, names.row_bytes_max)
 
     def _flush(self) -> None:
-        if self._names is not None and self._names.count:
-            self._pieces.append(self._names.finish())
-        self._names = None
+        if self._waiting:
+            written = written_compiled(self._waiting, self._waiting_rows * self._waiting_width)
+            pieces = [names.take(rows, None) for names, rows in self._waiting] if written is None else [written]
+            for piece in pieces:
+                self._append(piece)
+        self._waiting, self._waiting_rows, self._waiting_width = [], 0, 0
         if self._constant_rows and self._constant is not None:
             self._count(len(self._constant) * self._constant_rows)
             self._pieces.append(repeated(self._constant, self._constant_rows, self._kind))
         self._constant_rows = 0
+
+    def _append(self, piece: pa.Array) -> None:
+        offsets, _ = offsets_and_data(piece)
+        self._count(int(offsets[-1] - offsets[0]))
+        self._pieces.append(piece)
 
     def _count(self, size_bytes: int) -> None:
         self._bytes += size_bytes

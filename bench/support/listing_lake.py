@@ -74,7 +74,7 @@ class Lake:
 
     def ours_all_files(self, _: object) -> Answer:
         with ss.open(self.ours_folder) as table:
-            paths = table.files().column("path")
+            paths = table.files(columns=["path"]).column("path")
             return Answer(paths, *table.handle.index_storage.reading()[:2])
 
     def opened(self) -> ss.Table:
@@ -93,7 +93,7 @@ class Lake:
     def ours_files(self, question: tuple[ss.Table, int]) -> Answer:
         table, partition = question
         text = self.files.partitions[partition].as_py()
-        return _counted(table, lambda: table.files(text).column("path"))
+        return _counted(table, lambda: table.files(text, ["path"]).column("path"))
 
     # -- the storage --------------------------------------------------------------------------------------------------
 

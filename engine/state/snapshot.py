@@ -131,17 +131,13 @@ class Snapshot:
         """One row a live file, by file id: file_id u64, partition_id u32, and the manifest's fields and segment, or
         those of them that are asked for. Of some partitions only, where their ids (ascending) are given."""
         names = FILE_ROW if columns is None else tuple(columns)
-        if partition_ids is None:
-            return self._all_files(names)
         wider = next((table for names_read, table in self._files.copy().items() if set(names) <= set(names_read)), None)
-        if wider is not None:
-            return _of_partitions(wider.select(["file_id", "partition_id", *names]), partition_ids)
-        return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
-
-    def _all_files(self, names: tuple[str, ...]) -> pa.Table:
-        if names not in self._files:
-            self._files.setdefault(names, _file_rows(*self._entries(KIND_FILE, names)))
-        return self._files[names]
+        if wider is None and partition_ids is not None:
+            return _file_rows(*self._entries(KIND_FILE, names, partition_ids))
+        if wider is None:
+            wider = self._files.setdefault(names, _file_rows(*self._entries(KIND_FILE, names)))
+        files = wider.select(["file_id", "partition_id", *names])
+        return files if partition_ids is None else _of_partitions(files, partition_ids)
 
     def numbers(self, partition_ids: np.ndarray | None = None) -> np.ndarray:
         """The numbers of all live files, uint64, ascending; of some partitions (ascending ids) where they are given."""

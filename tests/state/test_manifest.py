@@ -113,6 +113,36 @@ def test_files_by_path_by_number_and_by_partition_after_any_commits(tmp_path_fac
     assert len(table.handle.instant.manifest) <= LEVELS_MAX
 
 
+def test_names_of_a_large_table_in_parts(tmp_path):
+    """So many files that their names are written part by part, by compiled code, and in more than one form."""
+    paths = [f"day=2024-01-01/{uuid.UUID(int=i * 7919 << 60, version=4)}-0_{i}.parquet" for i in range(70_000)]
+    paths += [f"day=2024-01-02/part-{i:05d}.parquet" for i in range(70_000)]
+    table = create(tmp_path, paths)
+    with table.transaction() as tx:
+        tx.remove(paths[60_000:60_100])
+        tx.add_files(told(["day=2024-01-02/\u00e4nother", "day=2024-01-03/x"]))
+    live = sorted([*paths[:60_000], *paths[60_100:], "day=2024-01-02/\u00e4nother", "day=2024-01-03/x"])
+    for fresh in (ss.open(tmp_path), ss.open(tmp_path)):  # the first loads compiled code
+        assert sorted(fresh.files(columns=["path"])["path"].to_pylist()) == live
+    assert table.files().select(["path", "size_bytes"]) == table.files(columns=["path", "size_bytes"])
+
+
+@pytest.mark.parametrize("partition", [None, "day=2024-01-02"])
+def test_files_in_some_columns_are_those_of_all(tmp_path, partition):
+    create(tmp_path, named(range(50)))
+    for columns in (["path"], ["kind", "partition", "file_id"], ["row_count", "size_bytes"], []):
+        some = ss.open(tmp_path).files(partition, columns)
+        assert some == ss.open(tmp_path).files(partition).select(columns)
+        assert some.num_rows == ss.open(tmp_path).files(partition).num_rows
+
+
+@pytest.mark.parametrize("columns", [["zz"], "path", ["path", "path"], [5], 5])
+def test_columns_that_files_do_not_have_are_refused(tmp_path, columns):
+    table = create(tmp_path, named(range(3)))
+    with pytest.raises(ss.InvalidArgumentError, match="columns="):
+        table.files(columns=columns)
+
+
 def test_a_path_is_found_where_paths_tell_no_partition(tmp_path):
     files = told([f"{i:05d}.parquet" for i in range(300)])
     table = ss.create(tmp_path, files=files, schema=SCHEMA.remove(1), partitioning=None)

@@ -27,8 +27,6 @@ def duck_table(lake: RandomLake) -> pa.Table:
             array = array.cast(pa.float32())
         elif _is_raw(kind):
             array = array.view(pa.int64())
-        elif pa.types.is_timestamp(kind):
-            array = array.cast(pa.timestamp(kind.unit))  # zones are an extension of DuckDB, which we do not load
         elif pa.types.is_decimal256(kind):
             continue
         columns[name] = array
@@ -36,7 +34,13 @@ def duck_table(lake: RandomLake) -> pa.Table:
 
 
 def _is_raw(kind: pa.DataType) -> bool:
-    return pa.types.is_duration(kind) or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
+    """Whether DuckDB is handed numbers: zones are an extension of it, which we do not load, and not every instant of
+    milliseconds or seconds is one in microseconds."""
+    is_instant = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return is_instant or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
+
+
+_NS_OF_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def duck_leaf(node: ast.Node, kinds: dict[str, pa.DataType]) -> str | None:
@@ -150,7 +154,7 @@ def _duck_column(name: str, kind: pa.DataType, common: str) -> str:
     if common != "ns":
         return quoted if common in ("BOOLEAN", "BLOB", "VARCHAR") else f"CAST({quoted} AS {common})"
     if _is_raw(kind):
-        return f"CAST({quoted} AS HUGEINT)" + (" * 1000" if getattr(kind, "unit", "") == "us" else "")
+        return f"CAST({quoted} AS HUGEINT) * {_NS_OF_UNIT[kind.unit]}"
     if pa.types.is_date(kind):
         quoted = f"CAST({quoted} AS TIMESTAMP)"
     return f"CAST(epoch_us({quoted}) AS HUGEINT) * 1000"
