@@ -69,6 +69,7 @@ class Block:
         self._sections = self._directory(end)
         self._keys: keys.BlockKeys | None = None
         self._columns: dict[int, values.ValueColumn] = {}
+        self._held: dict[int, Encoded] = {}
         self._decoded_bytes = 0
 
     def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
@@ -99,13 +100,15 @@ class Block:
 
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""
+        if section in self._held:
+            return self._held[section].raw
         _, _, packed_as, _, _, raw, _ = self._sections[section]
         return codec.decompress(self._checked(section), packed_as, raw, BLOCK_BYTES_MAX, self.where)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
         other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
-        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _decoded_bytes=0)
+        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _held={}, _decoded_bytes=0)
         return other
 
     def owned(self) -> Block:
@@ -139,6 +142,13 @@ class Block:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
         _, _, _, encoding, flags, _, _ = self._sections[section]
         return Encoded(encoding, flags, self.plain(section))
+
+    def held(self, section: int) -> Encoded:
+        """What `encoded` gives, held for who asks again."""
+        encoded = self._held.get(section)
+        if encoded is None:
+            encoded = self._held[section] = self.encoded(section)
+        return encoded
 
     def check(self) -> None:
         """Compares every section with its checksum; none is decoded. Raises CorruptionError."""
