@@ -29,14 +29,13 @@ def find_together(
 ) -> bool:
     """Fills int64 `rows` [k] with the row of each of some sorted keys, -1 where it is not there. Those from int64
     lows[b] on, before highs[b], are sought in block b. Returns whether all sections fit. Raises CorruptionError."""
-    held = [block.held(1) for block in blocks]
+    encodings, _, raws = zip(*[block.held(1) for block in blocks], strict=True)
     counts = [block.entries for block in blocks]
-    sections = joined_sections([section.raw for section in held], counts)
-    encodings = np.array([section.encoding for section in held], dtype=np.int64)
+    sections = *joined_sections(raws, counts), np.array(encodings, dtype=np.int64)
     offsets, data = offsets_and_data(binary_array(wanted))
     keys = read_only(data), read_only(offsets.astype(np.int64)), lows, highs
     room = np.empty(max(counts) + max(counts) // BUNDLE_KEYS + 1, dtype=np.int64)
-    return bool(kernels.find_keys(*sections, encodings, BLOCK_BYTES_MAX, *keys, room, rows))
+    return bool(kernels.find_keys(*sections, BLOCK_BYTES_MAX, *keys, room, rows))
 
 
 def taken_together(
@@ -48,16 +47,11 @@ def taken_together(
     kind = blocks[0].schema.field(position).type
     if is_large(kind) or any(b.encoding_of(2 + position) == ENCODING_NAMES for b in blocks):
         return None
-    held = [block.held(2 + position) for block in blocks]
-    if any(section.flags & ~FLAG_VALIDITY for section in held):
+    encodings, flags, raws = zip(*[block.held(2 + position) for block in blocks], strict=True)
+    if any(each & ~FLAG_VALIDITY for each in flags):
         return None
-    asked = (
-        *joined_sections([section.raw for section in held], [block.entries for block in blocks]),
-        np.array([section.encoding for section in held], dtype=np.int64),
-        np.array([section.flags for section in held], dtype=np.int64),
-        which,
-        rows,
-    )
+    sections = joined_sections(raws, [block.entries for block in blocks])
+    asked = *sections, np.array(encodings, dtype=np.int64), np.array(flags, dtype=np.int64), which, rows
     bits = np.zeros(count // 8 + 1, dtype=np.uint8)
     buffers: list[np.ndarray]
     if encoding_of(kind) == ENCODING_FIXED:

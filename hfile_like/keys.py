@@ -156,6 +156,28 @@ class BundleKeys:
     def key_at(self, i: int) -> bytes:
         return self._head(i // BUNDLE_KEYS) + self._suffix_data[self._suffixes[i] : self._suffixes[i + 1]]
 
+    def find_one(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        if not key.startswith(self._prefix):
+            return -1
+        rest = key[len(self._prefix) :]
+        # A view gives an item sooner than an array.
+        heads, suffixes = self._heads.data, self._suffixes.data
+        head_data, suffix_data = self._head_data, self._suffix_data
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) >> 1
+            bundle = middle // BUNDLE_KEYS
+            head = bytes(head_data[heads[bundle] : heads[bundle + 1]])
+            found = head + suffix_data[suffixes[middle] : suffixes[middle + 1]]
+            if found == rest:
+                return middle
+            if found < rest:
+                low = middle + 1
+            else:
+                high = middle
+        return -1
+
     def to_arrow(self) -> pa.BinaryArray:
         rendered = render_bundles([self._raw], [self._count], self._cap)
         if rendered is not None:
@@ -197,6 +219,20 @@ class NumberKeys:
 
     def key_at(self, i: int) -> bytes:
         return self.prefix + (self._line.item(i) & self._mask).to_bytes(self._last, "big")
+
+    def find_one(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        if len(key) != self.width or not key.startswith(self.prefix):
+            return -1
+        number, item, mask = int.from_bytes(key[-self._last :], "big"), self._line.item, self._mask
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) >> 1
+            if item(middle) & mask < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self._count and item(low) & mask == number else -1
 
     def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
         """uint64 [n]: the numbers; in `out`, where it is given."""
@@ -295,6 +331,8 @@ def lower_bound(keys: BlockKeys, key: bytes) -> int:
 
 def find_key(keys: BlockKeys, key: bytes) -> int:
     """Where a key is; -1 where it is not."""
+    if not isinstance(keys, FixedKeys):
+        return keys.find_one(key)
     row = lower_bound(keys, key)
     return row if row < len(keys) and keys.key_at(row) == key else -1
 

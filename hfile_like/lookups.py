@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
-from ..caching import SizedCache
 from ..errors import CorruptionError
 from ..lazy import kernels_for
 from .block import Block
@@ -45,6 +44,8 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
     is_new = block is None
     if block is None:
         block = file.block(i)
+        if cache is not None:
+            block = block.owned()  # before anything is decoded
     try:
         row = _row_of(block, key)
     except CorruptionError:
@@ -52,7 +53,9 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        _cache_blocks(cache, [(i, block)])
+        size_bytes = _kept_bytes(block)
+        if size_bytes <= cache.capacity_bytes:
+            cache.put(i, block, size_bytes)
     return row
 
 
@@ -166,18 +169,15 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
             if is_little:
                 read.append((i, block))
         yield block
-    _cache_blocks(cache, read)
+    # If there is room for all: a look-up of many keys all over the file must not evict what is looked up again.
+    if sum(_kept_bytes(block) for _, block in read) <= cache.capacity_bytes:
+        for i, block in read:
+            cache.put(i, block.owned(), _kept_bytes(block))
 
 
-def _cache_blocks(cache: SizedCache[int, Block], read: Sequence[tuple[int, Block]]) -> None:
-    """Caches blocks that were read, in memory of their own, if there is room for all of them: a look-up of many keys
-    all over the file must not evict what is looked up again. What is decompressed later is counted now."""
-    sizes = [
-        block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries for _, block in read
-    ]
-    if sum(sizes) <= cache.capacity_bytes:
-        for (i, block), size_bytes in zip(read, sizes, strict=True):
-            cache.put(i, block.owned(), size_bytes)
+def _kept_bytes(block: Block) -> int:
+    """What a block takes in a cache; what is decompressed later is counted now."""
+    return block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries
 
 
 def find_in(blocks: Sequence[Block], cuts: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
