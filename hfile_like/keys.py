@@ -37,6 +37,7 @@ ENCODING_NUMBERS = 3
 NUMBER_BYTES = 8
 
 BUNDLE_KEYS = 16
+_FEW_BUNDLES = 64  # of which Python finds the largest number sooner than numpy
 KEY_BYTES_MAX = 1 << 20
 ARRAY_BYTES_MAX = np.iinfo(np.int32).max
 # About what a key costs without compiled code.
@@ -135,7 +136,8 @@ class BundleKeys:
         if data_at + head_bytes + suffix_bytes != len(raw):
             raise where.bad("key section", f"the bytes of {count} keys do not fill their section")
         # The exact size costs a pass: take it only where the loose bound says too much.
-        self.decoded_bytes = (shared + int(head_lengths.max())) * count + suffix_bytes
+        longest = max(head_lengths.tolist()) if bundles <= _FEW_BUNDLES else int(head_lengths.max())
+        self.decoded_bytes = (shared + longest) * count + suffix_bytes
         if self.decoded_bytes > cap:
             further = np.repeat(head_lengths.astype(np.int64), BUNDLE_KEYS)[:count]
             self.decoded_bytes = shared * count + int(further.sum()) + suffix_bytes
