@@ -119,7 +119,7 @@ def null_as_false(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """int64 [n + 1]: where each of some pieces begins when they lie one after the other, and where the last ends."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    lengths.cumsum(out=offsets[1:])
     return offsets
 
 

@@ -16,8 +16,8 @@ Begin with `reader` and `writer`, then `block`. The modules are in a line, and e
     a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
     the index    index_rows (its tables, and bounds of blocks), index (the way down them)
     a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
-    reading      scanning, lookups, narrowing (entries within bounds), numbered (keys that are a prefix and a number),
-                 reader (the public face)
+    reading      scanning, lookups with gathering (from many blocks at once), narrowing (entries within bounds),
+                 numbered (keys that are a prefix and a number), reader (the public face)
     writing      name_encoding, block_encoding, column_encoding (many blocks at once), index_building, writer
     checking     inspection
     merging      key_order (sorting and merging keys), merge_cursor, merge

@@ -66,32 +66,39 @@ class Block:
         if sections != 2 + len(schema):
             raise where.bad("block columns", f"a block has {sections - 2} value columns, the schema {len(schema)}")
         self._view = view[: self.length_bytes]
-        self._sections = self._directory(end)
+        self._offsets = self._directory(end)
         self._keys: keys.BlockKeys | None = None
         self._columns: dict[int, values.ValueColumn] = {}
+        self._held: dict[int, tuple[int, int, memoryview | bytes]] = {}
         self._decoded_bytes = 0
 
-    def _directory(self, end: int) -> list[tuple[int, int, int, int, int, int, int]]:
-        """(start, stored bytes, codec, encoding, flags, raw bytes, checksum) of each section."""
+    def _directory(self, end: int) -> tuple[int, ...]:
+        """Where each section begins. No more is kept of it: what thousands of blocks of a cache hold in tuples and
+        lists, Python's collector goes through again and again."""
         offset, total = end, 0
-        sections = []
-        for packed_as, encoding, flags, stored, raw, checksum in SECTION.iter_unpack(self._view[HEAD.size : end]):
-            sections.append((offset, stored, packed_as, encoding, flags, raw, checksum))
+        offsets = []
+        for _, _, _, stored, raw, _ in SECTION.iter_unpack(self._view[HEAD.size : end]):
+            offsets.append(offset)
             offset += stored + (-stored % 8)
             total += raw
             if raw > BLOCK_BYTES_MAX or offset > self.length_bytes:
                 raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
-        if sections[0][4] or sections[1][4]:
-            raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
         self.plain_bytes = total
         if total > BLOCK_BYTES_MAX:
             raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
         if offset != self.length_bytes:
             raise self.where.bad("block directory", "the sections of a block do not fill it")
-        return sections
+        if self._section(0)[2] or self._section(1)[2]:
+            raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
+        return tuple(offsets)
+
+    def _section(self, section: int) -> tuple[int, int, int, int, int, int]:
+        """(codec, encoding, flags, stored bytes, plain bytes, checksum)."""
+        return SECTION.unpack_from(self._view, HEAD.size + SECTION.size * section)
 
     def _checked(self, section: int) -> memoryview:
-        offset, stored, *_, checksum = self._sections[section]
+        offset = self._offsets[section]
+        _, _, _, stored, _, checksum = self._section(section)
         body = self._view[offset : offset + stored + (-stored % 8)]
         if codec.checksum_at(self.where.offset + offset, body) != checksum:
             raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
@@ -99,24 +106,28 @@ class Block:
 
     def plain(self, section: int) -> memoryview | bytes:
         """The bytes of a section before compression, checked. Raises CorruptionError."""
-        _, _, packed_as, _, _, raw, _ = self._sections[section]
+        if section in self._held:
+            return self._held[section][2]
+        packed_as, _, _, _, raw, _ = self._section(section)
         return codec.decompress(self._checked(section), packed_as, raw, BLOCK_BYTES_MAX, self.where)
 
     def unread(self) -> Block:
         """This block with nothing decoded: what is decoded of it goes when it goes."""
         other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
-        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _decoded_bytes=0)
+        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _held={}, _decoded_bytes=0)
         return other
 
     def owned(self) -> Block:
-        """This block over memory of its own, with nothing decoded: it does not need what it was read from."""
-        other = self.unread()
-        other._view = memoryview(bytes(self._view))
-        return other
+        """This block, over memory of its own from now on: it does not need what it was read from. It lets go of what is
+        decoded, but not of what is decompressed."""
+        self._view = memoryview(bytes(self._view))
+        self._held = {section: held for section, held in self._held.items() if isinstance(held[2], bytes)}
+        self._keys, self._columns, self._decoded_bytes = None, {}, 0
+        return self
 
     def encoding_of(self, section: int) -> int:
         """How a section is encoded."""
-        return self._sections[section][3]
+        return self._view[HEAD.size + SECTION.size * section + 1]
 
     @property
     def stored(self) -> memoryview:
@@ -126,9 +137,10 @@ class Block:
     def frame_place(self, position: int) -> tuple[int, int, int] | None:
         """Where the frame of reference of a column without nulls begins and ends in `stored`, and the CRC-32 of it and
         its padding, not compared; None for a column that is encoded otherwise, or compressed."""
-        offset, stored, packed_as, encoding, flags, raw, checksum = self._sections[2 + position]
+        packed_as, encoding, flags, stored, raw, checksum = self._section(2 + position)
         if packed_as != codec.CODEC_RAW or encoding != values.ENCODING_FRAME or flags or raw != stored:
             return None
+        offset = self._offsets[2 + position]
         return offset, offset + stored, checksum ^ codec.place_crc(self.where.offset + offset)
 
     def check_column(self, position: int) -> None:
@@ -137,25 +149,32 @@ class Block:
 
     def encoded(self, section: int) -> Encoded:
         """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
-        _, _, _, encoding, flags, _, _ = self._sections[section]
+        _, encoding, flags, _, _, _ = self._section(section)
         return Encoded(encoding, flags, self.plain(section))
+
+    def held(self, section: int) -> tuple[int, int, memoryview | bytes]:
+        """(encoding, flags, plain bytes) of a section, as `encoded` gives them, held for who asks again."""
+        held = self._held.get(section)
+        if held is None:
+            held = self._held[section] = self.encoded(section)[:3]
+        return held
 
     def check(self) -> None:
         """Compares every section with its checksum; none is decoded. Raises CorruptionError."""
-        for section in range(len(self._sections)):
+        for section in range(len(self._offsets)):
             self._checked(section)
 
     @property
     def keys(self) -> keys.BlockKeys:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
-            raw = memoryview(self.plain(1))
-            self._keys = keys.decode_keys(self._sections[1][3], raw, self.entries, BLOCK_BYTES_MAX, self.where)
+            encoding, _, raw = self.held(1)
+            self._keys = keys.decode_keys(encoding, memoryview(raw), self.entries, BLOCK_BYTES_MAX, self.where)
         return self._keys
 
     def deleted(self) -> np.ndarray | None:
         """bool [entries], True for tombstones; None where there are none."""
-        _, stored, _, encoding, _, raw, _ = self._sections[0]
+        _, encoding, _, stored, raw, _ = self._section(0)
         if encoding == ENCODING_NONE and not stored and not raw:
             return None
         bits = np.frombuffer(self.plain(0), dtype=np.uint8)
@@ -167,9 +186,13 @@ class Block:
         """The value column at `position` in the schema, checked; its values are made as they are taken."""
         column = self._columns.get(position)
         if column is None:
-            _, _, packed_as, encoding, flags, raw_length, _ = self._sections[2 + position]
-            unpack = codec.decompress_apart if encoding == values.ENCODING_NAMES and not flags else codec.decompress
-            raw = unpack(self._checked(2 + position), packed_as, raw_length, BLOCK_BYTES_MAX, self.where)
+            packed_as, encoding, flags, _, raw_length, _ = self._section(2 + position)
+            raw: memoryview | bytes | codec.Halves
+            if encoding == values.ENCODING_NAMES and not flags:
+                stored = self._checked(2 + position)
+                raw = codec.decompress_apart(stored, packed_as, raw_length, BLOCK_BYTES_MAX, self.where)
+            else:
+                raw = self.held(2 + position)[2]
             kind = self.schema.field(position).type
             column = values.ValueColumn(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
             self._decoded_bytes += column.decoded_bytes

@@ -37,6 +37,7 @@ ENCODING_NUMBERS = 3
 NUMBER_BYTES = 8
 
 BUNDLE_KEYS = 16
+_FEW_BUNDLES = 64  # of which Python finds the largest number sooner than numpy
 KEY_BYTES_MAX = 1 << 20
 ARRAY_BYTES_MAX = np.iinfo(np.int32).max
 # About what a key costs without compiled code.
@@ -146,7 +147,8 @@ class BundleKeys:
         if data_at + head_bytes + suffix_bytes != len(raw):
             raise where.bad("key section", f"the bytes of {count} keys do not fill their section")
         # The exact size costs a pass: take it only where the loose bound says too much.
-        self.decoded_bytes = (shared + int(head_lengths.max())) * count + suffix_bytes
+        longest = max(head_lengths.tolist()) if bundles <= _FEW_BUNDLES else int(head_lengths.max())
+        self.decoded_bytes = (shared + longest) * count + suffix_bytes
         if self.decoded_bytes > cap:
             further = np.repeat(head_lengths.astype(np.int64), BUNDLE_KEYS)[:count]
             self.decoded_bytes = shared * count + int(further.sum()) + suffix_bytes
@@ -166,6 +168,28 @@ class BundleKeys:
 
     def key_at(self, i: int) -> bytes:
         return self._head(i // BUNDLE_KEYS) + self._suffix_data[self._suffixes[i] : self._suffixes[i + 1]]
+
+    def find_one(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        if not key.startswith(self._prefix):
+            return -1
+        rest = key[len(self._prefix) :]
+        # A view gives an item sooner than an array.
+        heads, suffixes = self._heads.data, self._suffixes.data
+        head_data, suffix_data = self._head_data, self._suffix_data
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) >> 1
+            bundle = middle // BUNDLE_KEYS
+            head = bytes(head_data[heads[bundle] : heads[bundle + 1]])
+            found = head + suffix_data[suffixes[middle] : suffixes[middle + 1]]
+            if found == rest:
+                return middle
+            if found < rest:
+                low = middle + 1
+            else:
+                high = middle
+        return -1
 
     def to_arrow(self) -> pa.BinaryArray:
         rendered = render_bundles([self._raw], [self._count], self._cap)
@@ -208,6 +232,20 @@ class NumberKeys:
 
     def key_at(self, i: int) -> bytes:
         return self.prefix + (self._line.item(i) & self._mask).to_bytes(self._last, "big")
+
+    def find_one(self, key: bytes) -> int:
+        """Where a key is; -1 where it is not."""
+        if len(key) != self.width or not key.startswith(self.prefix):
+            return -1
+        number, item, mask = int.from_bytes(key[-self._last :], "big"), self._line.item, self._mask
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) >> 1
+            if item(middle) & mask < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self._count and item(low) & mask == number else -1
 
     def numbers(self, out: np.ndarray | None = None) -> np.ndarray:
         """uint64 [n]: the numbers; in `out`, where it is given."""
@@ -306,6 +344,8 @@ def lower_bound(keys: BlockKeys, key: bytes) -> int:
 
 def find_key(keys: BlockKeys, key: bytes) -> int:
     """Where a key is; -1 where it is not."""
+    if not isinstance(keys, FixedKeys):
+        return keys.find_one(key)
     row = lower_bound(keys, key)
     return row if row < len(keys) and keys.key_at(row) == key else -1
 

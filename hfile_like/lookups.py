@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from operator import ne
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
-from ..caching import SizedCache
 from ..errors import CorruptionError
+from ..lazy import kernels_for
 from .block import Block
-from .entries import DELETED_FIELD, KEY_FIELD, Entries, key_chunks
+from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 from .index import BlockIndex
 from .keys import find_key
 from .open_file import OpenFile
-from .scanning import (
-    BATCH_BLOCKS,
-    BATCH_PLAIN_BYTES,
-    BATCH_STORED_BYTES,
-    block_entries,
-    can_join_columns,
-    joined_entries,
-)
+from .scanning import BATCH_PLAIN_BYTES
 from .values import ENCODING_OFFSETS_32, encoding_of
 
+_KERNELS = "hfile_like.kernels_lookups"
+# About what a key costs without compiled code, and a column of a block.
+_KEY_PLAIN_NS, _COLUMN_PLAIN_NS = 10_000, 20_000
 # Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
 _SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 32, 2048
-# Blocks of up to so many entries cost less decoded together, whole, than searched one by one in Python.
-_JOINED_ENTRIES_MAX = 2048
+# Blocks that one call of compiled code searches.
+_RUN_BLOCKS = 256
 # Beside its bytes, for each entry: where its key begins, and whether each value is null.
 _ENTRY_BYTES = 16
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
@@ -47,6 +44,8 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
     is_new = block is None
     if block is None:
         block = file.block(i)
+        if cache is not None:
+            block = block.owned()  # before anything is decoded
     try:
         row = _row_of(block, key)
     except CorruptionError:
@@ -54,7 +53,9 @@ def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
             cache.drop(i)
         raise
     if is_new and cache is not None:
-        _cache_blocks(cache, [(i, block)])
+        size_bytes = _kept_bytes(block)
+        if size_bytes <= cache.capacity_bytes:
+            cache.put(i, block, size_bytes)
     return row
 
 
@@ -79,63 +80,57 @@ def look_up(
     listed = wanted.to_pylist()
     order = sorted(range(len(listed)), key=listed.__getitem__)
     ranked = [listed[i] for i in order]
+    ranks = np.array(order, dtype=np.int64)
     rows = np.full(len(listed), -1, dtype=np.int64)
-    parts: list[Entries] = []
+    columns: list[list[pa.Array]] = [[] for _ in positions]
+    deleted: list[np.ndarray] = []
     total = 0
     plan = _plan(file.index, ranked)
-    for low, high, source in _sources(zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True), positions):
+    for run in _runs(zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True)):
+        blocks = [block for *_, block in run]
+        low, high = run[0].low, run[-1].high
         try:
-            where = _find(source, ranked[low:high])
-            hits = np.flatnonzero(where >= 0)
+            places = find_in(blocks, [(each.low - low, each.high - low) for each in run], ranked[low:high])
+            hits = np.flatnonzero(places >= 0)
             if not len(hits):
                 continue
-            places = where[hits]
             # A key that is asked for again and again is taken once: many long values might be too many for one array.
-            is_other = np.append(True, places[1:] != places[:-1])
-            part = _taken(source, positions, places[is_other])
+            is_other = np.append(True, places[hits[1:]] != places[hits[:-1]])
+            picks = Picks.of(blocks, places[hits[is_other]])
+            for pieces, position in zip(columns, positions, strict=True):
+                pieces += take_from(picks, position)
+            deleted.append(picks.deleted())
         except CorruptionError:
             if file.cache is not None:
-                for i in [i for first, end, i in plan if low <= first and end <= high]:
-                    file.cache.drop(i)
+                for each in run:
+                    file.cache.drop(each.number)
             raise
-        rows[np.array(order[low:high])[hits]] = total - 1 + np.cumsum(is_other)
-        parts.append(part)
-        total += len(part)
-    return _aligned(file.schema, wanted, rows, parts, positions, include_deleted)
+        rows[ranks[low:high][hits]] = total - 1 + np.cumsum(is_other)
+        total += len(picks.rows)
+    return _aligned(file.schema, wanted, rows, columns, deleted, positions, include_deleted)
 
 
-def _sources(
-    items: Iterable[tuple[tuple[int, int, int], tuple[Block, bool]]], positions: list[int]
-) -> Iterator[tuple[int, int, Block | Entries]]:
-    """(low, high, where the sorted keys from low to high are sought): a block, or the entries of neighbours that are
-    decoded together, which costs less than one by one where they are small and read now."""
-    run: list[tuple[int, int, Block]] = []
+class _Asked(NamedTuple):
+    """The sorted keys from `low` on, before `high`, are sought in a block."""
 
-    def of_run() -> Iterator[tuple[int, int, Block | Entries]]:
-        entries = joined_entries([block for *_, block in run], positions) if len(run) > 1 else None
-        yield from run if entries is None else [(run[0][0], run[-1][1], entries)]
-        run.clear()
-
-    stored = plain = 0
-    for (low, high, _), (block, is_new) in items:
-        if not is_new or block.entries > _JOINED_ENTRIES_MAX or not can_join_columns(BATCH_BLOCKS):
-            yield low, high, block
-            continue
-        stored, plain = stored + block.length_bytes, plain + block.plain_bytes
-        if run and (stored > BATCH_STORED_BYTES or plain > BATCH_PLAIN_BYTES or len(run) == BATCH_BLOCKS):
-            yield from of_run()
-            stored, plain = block.length_bytes, block.plain_bytes
-        run.append((low, high, block))
-    yield from of_run()
+    low: int
+    high: int
+    number: int
+    block: Block
 
 
-def _taken(source: Block | Entries, positions: list[int], rows: np.ndarray) -> Entries:
-    """The entries at some rows, without their keys."""
-    if isinstance(source, Block):
-        return block_entries(source, positions, rows, keys=False)
-    deleted = None if source.deleted is None else source.deleted[rows]
-    which = from_numpy(rows)
-    return Entries(pa.nulls(len(rows), pa.binary()), [column.take(which) for column in source.columns], deleted)
+def _runs(items: Iterable[tuple[tuple[int, int, int], Block]]) -> Iterator[list[_Asked]]:
+    """Blocks that are searched together: no more than a scan decodes at once."""
+    run: list[_Asked] = []
+    plain = 0
+    for place, block in items:
+        plain += block.plain_bytes
+        if run and (plain > BATCH_PLAIN_BYTES or len(run) == _RUN_BLOCKS):
+            yield run
+            run, plain = [], block.plain_bytes
+        run.append(_Asked(*place, block))
+    if run:
+        yield run
 
 
 def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
@@ -156,12 +151,11 @@ def _plan(index: BlockIndex, ranked: list[bytes]) -> list[tuple[int, int, int]]:
     return plan
 
 
-def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[tuple[Block, bool]]:
-    """Some blocks, ascending: those in the cache, and others, which are read ahead together; and whether each was read
-    now."""
+def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[Block]:
+    """Some blocks, ascending: those in the cache, and others, which are read ahead together."""
     cache = file.cache
     if cache is None:
-        yield from ((block, True) for block in file.blocks(numbers))
+        yield from file.blocks(numbers)
         return
     cached = {i: block for i in numbers if (block := cache.get(i)) is not None}
     missing = [i for i in numbers if i not in cached]
@@ -174,62 +168,112 @@ def _blocks(file: OpenFile, numbers: list[int]) -> Iterator[tuple[Block, bool]]:
             block = next(rest)
             if is_little:
                 read.append((i, block))
-        yield block, i not in cached
-    _cache_blocks(cache, read)
+        yield block
+    # If there is room for all: a look-up of many keys all over the file must not evict what is looked up again.
+    if sum(_kept_bytes(block) for _, block in read) <= cache.capacity_bytes:
+        for i, block in read:
+            cache.put(i, block.owned(), _kept_bytes(block))
 
 
-def _cache_blocks(cache: SizedCache[int, Block], read: Sequence[tuple[int, Block]]) -> None:
-    """Caches blocks that were read, in memory of their own, if there is room for all of them: a look-up of many keys
-    all over the file must not evict what is looked up again. What is decompressed later is counted now."""
-    sizes = [
-        block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries for _, block in read
-    ]
-    if sum(sizes) <= cache.capacity_bytes:
-        for (i, block), size_bytes in zip(read, sizes, strict=True):
-            cache.put(i, block.owned(), size_bytes)
+def _kept_bytes(block: Block) -> int:
+    """What a block takes in a cache; what is decompressed later is counted now."""
+    return block.length_bytes + block.plain_bytes + (_ENTRY_BYTES + len(block.schema)) * block.entries
 
 
-def _find(source: Block | Entries, wanted: list[bytes]) -> np.ndarray:
-    """int64: the position of each of some sorted keys in a block or in entries, -1 where it is not there."""
-    if isinstance(source, Entries):
-        return _find_among(source.keys, wanted)
-    block = source
+def find_in(blocks: Sequence[Block], cuts: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
+    """int64 [k]: where each of some sorted keys is, counted over the entries of all blocks; -1 where it is not there.
+    Those of a cut, from one place on, before another, are sought in its block. Raises CorruptionError."""
+    lows, highs = np.array(cuts, dtype=np.int64).T.copy()
+    rows = np.full(len(wanted), -1, dtype=np.int64)
+    kernels = kernels_for(_KERNELS, _KEY_PLAIN_NS * len(wanted))
+    is_done = False
+    if kernels is not None:
+        from .gathering import find_together
+
+        is_done = find_together(kernels, blocks, lows, highs, wanted, rows)
+    if not is_done:
+        for block, (low, high) in zip(blocks, cuts, strict=True):
+            rows[low:high] = _find(block, wanted[low:high])
+    firsts = offsets_of(np.array([block.entries for block in blocks]))
+    homes = np.searchsorted(lows, np.arange(len(wanted)), side="right") - 1
+    return np.where(rows < 0, -1, rows + firsts[homes])
+
+
+def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
+    """int64: the row of each of some sorted keys, -1 where it is not there."""
     if len(wanted) > max(_SEARCH_KEYS_MAX, block.entries // _SEARCH_ENTRIES):
-        positions = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        valid = valid_mask(positions)
-        places = to_numpy(positions).astype(np.int64)
+        rows = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
+        valid = valid_mask(rows)
+        places = to_numpy(rows).astype(np.int64)
         return places if valid is None else np.where(valid, places, -1)
     return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)
 
 
-def _find_among(keys: pa.BinaryArray, wanted: list[bytes]) -> np.ndarray:
-    """The same among many more keys than are wanted: each of them is looked up among the wanted."""
-    is_other = np.array([True, *map(ne, wanted[1:], wanted)])
-    places = pc.index_in(keys, value_set=binary_array([wanted[i] for i in np.flatnonzero(is_other)]))
-    found = np.flatnonzero(to_numpy(places.is_valid()))
-    where = np.full(int(is_other.sum()), -1, dtype=np.int64)
-    where[to_numpy(places.take(from_numpy(found)))] = found
-    return where[np.cumsum(is_other) - 1]
+class Picks(NamedTuple):
+    """Rows of some blocks, ascending.
+
+    blocks    those of which there are rows
+    which     int64 [k]: the block of each row
+    rows      int64 [k]
+    cuts      the rows of block b are rows[cuts[b]:cuts[b + 1]]
+    """
+
+    blocks: list[Block]
+    which: np.ndarray
+    rows: np.ndarray
+    cuts: list[int]
+
+    @staticmethod
+    def of(blocks: Sequence[Block], places: np.ndarray) -> Picks:
+        """Of ascending places that `find_in` gave."""
+        firsts = offsets_of(np.array([block.entries for block in blocks]))
+        homes = np.searchsorted(firsts, places, side="right") - 1
+        used, starts, which = np.unique(homes, return_index=True, return_inverse=True)
+        picked = [blocks[b] for b in used.tolist()]
+        cuts = [*starts.tolist(), len(places)]
+        return Picks(picked, which.reshape(-1), places - firsts[homes], cuts)
+
+    def deleted(self) -> np.ndarray:
+        """bool [k], True for tombstones. Raises CorruptionError."""
+        flags = np.zeros(len(self.rows), dtype=bool)
+        for block, (low, high) in zip(self.blocks, pairwise(self.cuts), strict=True):
+            deleted = block.deleted()
+            if deleted is not None:
+                flags[low:high] = deleted[self.rows[low:high]]
+        return flags
+
+
+def take_from(picks: Picks, position: int) -> list[pa.Array]:
+    """The values of a column, one array after the other. Raises CorruptionError."""
+    kernels = kernels_for(_KERNELS, _COLUMN_PLAIN_NS * len(picks.blocks))
+    if kernels is not None:
+        from .gathering import taken_together
+
+        together = taken_together(kernels, picks.blocks, picks.which, picks.rows, position)
+        if together is not None:
+            return [together]
+    parts = zip(picks.blocks, pairwise(picks.cuts), strict=True)
+    return [block.column(position).take(picks.rows[low:high]) for block, (low, high) in parts]
 
 
 def _aligned(
     schema: pa.Schema,
     wanted: pa.ChunkedArray,
     rows: np.ndarray,
-    parts: list[Entries],
+    columns: list[list[pa.Array]],
+    flags: list[np.ndarray],
     positions: list[int],
     deleted: bool,
 ) -> pa.Table:
     is_match = rows >= 0
     is_deleted = np.zeros(len(rows), dtype=bool)
-    if any(p.deleted is not None for p in parts):
-        flags = np.concatenate([np.zeros(len(p), bool) if p.deleted is None else p.deleted for p in parts])
-        is_deleted[is_match] = flags[rows[is_match]]
+    if flags:
+        is_deleted[is_match] = np.concatenate(flags)[rows[is_match]]
     if not deleted:
         is_match = is_match & ~is_deleted
     arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
-    for place, position in enumerate(positions):
-        arrays.append(_picked([part.columns[place] for part in parts], schema.field(position).type, rows, is_match))
+    for pieces, position in zip(columns, positions, strict=True):
+        arrays.append(_picked(pieces, schema.field(position).type, rows, is_match))
     arrays.append(from_numpy(is_match))
     fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
     if deleted:

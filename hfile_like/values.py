@@ -17,6 +17,7 @@ under a null is zeroed, so equal values give equal bytes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import cache
 
@@ -50,6 +51,8 @@ ENCODING_NAMES = 8
 ENCODING_PLANES = 9
 
 FLAG_VALIDITY = 1
+
+FLOAT64 = struct.Struct("<d")
 
 COLUMNS_MAX = 10_000
 DICTIONARY_MAX = 256
@@ -187,7 +190,7 @@ class DictionaryStrings:
             raise where.bad("dictionary", f"{len(values)} values and {len(codes)} codes do not fit {count} entries")
         self._kind, self._where = kind, where
         self._values = checked_text(binary_array(values, kind), where)
-        self._codes = np.frombuffer(codes, dtype=np.uint8)
+        self._plain, self._codes = values, np.frombuffer(codes, dtype=np.uint8)
         self.constant = values[0] if len(values) == 1 else None
         lengths = np.array([len(value) for value in values], dtype=np.int64)
         if len(self._codes) and int(self._codes.max()) >= len(values):
@@ -200,7 +203,7 @@ class DictionaryStrings:
 
     def value(self, i: int) -> bytes | str:
         """Value i."""
-        return self._values[self._codes[i] if len(self._codes) else 0].as_py()
+        return python_value(self._plain[self._codes[i] if len(self._codes) else 0], self._kind, self._where)
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """The values at `rows`; `valid`: bool [k], False where null."""
@@ -337,11 +340,18 @@ class ValueColumn:
         if self.bits is not None:
             return bool(self.bits if isinstance(self.bits, bool) else self.bits[i])
         kind = self.kind
-        if self.line is not None and pa.types.is_integer(kind):
-            number = self.line.item(i) & ((1 << kind.bit_width) - 1)
-            is_negative = pa.types.is_signed_integer(kind) and number >> (kind.bit_width - 1)
-            return number - (1 << kind.bit_width) if is_negative else number
-        scalar = self.take(slice(i, i + 1))[0]
+        if self.line is not None:
+            mask, sign = _integer_form(kind)
+            number = self.line.item(i) & mask
+            if sign is not None:
+                return number - 2 * (number & sign)
+            stored = number.to_bytes(kind.byte_width, "little")
+        else:
+            assert self.fixed is not None
+            stored = self.fixed[i].tobytes()
+            if pa.types.is_float64(kind):
+                return FLOAT64.unpack(stored)[0]
+        scalar = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(stored)])[0]
         try:
             return scalar.as_py()
         except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
@@ -355,6 +365,14 @@ class ValueColumn:
         validity = None if self.valid is None else buffer.slice(0, (self.count + 7) // 8)
         nulls = 0 if validity is None else -1
         return pa.Array.from_buffers(self.kind, self.count, [validity, buffer.slice(self._body_offset)], nulls)
+
+
+@cache
+def _integer_form(kind: pa.DataType) -> tuple[int, int | None]:
+    """(the bits of a type that is held as an integer, its sign bit or 0); None for the latter where Python has it
+    otherwise: as a date, say."""
+    sign = 1 << kind.bit_width - 1 if pa.types.is_signed_integer(kind) else 0
+    return (1 << kind.bit_width) - 1, sign if pa.types.is_integer(kind) else None
 
 
 def fits(encoding: int, kind: pa.DataType, plain: int | None) -> bool:

@@ -258,7 +258,8 @@ def _block_places(file: OpenFile, keys: Sequence[bytes]) -> list[BlockPlace]:
 
 
 def _frames(block: Block) -> list[tuple[int, int]]:
-    return [(start, stored) for start, stored, packed_as, *_ in block._sections if packed_as == CODEC_ZSTD]
+    sections = ((start, block._section(i)) for i, start in enumerate(block._offsets))
+    return [(start, section[3]) for start, section in sections if section[0] == CODEC_ZSTD]
 
 
 def _by_dict(places: dict[bytes, int]) -> Callable[[list[bytes]], list[int]]:

@@ -128,7 +128,7 @@ BLOCK_BYTES = 2000
 
 
 def is_compressed(block: Block) -> bool:
-    return any(packed_as != CODEC_RAW for _, _, packed_as, *_ in block._sections)
+    return any(block._section(i)[0] != CODEC_RAW for i in range(2 + len(block.schema)))
 
 
 def numbered_run(entries: dict[tuple[int, int], int | None], **options) -> bytes:

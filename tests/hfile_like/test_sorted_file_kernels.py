@@ -405,6 +405,7 @@ for some in (keys, [key[::-1] for key in sorted(key[::-1] for key in keys)]):
             writer.write(sorted(some)[::each], values[: len(some[::each])])
         runs.append(target.getvalue())
     assert SortedFileReader(runs[0]).scan_table().num_rows == 9_000
+    assert all(SortedFileReader(runs[0]).get_many(some)['found'].to_pylist())
     assert merge_runs(runs, io.BytesIO()).num_entries == 9_000
     assert len(sorted_keys(pa.array(some, pa.binary()))[0]) == 9_000
 with SortedFileWriter(target := io.BytesIO(), schema=values.schema, block_size=1 << 20) as writer:

@@ -64,7 +64,7 @@ MODULES = {
         *("integers", "keys", "name_parts", "names", "values"),
         *("block", "entries", "index_rows", "index"),
         *("file", "open_file"),
-        *("scanning", "lookups", "narrowing", "numbered"),
+        *("scanning", "gathering", "lookups", "narrowing", "numbered"),
         *("name_encoding", "block_encoding", "column_encoding", "index_building", "inspection", "reader"),
         *("writer", "key_order", "merge_cursor", "merge", "ordered"),
     ),

@@ -10,7 +10,10 @@ from types import ModuleType
 from skipstone import lazy
 
 MODULES = (
-    *(f"hfile_like.kernels_{family}" for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort")),
+    *(
+        f"hfile_like.kernels_{family}"
+        for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort", "lookups")
+    ),
     "engine.indexes.secondary.kernels",
     "engine.parquet.kernels",
 )
