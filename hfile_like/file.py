@@ -223,7 +223,11 @@ class Footer:
 
     def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
-        names, rest = codec.unpack_strings(self._section(kind), self._where)
+        section = self._section(kind)
+        row_bytes = 4 + sum(np.dtype(item).itemsize for item in fields.values())  # at least
+        if int.from_bytes(section[:4], "little") * row_bytes > len(section):
+            raise self._where.bad("footer table", f"table {kind} of the footer claims more rows than it has bytes for")
+        names, rest = codec.unpack_strings(section, self._where)
         columns = []
         for item in fields.values():
             size = len(names) * np.dtype(item).itemsize

@@ -127,7 +127,8 @@ def _parsed(text: str) -> dict[str, Any]:
     cursor = _cursor(duckdb)
     try:
         (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [f"{_HEAD}{text}\n)"]).fetchone()
-        tree = json.loads(serialized)
+        # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
+        tree = json.loads(serialized or '{"error": true}')
     except (duckdb.Error, RecursionError) as error:
         raise PredicateError(f"not a predicate: {_message(error)}", text=text) from None
     finally:

@@ -224,6 +224,13 @@ def test_a_refusal_shows_the_place(table: ss.Table) -> None:
         assert error.text[error.position :].startswith(what)
 
 
+def test_a_text_of_which_duckdb_says_nothing_is_refused(table: ss.Table) -> None:
+    with pytest.raises(ss.PredicateError, match="not a predicate"):
+        table.scan("ts >= TIMESTAMP '2024-01-05 12:00:0\0s LIKE '%b'0\xff.5'")
+    with pytest.raises(ss.PredicateError, match="not a predicate"):
+        table.scan("ts >= TIMESTAMP '2024-01-05 12:00:s LIKE '%b'0\xff.5'")
+
+
 def test_a_name_hints_at_its_like(table: ss.Table) -> None:
     with pytest.raises(ss.PredicateError, match="did you mean tags"):
         table.scan("len(tagz) = 1")
