@@ -354,8 +354,7 @@ def numbers_below(keys: BlockKeys, prefix: bytes, out: np.ndarray | None = None)
     """(position of the first, uint64 [k]) of the keys that are `prefix` and a big-endian number of 8 bytes; the numbers
     may be in `out` [at least n]. Raises InvalidArgumentError where a key goes on otherwise."""
     width = len(prefix) + NUMBER_BYTES
-    is_fixed = isinstance(keys, FixedKeys) and keys.width == width and keys.prefix.startswith(prefix)
-    if is_numbered(keys, prefix) or (isinstance(keys, FixedKeys) and is_fixed):
+    if _have_numbers(keys, prefix):
         return 0, keys.numbers(None if out is None else out[: len(keys)])
     low = lower_bound(keys, prefix)
     after = prefix_successor(prefix)
@@ -418,6 +417,13 @@ def tails_at(keys: BlockKeys, places: np.ndarray, width: int) -> np.ndarray:
 def is_numbered(keys: BlockKeys, prefix: bytes) -> TypeGuard[NumberKeys]:
     """Whether all keys are the prefix and a number of 8 bytes, held as numbers."""
     return isinstance(keys, NumberKeys) and keys.width == len(prefix) + NUMBER_BYTES and keys.prefix == prefix
+
+
+def _have_numbers(keys: BlockKeys, prefix: bytes) -> TypeGuard[FixedKeys | NumberKeys]:
+    """Whether all keys are the prefix and a number of 8 bytes, as what they share says."""
+    if isinstance(keys, FixedKeys):
+        return keys.width == len(prefix) + NUMBER_BYTES and keys.prefix.startswith(prefix)
+    return is_numbered(keys, prefix)
 
 
 def not_numbered(prefix: bytes) -> InvalidArgumentError:

@@ -349,7 +349,8 @@ def is_compiled() -> bool:
 
 def written_compiled(pieces: Sequence[tuple[NameStrings, Rows]], most_bytes: int) -> pa.Array | None:
     """The values at some rows of columns of names, one after the other, where `is_compiled`; None where they do not
-    fit one array, or may take a row more than `most_bytes`. Raises as `NameStrings.take`."""
+    fit one array, may take a row more than `most_bytes`, or one of several columns is damaged: taken by itself it says
+    so. Of a single column, raises as `NameStrings.take`."""
     kernels = kernels_for(_KERNELS, _PLAIN_NS)
     kind = pieces[0][0].kind
     counts = [row_count(rows) for _, rows in pieces]
@@ -372,7 +373,7 @@ def written_compiled(pieces: Sequence[tuple[NameStrings, Rows]], most_bytes: int
         offsets[1:],
         out,
     )
-    if end == -1:
+    if end == -1 and len(pieces) == 1:
         raise pieces[0][0].too_many_digits()
     if end < 0:
         return None

@@ -4,6 +4,7 @@ sought among others are those that comparing all finds."""
 import io
 import struct
 import uuid
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -179,6 +180,18 @@ def section(records: list[bytes], literals: bytes = b"", fields: bytes = b"", pa
 def test_a_template_that_does_not_fit_is_refused(raw, why):
     with pytest.raises(CorruptionError, match=why):
         NameStrings(pa.string(), 3, raw, 0, 1000, Where("f", 7)).take(slice(0, 3), None)
+
+
+def test_of_blocks_written_together_the_damaged_one_is_named():
+    sound, bad = section([record(1, 0, 2, base=7)]), section([record(1, 0, 2, base=100)])
+    blocks = [NameStrings(pa.string(), 3, raw, 0, 1000, Where("f", offset)) for raw, offset in ((sound, 7), (bad, 8))]
+    with kernels(are_used=True):
+        column = numbered._Strings(pa.string(), 6)
+        for i, names in enumerate(blocks):
+            column.add(SimpleNamespace(strings=names, valid=None, take=names.take), slice(0, 3), 3 * i, 3 * i + 3)
+        with pytest.raises(CorruptionError, match="too many digits") as refused:
+            column.finish(6)
+    assert refused.value.offset == 8
 
 
 # -- names as keys, and names that are sought --------------------------------------------------------------------------
