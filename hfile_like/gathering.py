@@ -27,15 +27,34 @@ def find_together(
     wanted: list[bytes],
     rows: np.ndarray,
 ) -> bool:
-    """Fills int64 `rows` [k] with the row of each of some sorted keys, -1 where it is not there. Those from int64
-    lows[b] on, before highs[b], are sought in block b. Returns whether all sections fit. Raises CorruptionError."""
-    encodings, _, raws = zip(*[block.held(1) for block in blocks], strict=True)
-    counts = [block.entries for block in blocks]
-    sections = *joined_sections(raws, counts), np.array(encodings, dtype=np.int64)
+    """Fills int64 `rows` [k] with the row of each of some keys; where one is not there, ~ of the first row behind it.
+    Those from int64 lows[b] on, before highs[b], are sought in block b. Returns whether all sections fit. Raises
+    CorruptionError."""
+    sections = _key_sections(blocks)
     offsets, data = offsets_and_data(binary_array(wanted))
     keys = read_only(data), read_only(offsets.astype(np.int64)), lows, highs
-    room = np.empty(max(counts) + max(counts) // BUNDLE_KEYS + 1, dtype=np.int64)
-    return bool(kernels.find_keys(*sections, BLOCK_BYTES_MAX, *keys, room, rows))
+    return bool(kernels.find_keys(*sections, BLOCK_BYTES_MAX, *keys, _room(blocks), rows))
+
+
+def tails_together(
+    kernels: ModuleType, blocks: Sequence[Block], which: np.ndarray, rows: np.ndarray, width: int
+) -> np.ndarray | None:
+    """uint8 [k, width]: the last bytes of the keys at int64 `rows` [k] of the blocks at int64 `which` [k], ascending.
+    None where a section does not fit, or a key is shorter. Raises CorruptionError."""
+    out = np.zeros(len(rows) * width, dtype=np.uint8)
+    asked = *_key_sections(blocks), BLOCK_BYTES_MAX, which, rows, width, _room(blocks)
+    return out.reshape(-1, width) if kernels.key_tails(*asked, out) else None
+
+
+def _key_sections(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
+    encodings, _, raws = zip(*[block.held(1) for block in blocks], strict=True)
+    return *joined_sections(raws, [block.entries for block in blocks]), np.array(encodings, dtype=np.int64)
+
+
+def _room(blocks: Sequence[Block]) -> np.ndarray:
+    """Where kernels note the ends of a block's bundles."""
+    most = max(block.entries for block in blocks)
+    return np.empty(most + most // BUNDLE_KEYS + 1, dtype=np.int64)
 
 
 def taken_together(

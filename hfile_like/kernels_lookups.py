@@ -27,6 +27,7 @@ from ..compiling import store64 as _store64
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24
 _FIXED_KEYS, _BUNDLES, _NUMBERS = 1, 2, 3
+_UNFIT = np.iinfo(np.int64).min
 _ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY, _NAMES, _PLANES = range(10)
 
 
@@ -91,10 +92,10 @@ def _bundle_ends(raw, begin, end, count, cap, ends):
 
 @_called
 def _find_bundled(raw, begin, count, shared, ends, wanted, offset, size):
-    """The row of a key, -1 where it is not there."""
-    _, same = _order(wanted, offset, size, raw, begin + _BUNDLE_HEAD_BYTES, shared)
+    """The row of a key; where it is not there, ~ of the first row behind it."""
+    order, same = _order(wanted, offset, size, raw, begin + _BUNDLE_HEAD_BYTES, shared)
     if same < shared:
-        return np.int64(-1)
+        return ~(count if order > 0 else np.int64(0))
     offset, size = offset + shared, size - shared
     bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
     heads_end = ends[count + bundles - 1]
@@ -116,81 +117,108 @@ def _find_bundled(raw, begin, count, shared, ends, wanted, offset, size):
             high = i
         else:
             low = i + 1
-    return np.int64(-1)
+    return ~low
+
+
+@_called
+def _fixed_place(raw, begin, end, count, cap):
+    """(width, bytes that all keys share, where the others begin) of transposed keys; a width of -1 where the section
+    does not fit."""
+    if end - begin < _FIXED_HEAD_BYTES:
+        return np.int64(-1), np.int64(0), np.int64(0)
+    width, shared = np.int64(_load32(raw, begin)), np.int64(_load32(raw, begin + 4))
+    rest, body = width - shared, begin + _FIXED_HEAD_BYTES + shared
+    if rest < 0 or body + rest * count != end or (rest == 0 and count > 1) or width * count > cap:
+        return np.int64(-1), np.int64(0), np.int64(0)
+    return width, shared, body
 
 
 @_called
 def _find_fixed(raw, begin, end, count, cap, wanted, offset, size):
-    """As `_find_bundled`, in transposed keys; -2 where the section does not fit."""
-    if end - begin < _FIXED_HEAD_BYTES:
-        return np.int64(-2)
-    width, shared = np.int64(_load32(raw, begin)), np.int64(_load32(raw, begin + 4))
-    rest, body = width - shared, begin + _FIXED_HEAD_BYTES + shared
-    if rest < 0 or body + rest * count != end or (rest == 0 and count > 1) or width * count > cap:
-        return np.int64(-2)
-    if size != width:
-        return np.int64(-1)
-    for k in range(shared):
-        if wanted[offset + k] != raw[begin + _FIXED_HEAD_BYTES + k]:
-            return np.int64(-1)
+    """As `_find_bundled`, in transposed keys; `_UNFIT` where the section does not fit."""
+    width, shared, body = _fixed_place(raw, begin, end, count, cap)
+    if width < 0:
+        return _UNFIT
+    order, same = _order(wanted, offset, size, raw, begin + _FIXED_HEAD_BYTES, shared)
+    if same < shared:
+        return ~(count if order > 0 else np.int64(0))
+    offset, compared = offset + shared, min(size, width) - shared
     low, high = np.int64(0), count
     while low < high:
         i = (low + high) >> 1
-        k = 0
-        while k < rest and wanted[offset + shared + k] == raw[body + k * count + i]:
+        order, k = size - width, np.int64(0)
+        while k < compared and wanted[offset + k] == raw[body + k * count + i]:
             k += 1
-        if k == rest:
+        if k < compared:
+            order = np.int64(wanted[offset + k]) - np.int64(raw[body + k * count + i])
+        if order == 0:
             return i
-        if wanted[offset + shared + k] < raw[body + k * count + i]:
+        if order < 0:
             high = i
         else:
             low = i + 1
-    return np.int64(-1)
+    return ~low
+
+
+@_called
+def _numbers_place(raw, begin, end, count, cap):
+    """(width, how many of their last bytes are numbers, where the items begin, bytes an item) of keys as numbers; a
+    width of -1 where the section does not fit."""
+    nothing = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    if end - begin < _NUMBERS_HEAD_BYTES:
+        return nothing
+    width = np.int64(_load32(raw, begin))
+    last = min(width, np.int64(8))
+    items_at = begin + _NUMBERS_HEAD_BYTES + width - last
+    items_at += (begin - items_at) % 8
+    if not width or items_at > end or width * count > cap:
+        return nothing
+    items = (end - items_at) // count
+    if items * count != end - items_at or items > 8 or items == 7:
+        return nothing
+    return width, last, items_at, items
+
+
+@_inlined
+def _number(raw, begin, count, last, items_at, items, i):
+    """Number i of keys as numbers."""
+    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * last)
+    at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, items_at, count, items, i))
+    return np.uint64(np.uint64(at << shift) >> shift)
 
 
 @_called
 def _find_number(raw, begin, end, count, cap, wanted, offset, size):
     """As `_find_fixed`, in keys as numbers."""
-    if end - begin < _NUMBERS_HEAD_BYTES:
-        return np.int64(-2)
-    width = np.int64(_load32(raw, begin))
-    last = min(width, np.int64(8))
-    prefix = begin + _NUMBERS_HEAD_BYTES
-    items_at = prefix + width - last
-    items_at += (begin - items_at) % 8
-    if not width or items_at > end or width * count > cap:
-        return np.int64(-2)
-    items = (end - items_at) // count
-    if items * count != end - items_at or items > 8 or items == 7:
-        return np.int64(-2)
-    if size != width:
-        return np.int64(-1)
-    for k in range(width - last):
-        if wanted[offset + k] != raw[prefix + k]:
-            return np.int64(-1)
+    width, last, items_at, items = _numbers_place(raw, begin, end, count, cap)
+    if width < 0:
+        return _UNFIT
+    order, same = _order(wanted, offset, size, raw, begin + _NUMBERS_HEAD_BYTES, width - last)
+    if same < width - last:
+        return ~(count if order > 0 else np.int64(0))
     number = np.uint64(0)
-    for k in range(size - last, size):
-        number = np.uint64(np.uint64(number << np.uint64(8)) | np.uint64(wanted[offset + k]))
-    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * last)
+    for k in range(width - last, width):  # of a shorter key: nothing precedes zeros
+        byte = np.uint64(wanted[offset + k]) if k < size else np.uint64(0)
+        number = np.uint64(np.uint64(number << np.uint64(8)) | byte)
     low, high = np.int64(0), count
     while low < high:
         i = (low + high) >> 1
-        at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, items_at, count, items, i))
-        at = np.uint64(np.uint64(at << shift) >> shift)
-        if at == number:
+        at = _number(raw, begin, count, last, items_at, items, i)
+        if at == number and size == width:
             return i
-        if number < at:
+        if number < at or (at == number and size < width):
             high = i
         else:
             low = i + 1
-    return np.int64(-1)
+    return ~low
 
 
 @compiled
 def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, highs, scratch, out):
-    """Fills int64 `out` with the rows of wanted keys, -1 where there is none: of block b, whose section of counts[b]
-    keys is raw[begins[b]:ends[b]], the keys from lows[b] on, before highs[b]; key k is wanted[offsets[k]:
-    offsets[k + 1]]. `scratch`: int64, of the largest count and its bundles. Returns whether all sections fit."""
+    """Fills int64 `out` with the rows of wanted keys; where one is not there, ~ of the first row behind it. Of block b,
+    whose section of counts[b] keys is raw[begins[b]:ends[b]], the keys from lows[b] on, before highs[b]; key k is
+    wanted[offsets[k]:offsets[k + 1]]. `scratch`: int64, of the largest count and its bundles. Returns whether all
+    sections fit."""
     for b in range(len(counts)):
         begin, end, count, shared = begins[b], ends[b], counts[b], np.int64(0)
         if encodings[b] == _BUNDLES:
@@ -208,9 +236,62 @@ def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, 
                 row = _find_number(raw, begin, end, count, cap, wanted, offset, size)
             else:
                 return False
-            if row < -1:
+            if row == _UNFIT:
                 return False
             out[k] = row
+    return True
+
+
+@_called
+def _copy_back(out, at, size, raw, begin, end):
+    """Copies the last bytes of raw[begin:end] to before `at` in `out`, at most `size`. Returns how many."""
+    size = min(size, end - begin)
+    for k in range(1, size + 1):
+        out[at - k] = raw[end - k]
+    return size
+
+
+@compiled
+def key_tails(raw, begins, ends, counts, encodings, cap, blocks, rows, size, scratch, out):
+    """Fills uint8 `out` [k x size] with the last bytes of the keys at `rows` of `blocks`, ascending; the sections and
+    `scratch` are as of `find_keys`. Returns whether all sections fit, and no key is shorter."""
+    last_block, shared = np.int64(-1), np.int64(0)
+    for j in range(len(rows)):
+        b, row, left, at = blocks[j], rows[j], size, (j + 1) * size
+        begin, end, count, encoding = begins[b], ends[b], counts[b], encodings[b]
+        if encoding == _BUNDLES:
+            if b != last_block:
+                shared = _bundle_ends(raw, begin, end, count, cap, scratch)
+                if shared < 0:
+                    return False
+                last_block = b
+            bundle, bundles = row // _BUNDLE_KEYS, (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
+            suffix = scratch[row - 1] if row else scratch[count + bundles - 1]
+            left -= _copy_back(out, at, left, raw, suffix, scratch[row])
+            head_end, prefix = scratch[count + bundle], begin + _BUNDLE_HEAD_BYTES
+            head = head_end - _length(raw, prefix + shared, np.int64(raw[begin + 4]), bundle)
+            left -= _copy_back(out, at - size + left, left, raw, head, head_end)
+            left -= _copy_back(out, at - size + left, left, raw, prefix, prefix + shared)
+        elif encoding == _FIXED_KEYS:
+            width, shared, body = _fixed_place(raw, begin, end, count, cap)
+            if width < size:
+                return False
+            while left > 0 and width > shared:
+                width, left = width - 1, left - 1
+                out[at - size + left] = raw[body + (width - shared) * count + row]
+            left -= _copy_back(out, at - size + left, left, raw, body - shared, body)
+        elif encoding == _NUMBERS:
+            width, last, items_at, items = _numbers_place(raw, begin, end, count, cap)
+            if width < size:
+                return False
+            number, prefix = _number(raw, begin, count, last, items_at, items, row), begin + _NUMBERS_HEAD_BYTES
+            for _ in range(min(left, last)):
+                left -= 1
+                out[at - size + left] = np.uint8(number & np.uint64(255))
+                number = np.uint64(number >> np.uint64(8))
+            left -= _copy_back(out, at - size + left, left, raw, prefix, prefix + width - last)
+        if left:
+            return False
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from ..lazy import kernels_for
 from .block import Block
 from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 from .index import BlockIndex
-from .keys import find_key
+from .keys import find_key, lower_bound, tails_at
 from .open_file import OpenFile
 from .scanning import BATCH_PLAIN_BYTES
 from .values import ENCODING_OFFSETS_32, encoding_of
@@ -27,11 +27,13 @@ _KERNELS = "hfile_like.kernels_lookups"
 _KEY_PLAIN_NS, _COLUMN_PLAIN_NS = 10_000, 20_000
 # Up to this many keys wanted of a block, or one for so many entries, searching the encoded keys beats decoding all.
 _SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 32, 2048
+_LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
 # Blocks that one call of compiled code searches.
 _RUN_BLOCKS = 256
 # Beside its bytes, for each entry: where its key begins, and whether each value is null.
 _ENTRY_BYTES = 16
 CHUNK_BYTES_MAX = np.iinfo(np.int32).max
+T = TypeVar("T")
 
 
 def look_up_one(file: OpenFile, key: bytes) -> dict[str, object] | None:
@@ -86,11 +88,11 @@ def look_up(
     deleted: list[np.ndarray] = []
     total = 0
     plan = _plan(file.index, ranked)
-    for run in _runs(zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True)):
-        blocks = [block for *_, block in run]
-        low, high = run[0].low, run[-1].high
+    for run in together(zip(plan, _blocks(file, [i for _, _, i in plan]), strict=True)):
+        blocks = [block for _, block in run]
+        low, high = run[0][0][0], run[-1][0][1]
         try:
-            places = find_in(blocks, [(each.low - low, each.high - low) for each in run], ranked[low:high])
+            places = find_in(blocks, [(first - low, end - low) for (first, end, _), _ in run], ranked[low:high])
             hits = np.flatnonzero(places >= 0)
             if not len(hits):
                 continue
@@ -102,33 +104,24 @@ def look_up(
             deleted.append(picks.deleted())
         except CorruptionError:
             if file.cache is not None:
-                for each in run:
-                    file.cache.drop(each.number)
+                for (_, _, i), _ in run:
+                    file.cache.drop(i)
             raise
         rows[ranks[low:high][hits]] = total - 1 + np.cumsum(is_other)
         total += len(picks.rows)
     return _aligned(file.schema, wanted, rows, columns, deleted, positions, include_deleted)
 
 
-class _Asked(NamedTuple):
-    """The sorted keys from `low` on, before `high`, are sought in a block."""
-
-    low: int
-    high: int
-    number: int
-    block: Block
-
-
-def _runs(items: Iterable[tuple[tuple[int, int, int], Block]]) -> Iterator[list[_Asked]]:
-    """Blocks that are searched together: no more than a scan decodes at once."""
-    run: list[_Asked] = []
+def together(items: Iterable[tuple[T, Block]]) -> Iterator[list[tuple[T, Block]]]:
+    """Blocks, each with what is asked of it, that are searched together: no more than a scan decodes at once."""
+    run: list[tuple[T, Block]] = []
     plain = 0
-    for place, block in items:
-        plain += block.plain_bytes
+    for item in items:
+        plain += item[1].plain_bytes
         if run and (plain > BATCH_PLAIN_BYTES or len(run) == _RUN_BLOCKS):
             yield run
-            run, plain = [], block.plain_bytes
-        run.append(_Asked(*place, block))
+            run, plain = [], item[1].plain_bytes
+        run.append(item)
     if run:
         yield run
 
@@ -183,20 +176,62 @@ def _kept_bytes(block: Block) -> int:
 def find_in(blocks: Sequence[Block], cuts: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
     """int64 [k]: where each of some sorted keys is, counted over the entries of all blocks; -1 where it is not there.
     Those of a cut, from one place on, before another, are sought in its block. Raises CorruptionError."""
-    lows, highs = np.array(cuts, dtype=np.int64).T.copy()
-    rows = np.full(len(wanted), -1, dtype=np.int64)
-    kernels = kernels_for(_KERNELS, _KEY_PLAIN_NS * len(wanted))
-    is_done = False
-    if kernels is not None:
-        from .gathering import find_together
-
-        is_done = find_together(kernels, blocks, lows, highs, wanted, rows)
-    if not is_done:
+    rows = _found_together(blocks, cuts, wanted)
+    if rows is None:
+        rows = np.full(len(wanted), -1, dtype=np.int64)
         for block, (low, high) in zip(blocks, cuts, strict=True):
             rows[low:high] = _find(block, wanted[low:high])
     firsts = offsets_of(np.array([block.entries for block in blocks]))
-    homes = np.searchsorted(lows, np.arange(len(wanted)), side="right") - 1
+    homes = np.searchsorted([low for low, _ in cuts], np.arange(len(wanted)), side="right") - 1
     return np.where(rows < 0, -1, rows + firsts[homes])
+
+
+def _found_together(blocks: Sequence[Block], cuts: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray | None:
+    """int64 [k]: by compiled code, the row of each of some keys in its block; where it is not there, ~ of the first row
+    behind it. None where that is for the plain way."""
+    kernels = kernels_for(_KERNELS, _KEY_PLAIN_NS * len(wanted))
+    if kernels is None:
+        return None
+    from .gathering import find_together
+
+    rows = np.full(len(wanted), -1, dtype=np.int64)
+    lows, highs = np.array(cuts, dtype=np.int64).T.copy()
+    return rows if find_together(kernels, blocks, lows, highs, wanted, rows) else None
+
+
+def find_between(blocks: Sequence[Block], ranges: Sequence[Sequence[tuple[bytes, bytes]]]) -> tuple[np.ndarray, Picks]:
+    """(int64 [k]: which of the ranges, counted over all blocks; the entries in them) of ranges of keys in each block,
+    ascending and disjoint, each from its start on, before its stop. Raises CorruptionError."""
+    ends = offsets_of(np.array(list(map(len, ranges))))
+    cuts = list(pairwise((2 * ends).tolist()))
+    bounds = _found_together(blocks, cuts, [key for of_block in ranges for one in of_block for key in one])
+    if bounds is None:
+        parts = zip(blocks, ranges, strict=True)
+        bounds = np.array([row for block, of_block in parts for row in _bounds(block, of_block)], dtype=np.int64)
+    lows, highs = np.where(bounds < 0, ~bounds, bounds).reshape(-1, 2).T
+    counts = np.maximum(highs - lows, 0)
+    firsts = offsets_of(np.array([block.entries for block in blocks]))
+    begins = lows + np.repeat(firsts[:-1], np.diff(ends)) - offsets_of(counts)[:-1]
+    places = np.arange(counts.sum()) + np.repeat(begins, counts)
+    return np.repeat(np.arange(len(counts)), counts), Picks.of(blocks, places)
+
+
+def _bounds(block: Block, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
+    """Where each of some ranges begins and ends."""
+    if len(ranges) >= _LISTED_RANGES_MIN:
+        listed = block.keys.to_arrow().to_pylist()
+        yield from (bisect_left(listed, key) for one in ranges for key in one)
+        return
+    for start, stop in ranges:
+        low = lower_bound(block.keys, start)
+        yield low
+        # Most often no entry is in it, or one.
+        if low == block.entries or block.keys.key_at(low) >= stop:
+            yield low
+        elif low + 1 == block.entries or block.keys.key_at(low + 1) >= stop:
+            yield low + 1
+        else:
+            yield lower_bound(block.keys, stop)
 
 
 def _find(block: Block, wanted: list[bytes]) -> np.ndarray:
@@ -215,13 +250,13 @@ class Picks(NamedTuple):
     blocks    those of which there are rows
     which     int64 [k]: the block of each row
     rows      int64 [k]
-    cuts      the rows of block b are rows[cuts[b]:cuts[b + 1]]
+    slices    the rows of block b are rows[slices[b]]
     """
 
     blocks: list[Block]
     which: np.ndarray
     rows: np.ndarray
-    cuts: list[int]
+    slices: list[slice]
 
     @staticmethod
     def of(blocks: Sequence[Block], places: np.ndarray) -> Picks:
@@ -230,16 +265,16 @@ class Picks(NamedTuple):
         homes = np.searchsorted(firsts, places, side="right") - 1
         used, starts, which = np.unique(homes, return_index=True, return_inverse=True)
         picked = [blocks[b] for b in used.tolist()]
-        cuts = [*starts.tolist(), len(places)]
-        return Picks(picked, which.reshape(-1), places - firsts[homes], cuts)
+        slices = [slice(low, high) for low, high in pairwise([*starts.tolist(), len(places)])]
+        return Picks(picked, which.reshape(-1), places - firsts[homes], slices)
 
     def deleted(self) -> np.ndarray:
         """bool [k], True for tombstones. Raises CorruptionError."""
         flags = np.zeros(len(self.rows), dtype=bool)
-        for block, (low, high) in zip(self.blocks, pairwise(self.cuts), strict=True):
+        for block, cut in zip(self.blocks, self.slices, strict=True):
             deleted = block.deleted()
             if deleted is not None:
-                flags[low:high] = deleted[self.rows[low:high]]
+                flags[cut] = deleted[self.rows[cut]]
         return flags
 
 
@@ -252,8 +287,24 @@ def take_from(picks: Picks, position: int) -> list[pa.Array]:
         together = taken_together(kernels, picks.blocks, picks.which, picks.rows, position)
         if together is not None:
             return [together]
-    parts = zip(picks.blocks, pairwise(picks.cuts), strict=True)
-    return [block.column(position).take(picks.rows[low:high]) for block, (low, high) in parts]
+    parts = zip(picks.blocks, picks.slices, strict=True)
+    return [block.column(position).take(picks.rows[cut]) for block, cut in parts]
+
+
+def tails_of(picks: Picks, width: int) -> np.ndarray:
+    """uint8 [k, width]: the last bytes of the keys. Raises CorruptionError, and InvalidArgumentError where one is
+    shorter."""
+    kernels = kernels_for(_KERNELS, _COLUMN_PLAIN_NS * len(picks.blocks))
+    if kernels is not None and picks.blocks:
+        from .gathering import tails_together
+
+        tails = tails_together(kernels, picks.blocks, picks.which, picks.rows, width)
+        if tails is not None:
+            return tails
+    parts = [
+        tails_at(block.keys, picks.rows[cut], width) for block, cut in zip(picks.blocks, picks.slices, strict=True)
+    ]
+    return np.concatenate(parts) if parts else np.empty((0, width), dtype=np.uint8)
 
 
 def _aligned(

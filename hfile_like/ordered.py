@@ -128,14 +128,6 @@ class OrderedCode:
         binary = [binary_rows(piece) if isinstance(piece, np.ndarray) else piece for piece in pieces]
         return binary[0] if len(binary) == 1 else pc.binary_join_element_wise(*binary, empty_bytes())
 
-    def is_whole(self, keys: pa.BinaryArray) -> bool:
-        """Whether keys that `encode` gave have a value of every column."""
-        try:
-            self.decode(keys)
-        except CorruptionError:
-            return False
-        return True
-
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
         """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for
         bytes that no tuple has."""

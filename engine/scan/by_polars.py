@@ -35,7 +35,7 @@ from .rows import gain_by_polars_ns, width_of
 T = TypeVar("T")
 
 _VALUES_AT_ONCE, _BYTES_AT_ONCE = 20_000_000, 128 << 20  # held in memory; the bytes as they lie in files
-_SCAN_SHARE, _PIECE_ROWS = 1 / 4, 1 << 18  # of them, asked of polars at once; tested at once
+_SCAN_SHARE, _PIECE_ROWS = 1 / 2, 1 << 18  # of them, asked of polars at once; tested at once
 _FIRST_SHARE = 1 / 16  # of them: what tells how the others are best read
 _LIGHT_REQUESTS = 4  # a far file of fewer bytes than so many are worth is read in all columns at once
 _FAR_THREADS = 16  # files whose bytes are waited for

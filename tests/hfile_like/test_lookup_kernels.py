@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels_in_use import kernels
-from skipstone.errors import CorruptionError
+from skipstone.errors import CorruptionError, InvalidArgumentError
 from skipstone.hfile_like import SortedFileReader
-from skipstone.hfile_like.block_encoding import encode_bundles, encode_column, encode_fixed
+from skipstone.hfile_like.block_encoding import encode_bundles, encode_column, encode_fixed, encode_numbers
 from skipstone.hfile_like.codec import Encoded, Where
 from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.lookups import Picks, find_in, take_from
+from skipstone.hfile_like.lookups import Picks, find_between, find_in, tails_of, take_from
 from skipstone.hfile_like.values import ValueColumn
 from sorted_file_builders import written
 from test_round_trips import ROW, SCHEMA
@@ -63,15 +66,23 @@ def test_every_type_is_found_by_both(entries, gone, probes, block_size):
     assert told[0].slice(0, len(keys)).drop_columns(["found", "deleted"]).to_pylist() == live.to_pylist()[::-1]
 
 
-@given(items=KEYS, probes=KEYS, flips=FLIPS, more=st.integers(-1, 1), several=st.integers(1, 3))
-def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, more, several):
-    width = len(next(iter(items)))
+def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:
+    """By encoding, keys and a section of them: of some keys those that it can have."""
     chosen = sorted(items)
+    width = len(chosen[0])
     narrow = [key for key in chosen if len(key) == width]
     sections = {2: (chosen, encode_bundles(pa.array(chosen, pa.binary())))}
     sections[1] = narrow, encode_fixed(pa.array(narrow, pa.binary()))
-    for encoding, (keys, sound) in sections.items():
-        wanted = sorted({*chosen, *probes})
+    if width:
+        numbers = [key for key in narrow if key[:-8] == narrow[0][:-8]]
+        sections[3] = numbers, encode_numbers(pa.array(numbers, pa.binary()), width)
+    return sections
+
+
+@given(items=KEYS, probes=KEYS, flips=FLIPS, more=st.integers(-1, 1), several=st.integers(1, 3))
+def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, more, several):
+    for encoding, (keys, sound) in sections_of(items).items():
+        wanted = sorted({*items, *probes})
         cuts = [(i * len(wanted), (i + 1) * len(wanted)) for i in range(several)]
         blocks = [OneSection(Encoded(encoding, 0, sound), len(keys), pa.int8())] * several
         rows = {key: i for i, key in enumerate(keys)}
@@ -93,6 +104,49 @@ def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, 
         # Where keys are out of order, some may be missed; none is found where it is not.
         assert decoded is not None
         assert all(row < 0 or decoded[row] == key for row, key in zip(found, wanted, strict=True))
+
+
+@given(items=KEYS, probes=KEYS, width=st.integers(1, 12), flips=FLIPS, more=st.integers(-1, 1), data=st.data())
+def test_entries_of_ranges_are_found_by_both(items, probes, width, flips, more, data):
+    items |= {key[:-1] + b"\0" for key in items if key}
+    some = data.draw(st.sets(st.sampled_from(sorted(items))))
+    points = sorted({*some, *probes, *(key[:-1] for key in items | probes if key)})
+    one = [(low, high) for low, high in pairwise(points) if data.draw(st.booleans())]
+    ranges = [one, one[1:], [], one[:1]]
+    others = sections_of(probes)
+    for encoding, section in sections_of(items).items():
+        held = [section, others.get(encoding, section), section, section]
+        blocks = [OneSection(Encoded(encoding, 0, sound), len(keys), pa.int8()) for keys, sound in held]
+        asked = [(b, low, high) for b, of_block in enumerate(ranges) for low, high in of_block]
+        met = [
+            (n, b, i) for n, (b, low, high) in enumerate(asked) for i, key in enumerate(held[b][0]) if low <= key < high
+        ]
+        tails = [held[b][0][i][-width:] for _, b, i in met]
+        for are_used in (True, False):
+            with kernels(are_used=are_used):
+                numbers, picks = find_between(blocks, ranges)
+                assert len(picks.blocks) == len({b for _, b, _ in met})
+                assert (numbers.tolist(), picks.rows.tolist()) == ([n for n, _, _ in met], [i for _, _, i in met])
+                if any(len(tail) < width for tail in tails):
+                    with pytest.raises(InvalidArgumentError, match="shorter"):
+                        tails_of(picks, width)
+                else:
+                    assert list(map(bytes, tails_of(picks, width))) == tails
+        keys, sound = section
+        bad = OneSection(Encoded(encoding, 0, damaged(sound, flips)), max(1, len(keys) + more), pa.int8())
+        try:
+            decoded = bad.keys.to_arrow().to_pylist()
+        except CorruptionError:
+            decoded = None
+        with kernels(are_used=True):
+            try:
+                picks = find_between([bad], [one])[1]
+                tails = tails_of(picks, width)
+            except (CorruptionError, InvalidArgumentError):
+                continue
+        # Where keys are out of order, others may be met; what is said of them is what is there.
+        assert not one or decoded is not None
+        assert list(map(bytes, tails)) == [decoded[row][-width:] for row in picks.rows.tolist()]
 
 
 @given(pieces=columns(), flips=FLIPS, data=st.data())

@@ -14,9 +14,9 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from lake_strategies import data_schemas
 from oracle import multiset
-from skipstone.engine.indexes.secondary import hits
 from skipstone.engine.parquet.leaves import leaf_array
 from skipstone.engine.scan import lookup
 from skipstone.hfile_like.ordered import ordered_class
@@ -137,11 +137,8 @@ def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
         keys = pa.table({name: leaf_array(some, name) for name in names})
         wanted = {key for row in base.rows_of(some) if (key := _key(row, names)) is not None}
         expected = [row for row in base.rows_of(pa.concat_tables(parts)) if _key(row, names) in wanted]
-        few, matched = data.draw(st.tuples(st.sampled_from([-1, 1024]), st.sampled_from([1, 6])))
-        with (
-            mock.patch.object(lookup, "FEW_KEYS", few),
-            mock.patch.object(hits, "_MATCHED_KEYS_MIN", matched),
-        ):
+        few, are_used = data.draw(st.tuples(st.sampled_from([-1, 1024]), st.booleans()))
+        with mock.patch.object(lookup, "FEW_KEYS", few), kernels(are_used=are_used):
             for reader in ("pyarrow", "polars"):
                 plan = table.lookup(keys, reader=reader)
                 assert multiset(base.rows_of(plan.to_table())) == multiset(expected)

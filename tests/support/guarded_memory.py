@@ -17,7 +17,7 @@ import numpy as np
 from skipstone.hfile_like.block import Block
 
 # What hands sections to kernels, and makes room for what they give.
-_CALLERS = ("keys", "scanning")
+_CALLERS = ("keys", "scanning", "gathering")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -4,26 +4,23 @@ block, and what they say."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ....arrays import binary_array, from_numpy, to_numpy, valid_mask
+from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import SortedFileReader
 from ....hfile_like.block import Block
-from ....hfile_like.keys import lower_bound, tails_at
+from ....hfile_like.lookups import Picks, tails_of, take_from
 from ...state import Run
 from ...state.runs import RunReaders
 from .format import PLACE_BYTES, positions_of, tails_places
 
-_LISTED_RANGES_MIN = 16  # of so many ranges in a block, its keys are decoded, and searched as a list
-_MATCHED_KEYS_MIN = 6  # the same for keys that are joined
 _ENDS_KEPT_MIN = 64  # for so many ranges in a run, its index is taken apart first
 _AHEAD_BYTES = 8 << 20
 
@@ -115,8 +112,9 @@ class RunBlocks:
         low = bisect_left(lasts, start)
         return range(low, max(low, bisect_left(firsts, stop)))
 
-    def entries(self, i: int) -> int:
-        return self.reader.blocks(range(i, i + 1))[0].entries
+    def entries(self, indices: Iterable[int]) -> int:
+        """Of some blocks."""
+        return int(self.reader.file.index.spans(sorted(indices)).entries.sum(dtype=np.int64))
 
     def read(self, indices: list[int]) -> Iterator[Block]:
         """Some blocks, ascending. Those of a small run are kept for the next question."""
@@ -146,58 +144,19 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
     return [block.first_key for block in blocks], [block.last_key for block in blocks]
 
 
-def places_in(block: Block, ranges: list[tuple[bytes, bytes]]) -> np.ndarray:
-    """int64, ascending: the places of a block's keys that lie in some ranges, which ascend."""
-    slices = []
-    if len(ranges) >= _LISTED_RANGES_MIN:
-        listed = block.keys.to_arrow().to_pylist()
-        slices = [(bisect_left(listed, start), bisect_left(listed, stop)) for start, stop in ranges]
-    else:
-        for start, stop in ranges:
-            low = lower_bound(block.keys, start)
-            high = low
-            if low < block.entries and block.keys.key_at(low) < stop:
-                is_one = low + 1 == block.entries or block.keys.key_at(low + 1) >= stop
-                high = low + 1 if is_one else lower_bound(block.keys, stop)
-            slices.append((low, high))
-    pieces = [np.arange(low, high) for low, high in slices if low < high]
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-
-
-def matches(block: Block, keys: list[bytes], cuts: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(which of some ascending keys, the place of a key of the block that begins with it), by place."""
-    if len(keys) < _MATCHED_KEYS_MIN:
-        return _matches_of_few(block, keys)
-    block_keys = block.keys.to_arrow()
-    wanted = binary_array(keys)
-    key_of = np.full(block.entries, -1, dtype=np.int64)
-    for cut in cuts:
-        matched = pc.index_in(pc.binary_slice(block_keys, 0, cut), value_set=wanted)
-        valid = valid_mask(matched)
-        numbers = to_numpy(matched).astype(np.int64)
-        key_of = np.maximum(key_of, numbers if valid is None else np.where(valid, numbers, -1))
-    places = np.flatnonzero(key_of >= 0)
-    return key_of[places], places
-
-
-def _matches_of_few(block: Block, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    pairs: list[tuple[int, int]] = []
-    for i, key in enumerate(keys):
-        place = lower_bound(block.keys, key)
-        while place < block.entries and block.keys.key_at(place).startswith(key):
-            pairs.append((i, place))
-            place += 1
-    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
-
-
-def hits_at(block: Block, places: np.ndarray, *, with_rows: bool) -> Hits:
+def hits_of(picks: Picks, *, with_rows: bool) -> Hits:
+    """What entries say."""
     try:
-        ids, groups = tails_places(tails_at(block.keys, places, PLACE_BYTES))
+        ids, groups = tails_places(tails_of(picks, PLACE_BYTES))
     except InvalidArgumentError as error:
         raise CorruptionError(f"{error}; rebuild the index", check="key") from None
-    rows, counts = (to_numpy(block.column(i).take(places)) for i in (0, 1))
-    return Hits(ids, groups, rows, counts, block.column(2).take(places) if with_rows else None)
+    rows, counts = (_joined(picks, i) for i in (0, 1))
+    return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(picks, 2) if with_rows else None)
+
+
+def _joined(picks: Picks, position: int) -> pa.Array:
+    parts = take_from(picks, position)
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def row_order(ids: np.ndarray, rows: np.ndarray) -> np.ndarray | None:

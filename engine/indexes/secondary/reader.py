@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from ....arrays import binary_array, from_numpy, to_numpy
 from ....hfile_like import prefix_successor
+from ....hfile_like.lookups import find_between, together
 from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import prefetched
-from .format import PLACE_BYTES, without_place
-from .hits import Counts, Hits, Positions, RunBlocks, hits_at, matches, places_in, row_order
+from .format import without_place
+from .hits import Counts, Hits, Positions, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16
@@ -52,8 +53,7 @@ class SecondaryReader:
             run, own_ranges = task
             with reading_run(run):
                 blocks = RunBlocks(self._readers, run, len(own_ranges))
-                touched = {i for start, stop in own_ranges for i in blocks.between(start, stop)}
-                return sum(blocks.entries(i) for i in touched)
+                return blocks.entries({i for start, stop in own_ranges for i in blocks.between(start, stop)})
 
         return sum(self._of_each(of_run, list(self._runs_within(ranges))))
 
@@ -131,10 +131,9 @@ class SecondaryReader:
 
         keys    as `code` encodes them, of all columns or of the same first ones: ascending, each once
         """
-        are_whole = len(keys) > 0 and self.code.is_whole(keys[:1])
         for start in range(0, len(keys), _JOIN_KEYS):
             chunk = keys.slice(start, _JOIN_KEYS)
-            matches = list(self._joined(chunk, are_whole=are_whole))
+            matches = list(self._joined(chunk))
             if not matches:
                 continue
             numbers, parts = zip(*matches, strict=True)
@@ -146,12 +145,11 @@ class SecondaryReader:
                 part = hits.take(np.arange(low, high))
                 yield np.repeat(which[low:high], part.counts), part.positions()
 
-    def _joined(self, keys: pa.BinaryArray, *, are_whole: bool) -> Iterator[tuple[np.ndarray, Hits]]:
-        """(which of the keys, the entries that hold them), block by block."""
+    def _joined(self, keys: pa.BinaryArray) -> Iterator[tuple[np.ndarray, Hits]]:
+        """(which of the keys, the entries that hold them)."""
         listed = keys.to_pylist()
-        # How much of an entry's key is compared: up to its place, or so many first bytes.
-        cuts = [-PLACE_BYTES] if are_whole else sorted(set(map(len, listed)))
-        key_span = KeyRanges(listed[:1], [prefix_successor(listed[-1]) or b""])
+        ranges = [(key, prefix_successor(key) or b"") for key in listed]
+        key_span = KeyRanges(listed[:1], [ranges[-1][1]])
         for run, own_ranges in self._runs_within(key_span):
             with reading_run(run):
                 blocks = RunBlocks(self._readers, run, None)
@@ -159,10 +157,14 @@ class SecondaryReader:
                     (i, *blocks.keys_in(i, listed)) for start, stop in own_ranges for i in blocks.between(start, stop)
                 ]
                 spans = [span for span in spans if span[1] < span[2]]
-                for (_, low, high), block in zip(spans, blocks.read([i for i, _, _ in spans]), strict=True):
-                    numbers, places = matches(block, listed[low:high], cuts)
-                    if len(places):
-                        yield numbers + low, hits_at(block, places, with_rows=True)
+                read = blocks.read([i for i, _, _ in spans])
+                for some in together(zip(spans, read, strict=True)):
+                    found, picks = find_between(
+                        [block for _, block in some], [ranges[low:high] for (_, low, high), _ in some]
+                    )
+                    if len(found):
+                        numbers = np.concatenate([np.arange(low, high) for (_, low, high), _ in some])
+                        yield numbers[found], hits_of(picks, with_rows=True)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -195,11 +197,10 @@ class SecondaryReader:
         for start, stop in ranges:
             for i in blocks.between(start, stop):
                 wanted.setdefault(i, []).append((start, stop))
-        indices = list(wanted)
-        for i, block in zip(indices, blocks.read(indices), strict=True):
-            places = places_in(block, wanted[i])
-            if len(places):
-                yield hits_at(block, places, with_rows=with_rows)
+        for some in together(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
+            found, picks = find_between([block for _, block in some], [own for own, _ in some])
+            if len(found):
+                yield hits_of(picks, with_rows=with_rows)
 
 
 class _RunEnd:
@@ -230,10 +231,12 @@ class _RunEnd:
             count, self._read_next = self._read_next, 2 * self._read_next
         chosen, self.blocks_left = self.blocks_left[:count], self.blocks_left[count:]
         with reading_run(self._run):
-            for block in self._blocks.read(sorted(chosen)):
-                places = places_in(block, [self._range])
-                self.keys.append(block.keys.to_arrow().take(from_numpy(places)))
-                self.hits.append(hits_at(block, places, with_rows=True))
+            for some in together(([self._range], block) for block in self._blocks.read(sorted(chosen))):
+                found, picks = find_between([block for _, block in some], [own for own, _ in some])
+                if len(found):
+                    self.hits.append(hits_of(picks, with_rows=True))
+                for block, cut in zip(picks.blocks, picks.slices, strict=True):
+                    self.keys.append(block.keys.to_arrow().take(from_numpy(picks.rows[cut])))
 
 
 def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, Hits]:
