@@ -115,11 +115,19 @@ def read_block_range(
         if is_owned:
             close_source(opened)
     result = scan_schema(schema, positions, include_deleted)
-    batches, position = [], 0
-    while position < length:
-        block = Block(view[position:], Where(name_of(opened), offset + position), schema)
-        batches.append(block_entries(block, positions).to_batch(result, include_deleted))
-        position += block.length_bytes
+
+    def blocks() -> Iterator[Block]:
+        position = 0
+        while position < length:
+            block = Block(view[position:], Where(name_of(opened), offset + position), schema)
+            yield block
+            position += block.length_bytes
+
+    batches: list[pa.RecordBatch] = []
+    for some in runs_of(blocks()):
+        run = BlockRange(some, 0, some[-1].entries)
+        batch = run_batch(run, positions, result, include_deleted)
+        batches += block_batches(run, positions, result, include_deleted) if batch is None else [batch]
     return pa.Table.from_batches(batches, result)
 
 
