@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -23,6 +22,8 @@ from .state.cache import process_cache
 from .table import Table
 
 if TYPE_CHECKING:
+    import tempfile
+
     import polars as pl
 
     from .choices import CacheLevel, Fallback
@@ -122,6 +123,8 @@ def open_table(
 
 def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str] | None, why: Exception) -> Table:
     """A table without an index of its own: over a temporary one, of the files that are there now."""
+    import tempfile
+
     from .create import create
 
     folder = tempfile.TemporaryDirectory(prefix="skipstone-")

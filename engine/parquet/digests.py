@@ -10,7 +10,6 @@ bytes are kept: nobody finds two files of one digest, and today's processors hav
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -29,6 +28,8 @@ _FAR_PIECE_BYTES = 8 << 20  # where each is a request
 
 class _Hash:
     def __init__(self, data: bytes = b""):
+        import hashlib  # loads OpenSSL, which a plan does not need
+
         self._hash = hashlib.sha256(data, usedforsecurity=False)
         self.update = self._hash.update
 

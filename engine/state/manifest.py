@@ -28,7 +28,6 @@ The states of the commits that wrote the files come with the version that is rea
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -130,6 +129,8 @@ def split_file_ids(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def key_number(key: str) -> int:
     """The number of the key of an idempotent commit."""
+    import hashlib  # loads OpenSSL, which a plan does not need
+
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
 
 
