@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-_LENGTH_MAX = 10_000  # characters; what sqlglot costs beside a longer text is little
 _TOKEN = re.compile(
     r"""\s+
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*(?![\w'"`$]))
@@ -66,7 +65,7 @@ def tokens_of(text: str) -> list[Token] | None:
     and commas; None of any other."""
     tokens: list[Token] = []
     position = 0
-    while position < len(text) <= _LENGTH_MAX:
+    while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             return None
