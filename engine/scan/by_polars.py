@@ -144,10 +144,11 @@ class _Reading:
         """Of the memory that may be used."""
         return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
 
-    def _share_made(self, pair: Pair, file: PolarsFile | None) -> float:
-        """The same, once its bytes are here: they are of the columns that are read, not of all."""
-        size_bytes = 0 if file is None else len(file.data)
-        return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, size_bytes / _BYTES_AT_ONCE)
+    def _share_made(self, _: Pair, file: PolarsFile | None) -> float:
+        """The same, once its bytes are here: they are of the columns and row groups that are read, not of all."""
+        if file is None:
+            return 0.0
+        return max(file.row_count * self._width / _VALUES_AT_ONCE, len(file.data) / _BYTES_AT_ONCE)
 
     def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
         """Files, or some row groups of a large one, each with its share of memory. A large file of unknown row groups

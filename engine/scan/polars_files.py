@@ -138,9 +138,8 @@ def made(
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
         reader = FileReader(file, entry, task, context, storage)
         row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
-        if task.rows is not None:
-            row_counts_in_groups(task, row_counts)
-        numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if row_counts[i]]
+        wanted_counts = row_counts if task.rows is None else row_counts_in_groups(task, row_counts)
+        numbers = [i for i in (range(len(row_counts)) if groups.kept is None else groups.kept) if wanted_counts[i]]
         sure = is_sure(task, groups, context)
         # Of rows that an index named the predicate's columns, too: a condition on values costs less than one on places.
         tested = [] if sure and task.rows is None and not is_tested else reader.tested

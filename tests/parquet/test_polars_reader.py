@@ -248,6 +248,20 @@ def test_what_is_large_is_left_to_polars_and_small_reads_are_not(tmp_path: Path)
         assert "polars" not in small.explain()
 
 
+def test_of_named_rows_only_their_row_groups_are_read(tmp_path: Path) -> None:
+    rows = pa.table({"k": np.arange(40_000), "text": [os.urandom(12).hex() for _ in range(40_000)]})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=5_000, use_dictionary=False, compression="none")
+    table = ss.create(tmp_path)
+    table.create_index("k", kind="secondary")
+    for wanted in ([7, 38_000], list(range(5_000, 9_000, 11)), [0, 39_999]):
+        found = both(table, f"k IN ({', '.join(map(str, wanted))})")
+        assert sorted(found["k"].to_pylist()) == wanted
+    before = table.handle.storage.reading()[1]
+    plan = table.scan("k IN (7, 38000)", reader="polars")
+    assert plan.to_table().num_rows == 2 and "by polars" in plan.explain()
+    assert table.handle.storage.reading()[1] - before < os.path.getsize(tmp_path / "a.parquet") / 3
+
+
 def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import skipstone.engine.scan.by_polars as by_polars
 
