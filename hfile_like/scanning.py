@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import from_numpy, is_large
-from ..errors import InvalidArgumentError
+from ..errors import CorruptionError, InvalidArgumentError
 from ..lazy import is_loaded, kernels_for
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, Block
 from .byte_io import Source, close_source, name_of, open_source, read_exact
@@ -287,7 +287,10 @@ def _column(blocks: Sequence[Block], counts: Sequence[int], position: int, most_
             joined = joined_names(names, counts, most_bytes)
     elif can_join_columns(len(blocks)):
         joined = joined_column(kind, [block.encoded(2 + position) for block in blocks], counts, most_bytes)
-        joined = None if joined is None else checked_text(joined, blocks[0].where)
+        try:
+            joined = None if joined is None else checked_text(joined, blocks[0].where)
+        except CorruptionError:  # of which block?
+            joined = None
     if joined is None:
         return _concatenated((block.column(position).to_arrow() for block in blocks), most_bytes)
     return joined

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone.errors import InvalidArgumentError
+from kernels_in_use import kernels
+from skipstone.errors import CorruptionError, InvalidArgumentError
 from skipstone.hfile_like import (
     BytesSource,
     SortedFileReader,
@@ -255,3 +256,19 @@ def test_a_scan_of_two_columns_decompresses_two(blocks, monkeypatch):
     assert reader.scan_table(columns=["d", "b"]).column_names == ["key", "d", "b"]
     # The keys of a block, and two of its four columns: sections 1, 3 and 5.
     assert unpacked == {(block.offset, section) for block in reader.blocks() for section in (1, 3, 5)}
+
+
+@pytest.mark.parametrize("are_used", [False, True])
+def test_of_blocks_read_together_the_one_with_bytes_that_are_no_text_is_named(are_used):
+    random = np.random.default_rng(0)
+    values = [random.bytes(random.integers(5, 30)).hex().encode() for _ in range(400)]
+    values[250] = b"\xff\xfe"
+    keys = [b"%04d" % i for i in range(400)]
+    data = written(keys, pa.record_batch({"s": pa.array(values, pa.binary())}), block_size=400)
+    blocks = SortedFileReader(data).blocks()
+    assert len(blocks) > 10
+    (damaged,) = [block.offset for block in blocks if block.first_key <= keys[250] <= block.last_key]
+    length = blocks[-1].offset + blocks[-1].length - blocks[0].offset
+    with kernels(are_used=are_used), pytest.raises(CorruptionError, match="not UTF-8") as caught:
+        read_block_range(data, blocks[0].offset, length, pa.schema([("s", pa.string())]))
+    assert caught.value.offset == damaged

@@ -28,6 +28,7 @@ from .key_ranges import KeyRanges
 _THREADS_MAX = 16
 _JOIN_KEYS = 1 << 17
 JOIN_ROWS = 1 << 20
+_EVERY = b"", b"\xff"  # no key goes on beyond: the ends of a range may be long, and would be copied for each block
 
 
 A = TypeVar("A")
@@ -116,7 +117,7 @@ class SecondaryReader:
     def value_counts(self, ids: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """(the values of each column, int64 [n]: how many rows have them) in some files (uint64 ids, ascending). The
         same values may come several times."""
-        ends = [_RunEnd(self._readers, run, b"", b"\xff", last=False) for run in self._runs if run.entries]
+        ends = [_RunEnd(self._readers, run, *_EVERY, last=False) for run in self._runs if run.entries]
         for end in ends:
             end.read_more(len(end.blocks_left))
         keys, hits = _complete(ends, last=False)
@@ -143,7 +144,8 @@ class SecondaryReader:
             hits, which = hits.take(order), which[order] + start
             for low, high in _cuts(hits.counts, batch_rows):
                 part = hits.take(np.arange(low, high))
-                yield np.repeat(which[low:high], part.counts), part.positions()
+                positions = part.positions()  # which checks the counts
+                yield np.repeat(which[low:high], part.counts), positions
 
     def _joined(self, keys: pa.BinaryArray) -> Iterator[tuple[np.ndarray, Hits]]:
         """(which of the keys, the entries that hold them)."""
@@ -195,8 +197,10 @@ class SecondaryReader:
         blocks = RunBlocks(self._readers, run, len(ranges))
         wanted: dict[int, list[tuple[bytes, bytes]]] = {}
         for start, stop in ranges:
-            for i in blocks.between(start, stop):
-                wanted.setdefault(i, []).append((start, stop))
+            touched = blocks.between(start, stop)
+            for i in touched:
+                is_inside = touched.start < i < touched.stop - 1
+                wanted.setdefault(i, []).append(_EVERY if is_inside else (start, stop))
         for some in together(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
             found, picks = find_between([block for _, block in some], [own for own, _ in some])
             if len(found):
