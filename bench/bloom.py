@@ -66,7 +66,7 @@ class _Rows:
         self.counts |= {build: count, probe: min(count, PROBES_MAX)}
         # pyfusefilter makes a Python object of each key, thrice: out of cache that is minutes, and memory that is not.
         names = [name for name in BUILD if name != "pyfusefilter" or count <= CACHED]
-        for row, timed, listed in ((build, _built, "member_list"), (probe, _probed, "asked_list")):
+        for row, timed, listed in ((build, _built, "member_list"), (probe, _probed, "probe_list")):
             self._case(row, US, timed(US), (kind, count), kind="us")
             for name in names:
                 if name != US:

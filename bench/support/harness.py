@@ -12,9 +12,7 @@ is no result. A floor may do less than the work (read one column, say); it then 
 This call is the warm-up as well.
 
 Contenders are timed in turn, A B C A B C ..., so that a machine that slows down slows all of them; a ratio is the
-median over the rounds of contender / us within one round. A short call that follows a long one, whoever's, is made
-again, and the second is timed: after seconds of another's work the first took up to five times as long. Read the
-ratios: absolute times are one machine's, one day's.
+median over the rounds of contender / us within one round. Read the ratios: absolute times are one machine's, one day's.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ import pyarrow as pa
 RESULTS = Path(__file__).parents[1] / "results"
 _SAMPLE_S_MIN = 0.002
 _CALLS_MAX = 10_000
-_LONG_S, _SHORT_S = 1.0, 0.2
 # Larger tables are compared as they are, in the order given: as Python objects they would take minutes.
 _LISTED_ROWS_MAX = 100_000
 _ALWAYS_LISTED = ("skipstone", "numpy", "pyarrow", "numba")
@@ -146,15 +143,10 @@ class Bench:
             gc.collect()
             gc.disable()
             try:
-                before_s = 0.0
                 for number in range(rounds):
                     for case in cases:
                         if number % case.every == 0:
-                            taken_s = case.sample()
-                            if taken_s < _SHORT_S and before_s >= _LONG_S:
-                                taken_s = case.sample()
-                            case.samples_s.append(taken_s)
-                            before_s = taken_s
+                            case.samples_s.append(case.sample())
             finally:
                 gc.enable()
             for case in cases:

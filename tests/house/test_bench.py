@@ -71,20 +71,6 @@ def test_a_slow_contender_takes_part_in_few_rounds(harness: ModuleType, tmp_path
         bench.case("other", "us", lambda: 1, kind="us", every=2)
 
 
-def test_a_short_call_after_a_long_one_is_made_again(
-    harness: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(harness, "_LONG_S", 0.02)
-    monkeypatch.setattr(harness, "_SHORT_S", 0.01)
-    calls = []
-    bench = harness.Bench("again", "Again", "make bench", results=tmp_path)
-    bench.case("row", "skipstone", lambda key: calls.append("us") or 1, setup=lambda: 1, kind="us")
-    bench.case("row", "long", lambda key: calls.append("long") or time.sleep(0.03) or 1, setup=lambda: 1)
-    bench.run(3)
-    assert calls == ["us", "long"] * 2 + ["us", "us", "long"] * 2
-    assert [len(one["samples_s"]) for one in bench.figures()] == [3, 3]
-
-
 def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
     bench = harness.Bench("same", "Same", "make bench", results=tmp_path)
     bench.case("row", "a", lambda: pa.table({"x": [1, 2], "y": ["b", "a"]}), kind="us")
