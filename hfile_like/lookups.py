@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -290,15 +291,20 @@ class Picks(NamedTuple):
         return flags
 
 
+def _kernels_of(picks: Picks) -> ModuleType | None:
+    """Compiled code for rows of several blocks: of one, the plain way takes less."""
+    return kernels_for(_KERNELS, _COLUMN_PLAIN_NS * (len(picks.blocks) - 1)) if picks.blocks else None
+
+
 def take_from(picks: Picks, position: int) -> list[pa.Array]:
     """The values of a column, one array after the other. Raises CorruptionError."""
-    kernels = kernels_for(_KERNELS, _COLUMN_PLAIN_NS * (len(picks.blocks) - 1))
+    kernels = _kernels_of(picks)
     if kernels is not None:
         from .gathering import taken_together
 
-        together = taken_together(kernels, picks.blocks, picks.which, picks.rows, position)
-        if together is not None:
-            return [together]
+        taken = taken_together(kernels, picks.blocks, picks.which, picks.rows, position)
+        if taken is not None:
+            return [taken]
     parts = zip(picks.blocks, picks.slices, strict=True)
     return [block.column(position).take(picks.rows[cut]) for block, cut in parts]
 
@@ -306,8 +312,8 @@ def take_from(picks: Picks, position: int) -> list[pa.Array]:
 def tails_of(picks: Picks, width: int) -> np.ndarray:
     """uint8 [k, width]: the last bytes of the keys. Raises CorruptionError, and InvalidArgumentError where one is
     shorter."""
-    kernels = kernels_for(_KERNELS, _COLUMN_PLAIN_NS * (len(picks.blocks) - 1))
-    if kernels is not None and picks.blocks:
+    kernels = _kernels_of(picks)
+    if kernels is not None:
         from .gathering import tails_together
 
         tails = tails_together(kernels, picks.blocks, picks.which, picks.rows, width)

@@ -79,6 +79,15 @@ def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:
     return sections
 
 
+def damaged_block(encoding: int, sound: bytes, flips: list, count: int) -> tuple[OneSection, list[bytes] | None]:
+    """(a block that claims so many keys, what the plain twin makes of them: None where it refuses them)."""
+    bad = OneSection(Encoded(encoding, 0, damaged(sound, flips)), max(1, count), pa.int8())
+    try:
+        return bad, bad.keys.to_arrow().to_pylist()
+    except CorruptionError:
+        return bad, None
+
+
 @given(items=KEYS, probes=KEYS, flips=FLIPS, more=st.integers(-1, 1), several=st.integers(1, 3))
 def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, more, several):
     for encoding, (keys, sound) in sections_of(items).items():
@@ -90,11 +99,7 @@ def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, 
             found = find_in(blocks, cuts, wanted * several)
         expected = [[i * len(keys) + rows[key] if key in rows else -1 for key in wanted] for i in range(several)]
         assert found.tolist() == [row for each in expected for row in each]
-        bad = OneSection(Encoded(encoding, 0, damaged(sound, flips)), max(1, len(keys) + more), pa.int8())
-        try:
-            decoded = bad.keys.to_arrow().to_pylist()
-        except CorruptionError:
-            decoded = None
+        bad, decoded = damaged_block(encoding, sound, flips, len(keys) + more)
         with kernels(are_used=True):
             try:
                 found = find_in([bad], cuts[:1], wanted).tolist()
@@ -133,14 +138,10 @@ def test_entries_of_ranges_are_found_by_both(items, probes, width, flips, more, 
                 else:
                     assert list(map(bytes, tails_of(picks, width))) == tails
         keys, sound = section
-        bad = OneSection(Encoded(encoding, 0, damaged(sound, flips)), max(1, len(keys) + more), pa.int8())
-        try:
-            decoded = bad.keys.to_arrow().to_pylist()
-        except CorruptionError:
-            decoded = None
+        bad, decoded = damaged_block(encoding, sound, flips, len(keys) + more)
         with kernels(are_used=True):
             try:
-                picks = find_between([bad], [one])[1]
+                picks = find_between([bad, bad], [one, one])[1]  # of one block alone, none is compiled
                 tails = tails_of(picks, width)
             except (CorruptionError, InvalidArgumentError):
                 continue

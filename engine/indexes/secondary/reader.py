@@ -28,7 +28,7 @@ from .key_ranges import KeyRanges
 _THREADS_MAX = 16
 _JOIN_KEYS = 1 << 17
 JOIN_ROWS = 1 << 20
-_EVERY = b"", b"\xff"  # no key goes on beyond: the ends of a range may be long, and would be copied for each block
+_EVERY = b"", b"\xff"  # all keys: the ends of a range may be long, and are not copied for each block inside it
 
 
 A = TypeVar("A")
