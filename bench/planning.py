@@ -2,7 +2,7 @@
 
 Everybody has the same statistics (support/planning_data.py), and no file of data exists: 1 M files x 4 columns, plain
 names, 1 M with uuid names, 10 M x 1 column, and 100 k for pyiceberg (SKIPSTONE_BENCH_FILES scales all of them). Every
-call asks for values of its own.
+call asks for values of its own, and each contender has a process of its own.
 
     us         `ss.open` to `plan.files()`, nothing decoded kept from the call before (`forget`), unless a row says
                that the handle is warm; pages of files are in the system's cache for everybody. Compiled code is
@@ -95,7 +95,7 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     _and(bench, lake)
     _in(bench, lake)
     _other_scales(bench, lake, cache, built)
-    bench.run(rounds)
+    bench.run(rounds, apart=True)
     targets = verdicts(TARGETS, bench.figures())
     return bench.report([*targets, "", *sizes(files, cache), "", *_built(built), "", *_survivors(lake)])
 

@@ -13,10 +13,12 @@ This call is the warm-up as well.
 
 Contenders are timed in turn, A B C A B C ..., so that a machine that slows down slows all of them; a ratio is the
 median over the rounds of contender / us within one round. Read the ratios: absolute times are one machine's, one day's.
+With `run(apart=True)` each of them is called in a process of its own (`apart.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -25,12 +27,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
+
+from .apart import Process, asking
 
 RESULTS = Path(__file__).parents[1] / "results"
 _SAMPLE_S_MIN = 0.002
@@ -66,6 +71,21 @@ class _Case:
     requests: int | None = None
     bytes: int | None = None
     samples_s: list[float] = field(default_factory=list)
+    process: Process | None = None  # where it is called, if not in this one
+
+    @property
+    def engine(self) -> str:
+        """Whose process it shares: contenders whose names differ after a comma are one's."""
+        return self.contender.partition(",")[0]
+
+    def answer(self) -> Answer:
+        """What it answers, in a form that compares; how often a sample is to call it is found on the way."""
+        if self.process is not None:
+            return self.process.ask("answer", self.row, self.contender)
+        value, _ = self.call()
+        answer = value if isinstance(value, Answer) else Answer(value)
+        self.calls = _calls_for(self)
+        return replace(answer, value=None if answer.value is None else _plain(answer.value))
 
     def call(self) -> tuple[Any, float]:
         """One answer and the seconds of one call; `setup` runs outside of the time."""
@@ -76,10 +96,14 @@ class _Case:
 
     def let_go(self) -> None:
         """Drops what is asked, and what it holds: it will not be asked again."""
+        if self.process is not None:
+            self.process.ask("let_go", self.row, self.contender)
         self.fn, self.setup = lambda: None, None
 
     def sample(self) -> float:
         """Seconds a call: one call, or the mean over as many as a clock can tell apart."""
+        if self.process is not None:
+            return self.process.ask("sample", self.row, self.contender)
         if self.setup is not None:
             return self.call()[1]
         start = time.perf_counter()
@@ -130,27 +154,38 @@ class Bench:
             raise ValueError(f"row {row!r}: all others are compared with us, so we take part in every round")
         self._cases.append(_Case(row, contender, fn, setup, note, kind, every))
 
-    def run(self, rounds: int = 5) -> None:
+    def run(self, rounds: int = 5, *, apart: bool = False) -> None:
         """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that a run
-        before has timed stay as they are."""
-        for row in dict.fromkeys(case.row for case in self._cases):
-            cases = [case for case in self._cases if case.row == row]
-            if cases[0].samples_s:
-                continue
-            self._compare(row, cases)
-            for case in cases:
-                case.calls = _calls_for(case)
-            gc.collect()
-            gc.disable()
-            try:
-                for number in range(rounds):
-                    for case in cases:
-                        if number % case.every == 0:
-                            case.samples_s.append(case.sample())
-            finally:
-                gc.enable()
-            for case in cases:
-                case.let_go()
+        before has timed stay as they are. `apart`: each contender is called in a process of its own, which is this
+        command again up to here."""
+        connection = asking()
+        if apart and connection is not None:
+            self._serve(connection)
+        with contextlib.ExitStack() as stack:
+            processes: dict[str, Process] = {}
+            for case in self._cases if apart else ():
+                if case.engine not in processes:
+                    processes[case.engine] = Process()
+                    stack.callback(processes[case.engine].close)
+                case.process = processes[case.engine]
+            for row in dict.fromkeys(case.row for case in self._cases):
+                cases = [case for case in self._cases if case.row == row]
+                if not cases[0].samples_s:
+                    self._compare(row, cases)
+                    _time(cases, rounds)
+
+    def _serve(self, connection: Connection) -> NoReturn:
+        """In a process of some contenders': calls what it is asked for, until nobody asks any more."""
+        gc.disable()
+        with connection, contextlib.suppress(EOFError):
+            while True:
+                verb, row, contender = connection.recv()
+                case = next(case for case in self._cases if (case.row, case.contender) == (row, contender))
+                result = getattr(case, verb)()
+                if verb == "answer":
+                    gc.collect()
+                connection.send(result)
+        raise SystemExit
 
     def figures(self) -> list[dict[str, Any]]:
         """What was measured, a contender of a row each: row, contender, kind, median_s, ratio_to_us (of the row's),
@@ -193,15 +228,12 @@ class Bench:
     def _compare(self, row: str, cases: list[_Case]) -> None:
         first: tuple[str, Any] | None = None
         for case in cases:
-            answer, _ = case.call()
-            if isinstance(answer, Answer):
-                case.requests, case.bytes = answer.requests, answer.bytes
-                answer = answer.value
-            if answer is None:
+            answer = case.answer()
+            case.requests, case.bytes, plain = answer.requests, answer.bytes, answer.value
+            if plain is None:
                 if case.kind != "floor":
                     raise AnswersDifferError(f"{row}: {case.contender} gave no answer, and only a floor may")
                 continue
-            plain = _plain(answer)
             if first is None:
                 first = (case.contender, plain)
             elif plain != first[1]:
@@ -225,6 +257,20 @@ class Bench:
             "note": case.note,
             "samples_s": case.samples_s,
         }
+
+
+def _time(cases: list[_Case], rounds: int) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            for case in cases:
+                if number % case.every == 0:
+                    case.samples_s.append(case.sample())
+    finally:
+        gc.enable()
+    for case in cases:
+        case.let_go()
 
 
 def machine_line(libraries: Sequence[str] = ()) -> str:

@@ -68,13 +68,10 @@ class ChunkPlace(NamedTuple):
             begin = chunk.dictionary_page_offset
         return cls(begin, data_begin, begin + chunk.total_compressed_size, CODECS.get(chunk.compression))
 
-    def pages(self, read_at: ReadAt, row_count: int) -> Pages:
-        """All pages of it, as one piece."""
-        if self.codec is None:
-            raise PagesUnknownError("a codec of another kind")
-        data = memoryview(read_at(self.begin, self.end - self.begin))
-        cut = self.data_begin - self.begin
-        return Pages(self.codec, data[:cut], [data[cut:]], (), row_count)
+    def moved(self, begin: int) -> ChunkPlace:
+        """Where it lies once it was copied to a place."""
+        by = begin - self.begin
+        return ChunkPlace(begin, self.data_begin + by, self.end + by, self.codec)
 
 
 class PageHeader(NamedTuple):

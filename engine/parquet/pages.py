@@ -26,7 +26,7 @@ from .footers import READ_OPTIONS, prefetch
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from .page_headers import ChunkPlace, Pages, ReadAt
+    from .page_headers import Pages, ReadAt
     from .synthetic_file import PageGroup
 
 BATCH_ROWS = 4096
@@ -212,25 +212,6 @@ def rows_by_page(
         synthetic = synthetic_file(metadata, [leaves[name] for name in group.columns], group)
         selected.update(_read(synthetic, wanted, coded))
     return selected
-
-
-def whole_chunks(
-    metadata: pq.FileMetaData,
-    read_at: ReadAt,
-    groups: Sequence[int],
-    leaves: Sequence[int],
-    places: Sequence[Sequence[ChunkPlace]],
-) -> bytes:
-    """A Parquet file of some leaves, each a column, in some row groups; `places`: of each row group each chunk's.
-    Raises as `rows_by_page`."""
-    from .synthetic_file import PageGroup, synthetic_file
-
-    row_counts = [metadata.row_group(group).num_rows for group in groups]
-    pages = [
-        [place.pages(read_at, count) for place in of_group] for of_group, count in zip(places, row_counts, strict=True)
-    ]
-    by_column = [list(of_column) for of_column in zip(*pages, strict=True)]
-    return synthetic_file(metadata, list(leaves), PageGroup([], by_column))
 
 
 def _read(synthetic: bytes, wanted: list[np.ndarray], coded: list[str]) -> dict[str, pa.ChunkedArray]:

@@ -1,4 +1,4 @@
-"""A Parquet file made in memory, of some pages of another one:
+"""A Parquet file made in memory, of some pages of another one, or of several alike:
 
     "PAR1"  pages of chunk, pages of chunk, ...  footer  footer's length u32  "PAR1"
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from .page_headers import Pages, PagesUnknownError
+from .page_headers import ChunkPlace, Pages, PagesUnknownError
 from .thrift import (
     BINARY,
     I32,
@@ -34,7 +35,7 @@ from .thrift import (
 )
 
 TYPES = ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"]
-_MAGIC = b"PAR1"
+MAGIC = b"PAR1"
 _TEMPLATES_MAX = 64
 _ENCODINGS = a_list(I32, [an_int(0), an_int(3), an_int(8)])  # the reader goes by those that the pages name
 
@@ -47,8 +48,8 @@ class PageGroup:
     chunks: list[list[Pages]] = field(default_factory=list)  # of each column, by row group
 
 
-@dataclass(frozen=True)
-class _Template:
+@dataclass(frozen=True, eq=False)
+class Template:
     """What footers of the same columns have in common: the schema's elements, key-value pairs, who wrote the file, and
     the first fields of each column's metadata."""
 
@@ -59,42 +60,57 @@ class _Template:
     key_values: bytes | None
     columns: list[bytes]
 
+    @property
+    def likeness(self) -> Hashable:
+        """Files of templates in which it is equal may be made one."""
+        return self.created_by, self.head, self.key_values, tuple(self.columns)
 
-_templates: dict[tuple[int, ...], list[_Template]] = {}
+    def ending(self, groups: Sequence[tuple[int, Sequence[ChunkPlace]]]) -> bytes:
+        """What follows the pages: the footer, its length, and "PAR1". `groups`: of each row group how many rows it has,
+        and where in the made file the chunk of each column lies."""
+        row_groups, row_count = [], 0
+        for rows, places in groups:
+            chunks = [_chunk(column, place, rows) for column, place in zip(self.columns, places, strict=True)]
+            size = sum(place.end - place.begin for place in places)
+            fields = (1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(size)), (3, I64, an_int(rows))
+            row_groups.append(a_struct(*fields))
+            row_count += rows
+        fields_after = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
+        if self.key_values is not None:
+            fields_after.append((5, LIST, self.key_values))
+        fields_after.append((6, BINARY, a_binary(self.created_by.encode())))
+        rest = a_struct(*fields_after)
+        # The head ends with field 2, so what follows counts its ids from there.
+        footer = self.head + bytes([rest[0] - 0x20]) + rest[1:]
+        return footer + struct.pack("<I", len(footer)) + MAGIC
+
+
+_templates: dict[tuple[int, ...], list[Template]] = {}
 
 
 def synthetic_file(metadata: Any, leaves: list[int], group: PageGroup) -> bytes:
     """A Parquet file of the kept pages of some columns."""
-    template = _template(metadata, tuple(leaves))
-    parts, offset = [_MAGIC], len(_MAGIC)
-    row_groups, row_count = [], 0
+    parts, offset = [MAGIC], len(MAGIC)
+    groups = []
     for pages in zip(*group.chunks, strict=True):
-        chunks = []
-        for column, of_column in zip(template.columns, pages, strict=True):
-            begin = offset
+        places = []
+        for of_column in pages:
+            begin, data_begin = offset, offset + len(of_column.dictionary)
             parts += [of_column.dictionary, *of_column.data]
-            offset += len(of_column.dictionary) + sum(map(len, of_column.data))
-            chunks.append(_chunk(column, of_column, begin, offset))
-        last = pages[0].last
-        row_groups.append(a_struct((1, LIST, a_list(STRUCT, chunks)), (2, I64, an_int(offset)), (3, I64, an_int(last))))
-        row_count += last
-    fields = [(3, I64, an_int(row_count)), (4, LIST, a_list(STRUCT, row_groups))]
-    if template.key_values is not None:
-        fields.append((5, LIST, template.key_values))
-    fields.append((6, BINARY, a_binary(template.created_by.encode())))
-    rest = a_struct(*fields)
-    # The head ends with field 2, so what follows counts its ids from there.
-    footer = template.head + bytes([rest[0] - 0x20]) + rest[1:]
-    return b"".join([*parts, footer, struct.pack("<I", len(footer)), _MAGIC])
+            offset = data_begin + sum(map(len, of_column.data))
+            places.append(ChunkPlace(begin, data_begin, offset, of_column.codec))
+        groups.append((pages[0].last, places))
+    return b"".join([*parts, template_of(metadata, tuple(leaves)).ending(groups)])
 
 
-def _chunk(column: bytes, pages: Pages, begin: int, end: int) -> bytes:
+def _chunk(column: bytes, place: ChunkPlace, row_count: int) -> bytes:
     """ColumnChunk: 2 file_offset, 3 ColumnMetaData, of which `column` has the first three fields."""
-    size = an_int(end - begin)
-    parts = [b"\x26", an_int(begin), b"\x1c", column, b"\x15", an_int(pages.codec), b"\x16", an_int(pages.last)]
-    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(begin + len(pages.dictionary))]
-    if pages.dictionary:
-        parts += [b"\x26", an_int(begin)]
+    assert place.codec is not None  # by which it was chosen
+    begin, size = an_int(place.begin), an_int(place.end - place.begin)
+    parts = [b"\x26", begin, b"\x1c", column, b"\x15", an_int(place.codec), b"\x16", an_int(row_count)]
+    parts += [b"\x16", size, b"\x16", size, b"\x26", an_int(place.data_begin)]
+    if place.data_begin > place.begin:
+        parts += [b"\x26", begin]
     return b"".join([*parts, b"\0\0"])
 
 
@@ -104,7 +120,7 @@ def _first_fields(leaf: Any) -> bytes:
     return a_struct((1, I32, kind), (2, LIST, _ENCODINGS), (3, LIST, path))[:-1]
 
 
-def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
+def template_of(metadata: Any, leaves: tuple[int, ...]) -> Template:
     pairs, created_by = metadata.metadata, metadata.created_by or ""
     for template in _templates.get(leaves, ()):
         if template.schema.equals(metadata.schema) and template.pairs == pairs and template.created_by == created_by:
@@ -114,7 +130,7 @@ def _template(metadata: Any, leaves: tuple[int, ...]) -> _Template:
     columns = [_first_fields(metadata.schema.column(leaf)) for leaf in leaves]
     root = a_struct((4, BINARY, a_binary(b"schema")), (5, I32, an_int(len(names))))
     head = a_struct((1, I32, an_int(2)), (2, LIST, a_list(STRUCT, [root, *elements])))[:-1]
-    new = _Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
+    new = Template(metadata.schema, pairs, created_by, head, _arrow_schema(metadata, names), columns)
     # No lock, which a fork could leave held: each call on the dict is a step that no other thread can part.
     if sum(map(len, _templates.copy().values())) >= _TEMPLATES_MAX:
         _templates.clear()

@@ -1,17 +1,17 @@
 """Much of a file's rows, decoded by polars: about twice as fast as by pyarrow, so it is taken where it is installed and
 much is to be read.
 
-polars is a decoder here, no more. It is handed bytes, never a path: a Parquet file made in memory of the column chunks
-that are read (or the file, where most of it is), since it would map a path into memory, where a file that is cut short
-ends the process. What follows from the predicate lets it leave out rows early; our own evaluator tests those that it
-gives. It reads columns whose values it gives back as they are; files with others, and whatever it refuses, are left to
-pyarrow.
+polars is a decoder here, no more. It is handed bytes, never a path: one Parquet file, made in memory of the column
+chunks that are read of several files, since it would map a path into memory, where a file that is cut short ends the
+process. What follows from the predicate lets it leave out rows early; our own evaluator tests those that it gives. It
+reads columns whose values it gives back as they are; files with others, and whatever it refuses, are left to pyarrow.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import io
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -25,10 +25,10 @@ from ...errors import CorruptionError, SchemaError
 from ..parquet.footers import reading
 from ..predicates import columns_read
 from ..storage import Counted
-from ..storage.threads import in_batches
+from ..storage.threads import ahead, prefetched
 from .file_reader import rows_without_columns
 from .file_tasks import ReadContext, RowGroups, rows_kept
-from .polars_files import REQUEST_BYTES, Layouts, Pair, PolarsFile, PolarsScan, is_sure, made
+from .polars_files import REQUEST_BYTES, Layouts, Pair, PolarsFile, PolarsScan, is_sure, looked_at, rooms
 from .polars_question import frame_of
 from .rows import gain_by_polars_ns, width_of
 
@@ -45,31 +45,28 @@ def tables_by_polars(
     pairs: Sequence[Pair],
     context: ReadContext,
     storage: Counted,
-    threads: int,
     noting_changes: Callable[[], AbstractContextManager[None]],
     left: list[Pair],
 ) -> Iterator[pa.Table]:
     """The matching rows of some files, in the columns asked for: tables of parts of one file or several.
 
-    threads           how many files are made ready at once, where they are near
     noting_changes    the block around reading
     left              files, or parts of them, that pyarrow is to read are added to it
 
     Raises NotReadableError where a file is gone or is not the one that was planned.
     """
     with noting_changes():
-        yield from _Reading(context, storage, threads, left).tables(pairs)
+        yield from _Reading(context, storage, left).tables(pairs)
 
 
 class _Reading:
     """One call of `tables_by_polars`, which says what its arguments are."""
 
-    def __init__(self, context: ReadContext, storage: Counted, threads: int, left: list[Pair]):
+    def __init__(self, context: ReadContext, storage: Counted, left: list[Pair]):
         self._context, self._left = context, left
         self._is_far = bool(storage.gap_bytes)
-        self._threads = max(threads, _FAR_THREADS) if self._is_far else threads
         self._width = max(width_of(context), 1)
-        self._made = partial(made, context=context, storage=storage, layouts=Layouts())
+        self._look = partial(looked_at, context=context, storage=storage, layouts=Layouts())
 
     def tables(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
         context, left = self._context, self._left
@@ -86,7 +83,7 @@ class _Reading:
             matching = [pair for pair in chunk if is_sure(*pair, context)]
             # The predicate's columns first: where few rows match, the others are read of these.
             asked = [pair for pair in chunk if not is_sure(*pair, context)]
-            for scan, rows in self._scanned(asked, partial(self._made, is_tested=True)):
+            for scan, rows in self._scanned(asked, partial(self._look, is_tested=True)):
                 positions = _done(scan, _positions, rows)
                 if positions is None:
                     left += scan.pairs
@@ -101,7 +98,7 @@ class _Reading:
 
     def _rows_of(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
         """The rows of some files, all columns at once, so that a column is decoded only where a row is left."""
-        for scan, rows in self._scanned(pairs, self._made):
+        for scan, rows in self._scanned(pairs, self._look):
             tables = _done(scan, _rows, rows)
             if tables is None:
                 self._left += scan.pairs
@@ -110,28 +107,55 @@ class _Reading:
                 yield from tables
 
     def _scanned(
-        self, pairs: Sequence[Pair], make: Callable[[Pair], PolarsFile | None]
+        self, pairs: Sequence[Pair], look: Callable[[Pair], tuple[Pair, PolarsFile | None]]
     ) -> Iterator[tuple[PolarsScan, pa.Table]]:
         """What polars gives of some files: those that are alike by one scan, since each has its price; while it reads
-        some, the next are made."""
-        sized = [(pair, self._share(pair)) for pair in pairs]
-        batches = in_batches(make, sized, _SCAN_SHARE, 1.0, self._threads, "skipstone-read", self._share_made)
-        with contextlib.closing(batches):
-            for batch in batches:
-                alike: dict[Hashable, PolarsScan] = {}
-                for pair, file in batch:
-                    if file is None:
-                        self._left.append(pair)
-                    else:
-                        scan = alike.setdefault(file.likeness, PolarsScan([], []))
-                        scan.pairs.append(pair)
-                        scan.files.append(file)
-                for scan in alike.values():
-                    frame = frame_of(scan)
-                    if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
-                        self._left += scan.pairs
-                    else:
-                        yield scan, frame
+        some, the bytes of the next are fetched."""
+        with (
+            contextlib.closing(self._looked_at(pairs, look)) as looked_at,
+            contextlib.closing(ahead(self._fetched(looked_at), "skipstone-read", 1)) as fetched,
+        ):
+            for scan, data in fetched:
+                frame = frame_of(scan, data)
+                rooms.give_back(data)
+                if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
+                    self._left += scan.pairs
+                else:
+                    yield scan, frame
+
+    def _looked_at(
+        self, pairs: Sequence[Pair], look: Callable[[Pair], tuple[Pair, PolarsFile | None]]
+    ) -> Generator[tuple[Pair, PolarsFile | None]]:
+        if self._is_far:
+            return prefetched(look, pairs, _FAR_THREADS, "skipstone-open")
+        return (look(pair) for pair in pairs)
+
+    def _fetched(self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]) -> Iterator[tuple[PolarsScan, io.BytesIO]]:
+        for batch in self._batches(looked_at):
+            alike: dict[Hashable, PolarsScan] = {}
+            for pair, file in batch:
+                scan = alike.setdefault(file.likeness, PolarsScan([], []))
+                scan.pairs.append(pair)
+                scan.files.append(file)
+            for scan in alike.values():
+                yield scan, scan.fetched(_FAR_THREADS if self._is_far else 1)
+
+    def _batches(self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]) -> Iterator[list[tuple[Pair, PolarsFile]]]:
+        """Files that are held at once, beside as many that are at work; those that polars cannot read are left."""
+        batch: list[tuple[Pair, PolarsFile]] = []
+        total = 0.0
+        for pair, file in looked_at:
+            if file is None:
+                self._left.append(pair)
+                continue
+            share = max(file.row_count * self._width / _VALUES_AT_ONCE, file.size_bytes / _BYTES_AT_ONCE)
+            if batch and total + share > _SCAN_SHARE:
+                yield batch
+                batch, total = [], 0.0
+            batch.append((pair, file))
+            total += share
+        if batch:
+            yield batch
 
     def _are_light(self, parts: Sequence[tuple[Pair, float]]) -> bool:
         """Whether far files are fetched in all columns sooner than by one request more each."""
@@ -144,12 +168,6 @@ class _Reading:
         """Of the memory that may be used."""
         return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
 
-    def _share_made(self, _: Pair, file: PolarsFile | None) -> float:
-        """The same, once its bytes are here: they are of the columns and row groups that are read, not of all."""
-        if file is None:
-            return 0.0
-        return max(file.row_count * self._width / _VALUES_AT_ONCE, len(file.data) / _BYTES_AT_ONCE)
-
     def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
         """Files, or some row groups of a large one, each with its share of memory. A large file of unknown row groups
         is left to pyarrow, which reads them one by one."""
@@ -159,7 +177,8 @@ class _Reading:
                 self._left.append(pair)
             else:
                 row_count = rows_kept(*pair)
-                for part in _parts(pair, row_count, max(int(row_count / share), 1) if share > 1 else row_count):
+                rows_max = row_count if share <= _SCAN_SHARE else max(int(row_count / share * _SCAN_SHARE), 1)
+                for part in _parts(pair, row_count, rows_max):
                     yield part, self._share(part)
 
 

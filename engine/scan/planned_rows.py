@@ -220,7 +220,7 @@ def _by_polars(plan: Planning, pairs: list[Pair], context: ReadContext, left: li
     if pairs:
         from .by_polars import tables_by_polars
 
-        yield from tables_by_polars(pairs, context, plan.storage, THREADS, plan.noting_changes, left)
+        yield from tables_by_polars(pairs, context, plan.storage, plan.noting_changes, left)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

@@ -4,32 +4,41 @@ short ends the process."""
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...arrays import offsets_of
 from ...caching import cached_property
+from ...errors import CorruptionError
 from ..parquet.footers import reading
-from ..parquet.page_headers import ChunkPlace, PagesUnknownError, ReadAt
-from ..parquet.pages import flat_columns, whole_chunks
+from ..parquet.page_headers import ChunkPlace
+from ..parquet.pages import flat_columns
 from ..predicates import Constant, columns_read
 from ..storage import Counted
-from ..storage.interface import merged_ranges
+from ..storage.interface import Range, merged_ranges
+from ..storage.threads import prefetched
 from .file_reader import FileReader, as_planned
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
-from .rows import bytes_reader, opened
+from .rows import opened
+
+if TYPE_CHECKING:
+    from ..parquet.synthetic_file import Template
 
 Pair = tuple[FileTask, RowGroups]
+Copied = tuple[Range, int]  # of a file, and where it begins in memory
 
-_WHOLE_SHARE = 0.7  # of a file's bytes: where more are wanted, all are read
 REQUEST_BYTES = 2 << 20
 """What a request of many bytes is worth: what flows while one waits, some 30 ms at 70 MB/s, as object stores give a
 connection. So ranges that are no further apart are fetched as one."""
+_ROOM_STEP_BYTES, _ROOM_BYTES_MAX = 1 << 20, 64 << 20  # what is kept for the next reading
 
 
 def is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
@@ -41,12 +50,13 @@ def is_sure(task: FileTask, groups: RowGroups, context: ReadContext) -> bool:
 
 @dataclass(frozen=True)
 class PolarsFile:
-    """A file that polars is to read.
+    """A file that polars is to read: its footer is known, and none of its bytes is here.
 
     names       the columns that are read, by the table's names
-    groups      numbers of the row groups that `data` holds, in their order
-    data        they, as a Parquet file of their own, or the file itself
-    kinds       name and type of each column of `data`
+    groups      numbers of the row groups that are read, in their order
+    places      of each of these, where the chunk of each column lies
+    template    of the Parquet file that is made of them
+    kinds       name and type of each column in it
     is_sure     as the function says
     is_tested   the positions of the rows that match are wanted, not their values
     """
@@ -54,17 +64,24 @@ class PolarsFile:
     reader: FileReader
     names: list[str]
     groups: list[int]
-    data: bytes
+    places: list[list[ChunkPlace]]
+    template: Template
     kinds: tuple[tuple[str, pa.DataType], ...]
     is_sure: bool
     is_tested: bool
 
+    @cached_property
+    def size_bytes(self) -> int:
+        """Of what is read."""
+        return sum(place.end - place.begin for of_group in self.places for place in of_group)
+
     @property
     def likeness(self) -> Hashable:
-        """Files in which it is equal are asked the same."""
+        """Files in which it is equal are asked the same, and as one file."""
         task = self.reader.task
         partition = tuple((name, value.type, value) for name, value in task.partition.items())
-        return task.schema_id, partition, self.kinds, self.is_sure, task.rows is None, self.has_numbers
+        of_file = self.template.likeness, self.kinds
+        return task.schema_id, partition, of_file, self.is_sure, task.rows is None, self.has_numbers
 
     @property
     def has_numbers(self) -> bool:
@@ -73,27 +90,32 @@ class PolarsFile:
 
     @cached_property
     def _firsts(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64: where the rows of each of `groups` begin in the file; in `data`, and their count at the end."""
+        """int64: where the rows of each of `groups` begin in the file; among those read, and their count at the end."""
         counts = np.array([self.reader.row_count(i) for i in range(self.reader.file.metadata.num_row_groups)])
         return offsets_of(counts)[self.groups], offsets_of(counts[self.groups])
 
     @property
     def row_count(self) -> int:
-        """Of `data`."""
+        """Of what is read."""
         return int(self._firsts[1][-1])
 
+    @property
+    def row_counts(self) -> list[int]:
+        """Of each of `groups`."""
+        return np.diff(self._firsts[1]).tolist()
+
     def positions(self, rows: np.ndarray) -> np.ndarray:
-        """int64: where rows of `data` lie in the file."""
-        in_file, in_data = self._firsts
-        group = np.searchsorted(in_data, rows, side="right") - 1
-        return rows - in_data[group] + in_file[group]
+        """int64: where the rows of some numbers, among those read, lie in the file."""
+        in_file, in_read = self._firsts
+        group = np.searchsorted(in_read, rows, side="right") - 1
+        return rows - in_read[group] + in_file[group]
 
     def rows_at(self, positions: np.ndarray) -> np.ndarray:
-        """int64: which rows of `data` lie at some positions of the file; those of other row groups are left out."""
-        in_file, in_data = self._firsts
+        """int64: which of the rows read lie at some positions of the file; those of other row groups are left out."""
+        in_file, in_read = self._firsts
         group = np.searchsorted(in_file, positions, side="right") - 1
-        rows = positions - in_file[group] + in_data[group]
-        return rows[(group >= 0) & (rows < in_data[group + 1])]
+        rows = positions - in_file[group] + in_read[group]
+        return rows[(group >= 0) & (rows < in_read[group + 1])]
 
 
 @dataclass(frozen=True)
@@ -129,11 +151,122 @@ class PolarsScan:
         parts = np.split(numbers, np.searchsorted(numbers, firsts[1:-1]))
         return [file.positions(part - first) for file, part, first in zip(self.files, parts, firsts, strict=False)]
 
+    def fetched(self, threads: int) -> io.BytesIO:
+        """One Parquet file in memory of all that is read of the files. `threads`: how many are read at once.
 
-def made(
+        Raises NotReadableError where one is gone or is not the one that was planned, CorruptionError where one ends
+        early.
+        """
+        from ..parquet.synthetic_file import MAGIC
+
+        offset, groups = len(MAGIC), []
+        pieces: list[tuple[FileReader, list[Copied]]] = []
+        for file in self.files:
+            of_file: list[Copied] = []
+            for of_group, row_count in zip(file.places, file.row_counts, strict=True):
+                moved = []
+                for place in of_group:
+                    of_file.append(((place.begin, place.end - place.begin), offset))
+                    moved.append(place.moved(offset))
+                    offset = moved[-1].end
+                groups.append((row_count, moved))
+            pieces.append((file.reader, of_file))
+        ending = self.first.template.ending(groups)
+        data = rooms.take(offset + len(ending))
+        with data.getbuffer() as view:
+            view[: len(MAGIC)], view[-len(ending) :] = MAGIC, ending
+            read = partial(_read, view=view)
+            if threads > 1:
+                with contextlib.closing(prefetched(read, pieces, threads, "skipstone-fetch")) as done:
+                    for _ in done:
+                        pass
+            else:
+                for piece in pieces:
+                    read(piece)
+        return data
+
+
+class _Rooms:
+    """Memory that was read into before, and will be again: new memory comes from the system page by page, which takes
+    longer than filling it."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[int, io.BytesIO]] = []  # no lock, which a fork could leave held
+
+    def take(self, size_bytes: int) -> io.BytesIO:
+        """One of so many bytes or more."""
+        for one in sorted(self._free, key=lambda one: one[0]):
+            if one[0] >= size_bytes:
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._free.remove(one)
+                    return one[1]
+        self._free.clear()
+        return io.BytesIO(bytes(-(-size_bytes // _ROOM_STEP_BYTES) * _ROOM_STEP_BYTES))
+
+    def give_back(self, room: io.BytesIO) -> None:
+        """Whatever still refers to its bytes keeps them: a BytesIO then copies them before it is written to."""
+        size_bytes = room.getbuffer().nbytes
+        if size_bytes + sum(size for size, _ in self._free) <= _ROOM_BYTES_MAX:
+            self._free.append((size_bytes, room))
+
+
+rooms = _Rooms()
+
+
+def _read(piece: tuple[FileReader, list[Copied]], view: memoryview) -> None:
+    reader, copied = piece
+    with as_planned(reader.task, reader.storage), reading(reader.task.path):
+        if reader.file.remote is None:
+            _read_near(reader, copied, view)
+        else:
+            wanted = merged_ranges([one for one, _ in copied], REQUEST_BYTES)
+            parts, starts = reader.file.remote.fetched(wanted), [offset for offset, _ in wanted]
+            for (offset, length), begin in copied:
+                number = bisect_right(starts, offset) - 1
+                first = offset - starts[number]
+                view[begin : begin + length] = memoryview(parts[number])[first : first + length]
+    reader.check_identity()
+
+
+def _read_near(reader: FileReader, copied: Sequence[Copied], view: memoryview) -> None:
+    path = reader.storage.open_file(reader.entry)
+    assert isinstance(path, str)
+    descriptor = os.open(path, os.O_RDONLY)
+    requests = read_bytes = 0
+    try:
+        for (offset, length), begin in _joined(copied):
+            done = 0
+            while done < length:
+                count = os.preadv(descriptor, [view[begin + done : begin + length]], offset + done)
+                if count == 0:
+                    raise CorruptionError("ends within its pages", path=reader.task.path, check="parquet")
+                done += count
+                requests += 1
+            read_bytes += done
+    finally:
+        os.close(descriptor)
+        reader.storage.count(requests, read_bytes)
+
+
+def _joined(copied: Sequence[Copied]) -> list[Copied]:
+    """The same, neighbours in the file that are neighbours in memory as one."""
+    joined: list[Copied] = []
+    for (offset, length), begin in copied:
+        if joined and offset == sum(joined[-1][0]):
+            (first, before), start = joined[-1]
+            joined[-1] = (first, before + length), start
+        else:
+            joined.append(((offset, length), begin))
+    return joined
+
+
+def looked_at(
     pair: Pair, context: ReadContext, storage: Counted, layouts: Layouts, is_tested: bool = False
-) -> PolarsFile | None:
+) -> tuple[Pair, PolarsFile | None]:
     """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
+    from ..parquet.page_headers import PagesUnknownError
+    from ..parquet.synthetic_file import template_of
+
     task, groups = pair
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
         reader = FileReader(file, entry, task, context, storage)
@@ -148,54 +281,17 @@ def made(
         stored = reader.file_names(reader.stored(names))
         leaves = layouts.leaves(file, stored) if stored and numbers else None
         if leaves is None:
-            return None
+            return pair, None
         places = [_places(file.metadata.row_group(number), leaves) for number in numbers]
-        wanted = sum(place.end - place.begin for of_group in places for place in of_group)
-        is_most = _WHOLE_SHARE * entry.size_bytes <= wanted and len(numbers) == np.count_nonzero(row_counts)
+        if any(place.codec is None for of_group in places for place in of_group):
+            return pair, None
         try:
-            with _bytes_of(reader, numbers, stored, places, is_whole=is_most) as read_at:
-                if is_most:  # its own footer serves as well as one that is made
-                    data = read_at(0, entry.size_bytes)
-                else:
-                    data = whole_chunks(file.metadata, read_at, numbers, leaves, places)
+            template = template_of(file.metadata, tuple(leaves))
         except PagesUnknownError:
-            return None
-        reader.check_identity()
+            return pair, None
         schema = file.arrow_schema
-        in_data = schema.names if is_most else stored
-        kinds = tuple((name, schema.field(name).type) for name in in_data)
-        return PolarsFile(reader, names, numbers, data, kinds, sure, is_tested)
-
-
-@contextlib.contextmanager
-def _bytes_of(
-    reader: FileReader,
-    groups: Sequence[int],
-    stored: Sequence[str],
-    places: Sequence[Sequence[ChunkPlace]],
-    *,
-    is_whole: bool,
-) -> Iterator[ReadAt]:
-    """What reads the bytes of some columns in some row groups, or of all of a file."""
-    remote = reader.file.remote
-    if remote is None:
-        with bytes_reader(reader, groups, list(stored)) as read_at:
-            yield read_at
-        return
-    if is_whole:
-        wanted = [(0, reader.entry.size_bytes)]
-    else:
-        ranges = [(place.begin, place.end - place.begin) for of_group in places for place in of_group]
-        wanted = merged_ranges(ranges, REQUEST_BYTES)
-    parts = remote.fetched(wanted)
-    starts = [offset for offset, _ in wanted]
-
-    def piece_at(offset: int, length: int) -> bytes:
-        number = bisect_right(starts, offset) - 1
-        part, begin = parts[number], offset - starts[number]
-        return part if len(part) == length else memoryview(part)[begin : begin + length]  # type: ignore[return-value]
-
-    yield piece_at
+        kinds = tuple((name, schema.field(name).type) for name in stored)
+        return pair, PolarsFile(reader, names, numbers, places, template, kinds, sure, is_tested)
 
 
 def _places(row_group: Any, leaves: Sequence[int]) -> list[ChunkPlace]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,27 +18,27 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def frame_of(scan: PolarsScan) -> pa.Table | None:
-    """The rows that polars gives, by the files' own names and, where they are needed, with their numbers; None where it
-    refuses a file."""
+def frame_of(scan: PolarsScan, data: io.BytesIO) -> pa.Table | None:
+    """The rows that polars gives of `scan.fetched()`, by the files' own names and, where they are needed, with their
+    numbers; None where it refuses a file."""
     import polars as pl
 
     try:
-        return _asked(scan).collect().to_arrow()
+        return _asked(scan, data).collect().to_arrow()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException):
         return None
     except (ArithmeticError, ValueError, TypeError):  # a literal that Python's own types cannot hold
         return None
 
 
-def _asked(scan: PolarsScan) -> pl.LazyFrame:
+def _asked(scan: PolarsScan, data: io.BytesIO) -> pl.LazyFrame:
     import polars as pl
 
     file = scan.first
     names = file.reader.file_names(file.reader.stored(file.names))
     number = _number_name(file.reader.file.arrow_schema.names)
     rows = pl.scan_parquet(
-        [one.data for one in scan.files],
+        data,
         use_statistics=False,
         hive_partitioning=False,
         row_index_name=number if file.has_numbers else None,

@@ -58,7 +58,7 @@ def threads_for(storage: Storage, threads: int) -> int:
     return _FAR_THREADS if storage.gap_bytes else threads
 
 
-def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Iterator[R]:
+def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Generator[R]:
     """The results of `work(item)`, in the order of items. Raises what `work` raised; work that nobody takes any more is
     given up, and the threads, called `name`, have ended when the iterator has."""
     pool = Threads(threads, thread_name_prefix=name)
@@ -73,8 +73,8 @@ def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: s
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def ahead(items: Iterable[A], name: str) -> Generator[A]:
-    """The items, of which a thread, called `name`, makes the next two while one is at work. Raises what making one
+def ahead(items: Iterable[A], name: str, count: int = 2) -> Generator[A]:
+    """The items, of which a thread, called `name`, makes the next `count` while one is at work. Raises what making one
     raised; the thread has ended when the iterator has."""
     remaining = iter(items)
 
@@ -83,72 +83,10 @@ def ahead(items: Iterable[A], name: str) -> Generator[A]:
 
     pool = Threads(1, thread_name_prefix=name)
     try:
-        waiting = deque(pool.submit(take) for _ in range(2))
+        waiting = deque(pool.submit(take) for _ in range(count))
         while some := waiting.popleft().result():
             waiting.append(pool.submit(take))
-            yield some[0]
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-_AHEAD_MAX = 64  # small items under way: as many as a list of results may hold
-
-
-def in_batches(
-    work: Callable[[A], R],
-    sized: Sequence[tuple[A, float]],
-    batch_size: float,
-    size_max: float,
-    threads: int,
-    name: str,
-    size_of: Callable[[A, R], float] | None = None,
-) -> Generator[list[tuple[A, R]]]:
-    """Items with the results of `work(item)`, in the order of items, lists of `batch_size` or less; what is under way
-    and what was given and is at work is `size_max` at most, or one item. A list is done with when the next is asked
-    for. Raises what `work` raised; the threads, called `name`, have ended when the iterator has.
-
-    sized      items, each with its size, or the most that it may be
-    size_of    the size of an item with its result, where that says it better
-    """
-    pool = Threads(threads, thread_name_prefix=name)
-    remaining, waiting = deque(sized), deque[tuple[A, float, Future[R]]]()
-    batch: list[tuple[A, R]] = []
-    held = in_batch = 0.0
-
-    def begin() -> None:
-        nonlocal held
-        while remaining and len(waiting) < max(2 * threads, _AHEAD_MAX):
-            is_any_held = waiting or batch  # `held` is a sum of floats, which need not return to zero
-            if is_any_held and held + remaining[0][1] > size_max:
-                return
-            item, size = remaining.popleft()
-            held += size
-            waiting.append((item, size, pool.submit(work, item)))
-
-    try:
-        begin()
-        while waiting:
-            item, size, future = waiting[0]
-            result = future.result()
-            if size_of is not None:
-                at_most, size = size, size_of(item, result)
-                held += size - at_most
-                begin()
-            if batch and in_batch + size > batch_size:
-                yield batch
-                held -= in_batch
-                batch, in_batch = [], 0.0
-                begin()
-            waiting.popleft()
-            batch.append((item, result))
-            in_batch += size
-            del result, future  # else the last of a list is held while the next is made
-            begin()
-            if not waiting:
-                yield batch
-                held -= in_batch
-                batch, in_batch = [], 0.0
-                begin()
+            yield some.pop()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

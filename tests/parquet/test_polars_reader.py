@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import multiprocessing
 import os
 import sys
@@ -133,7 +134,62 @@ def test_every_encoding(tmp_path: Path, options: dict[str, Any]) -> None:
         both(table, where)
 
 
-def test_a_file_of_which_most_is_read_is_handed_over_as_it_is(tmp_path: Path) -> None:
+def test_files_of_unlike_writers(tmp_path: Path) -> None:
+    """Those that are alike are made one file, of chunks that are written unlike."""
+    random = np.random.default_rng(4)
+    unlike = [
+        {"compression": "none", "use_dictionary": False},
+        {"compression": "zstd"},
+        {"compression": "gzip", "data_page_version": "2.0"},
+        {"compression": "snappy", "store_decimal_as_integer": True},
+        {"compression": "brotli", "use_dictionary": False, "store_decimal_as_integer": True},
+        {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY"}},
+    ]
+    for number in range(18):
+        count = int(random.integers(1, 3_000))
+        rows = pa.table(
+            {
+                "n": random.integers(0, 50, count),
+                "price": pa.array(
+                    [Decimal(x) / 100 for x in random.integers(0, 999, count).tolist()], pa.decimal128(9, 2)
+                ),
+                "text": [f"text {x}" for x in random.integers(0, 400, count)],
+            }
+        )
+        fields = [field.with_nullable(number % 3 != 0) for field in rows.schema]
+        rows = rows.cast(pa.schema(fields, {"number": str(number % 2)}))
+        pq.write_table(rows, tmp_path / f"{number:02}.parquet", row_group_size=700, **unlike[number % len(unlike)])
+    table = ss.create(tmp_path)
+    for where in (None, "n = 7", "price < 10 AND text > 'text 2'", "text = 'text 17'"):
+        for columns in (None, ["text"], ["price", "n"]):
+            expected = table.scan(where, columns=columns, reader="pyarrow").to_table()
+            found = table.scan(where, columns=columns, reader="polars").to_table()
+            assert found.schema == expected.schema and found.num_rows
+            assert multiset(found.to_pylist()) == multiset(expected.to_pylist())
+    plan = table.scan("n < 50", reader="polars")
+    plan.to_table()
+    assert "18 files by polars" in plan.explain()
+
+
+def test_what_was_read_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory that files are read into is used again."""
+    import skipstone.engine.scan.by_polars as by_polars
+
+    for number in range(8):
+        rows = pa.table({"n": np.arange(5_000) + number, "text": [f"{number} text {i:020}" for i in range(5_000)]})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", use_dictionary=False, compression="none")
+    monkeypatch.setattr(by_polars, "_BYTES_AT_ONCE", 1 << 19)  # a file or two at once
+    plan = ss.create(tmp_path).scan(reader="polars")
+    tables, texts = [], []
+    for batch in plan.to_batches():
+        tables.append(batch)
+        texts.append(repr(batch.to_pylist()))
+    assert "8 files by polars" in plan.explain() and len(tables) > 3
+    assert plan.to_table().num_rows == 40_000
+    assert [repr(table.to_pylist()) for table in tables] == texts
+
+
+def test_odd_row_groups_and_columns_left_out(tmp_path: Path) -> None:
     """Row groups of no rows, columns of the names that are used within, and one of many columns left out."""
     rows = pa.table({"row": range(300), "row_": [f"{i % 7}" for i in range(300)], "list": [[i] for i in range(300)]})
     with pq.ParquetWriter(tmp_path / "a.parquet", rows.schema) as writer:
@@ -422,13 +478,13 @@ def test_rule_38_another_file_is_noticed_before_and_after_reading(
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
     table = ss.create(tmp_path)
     assert both(table, "n = 1").num_rows == 1
-    real: Callable = polars_files.whole_chunks
+    real: Callable = polars_files.PolarsScan.fetched
 
-    def quick(*arguments: object) -> bytes:
+    def quick(*arguments: object) -> io.BytesIO:
         make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
         return real(*arguments)
 
-    monkeypatch.setattr(polars_files, "whole_chunks", quick)
+    monkeypatch.setattr(polars_files.PolarsScan, "fetched", quick)
     for _ in range(2):  # at first it is overwritten while it is read, then before
         with pytest.raises(ss.NotReadableError, match="overwritten"):
             table.scan("n = 1", reader="polars").to_table()
