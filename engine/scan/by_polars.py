@@ -34,9 +34,10 @@ from .rows import gain_by_polars_ns, width_of
 
 T = TypeVar("T")
 
-_VALUES_AT_ONCE, _BYTES_AT_ONCE = 20_000_000, 128 << 20  # held in memory; the bytes as they lie in files
-_SCAN_SHARE, _PIECE_ROWS = 1 / 2, 1 << 18  # of them, asked of polars at once; tested at once
-_FIRST_SHARE = 1 / 16  # of them: what tells how the others are best read
+# What polars is asked for at once, while as many bytes, as they lie in files, are fetched for the next time.
+_VALUES_AT_ONCE, _BYTES_AT_ONCE = 10_000_000, 64 << 20
+_FIRST_SHARE = 1 / 8  # of it: what tells how the others are best read
+_PIECE_ROWS = 1 << 18  # tested at once
 _LIGHT_REQUESTS = 4  # a far file of fewer bytes than so many are worth is read in all columns at once
 _FAR_THREADS = 16  # files whose bytes are waited for
 
@@ -65,7 +66,8 @@ class _Reading:
     def __init__(self, context: ReadContext, storage: Counted, left: list[Pair]):
         self._context, self._left = context, left
         self._is_far = bool(storage.gap_bytes)
-        self._width = max(width_of(context), 1)
+        self._width, self._tested = max(width_of(context), 1), len(columns_read(context.bound))
+        self._matching = 1.0  # of the rows, as far as it is known
         self._look = partial(looked_at, context=context, storage=storage, layouts=Layouts())
 
     def tables(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
@@ -83,17 +85,21 @@ class _Reading:
             matching = [pair for pair in chunk if is_sure(*pair, context)]
             # The predicate's columns first: where few rows match, the others are read of these.
             asked = [pair for pair in chunk if not is_sure(*pair, context)]
+            tested_rows = matching_rows = 0
             for scan, rows in self._scanned(asked, partial(self._look, is_tested=True)):
                 positions = _done(scan, _positions, rows)
                 if positions is None:
                     left += scan.pairs
                     continue
-                for (task, groups), at in zip(scan.pairs, scan.in_files(np.concatenate(positions)), strict=True):
+                numbers = np.concatenate(positions)
+                tested_rows, matching_rows = tested_rows + scan.row_count, matching_rows + len(numbers)
+                for (task, groups), at in zip(scan.pairs, scan.in_files(numbers), strict=True):
                     context.read_by_polars.append(task.path)
                     if len(at):
                         named = replace(task, rows=at, rows_exact=True), groups
                         (matching if gain_by_polars_ns(*named, context) > 0 else left).append(named)
             is_eager = 2 * len(matching) > len(chunk)
+            self._matching = matching_rows / tested_rows if tested_rows else 1.0
             yield from self._rows_of(matching)
 
     def _rows_of(self, pairs: Sequence[Pair]) -> Iterator[pa.Table]:
@@ -141,21 +147,30 @@ class _Reading:
                 yield scan, scan.fetched(_FAR_THREADS if self._is_far else 1)
 
     def _batches(self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]) -> Iterator[list[tuple[Pair, PolarsFile]]]:
-        """Files that are held at once, beside as many that are at work; those that polars cannot read are left."""
+        """Files that are asked for at once; those that polars cannot read are left."""
         batch: list[tuple[Pair, PolarsFile]] = []
         total = 0.0
         for pair, file in looked_at:
             if file is None:
                 self._left.append(pair)
                 continue
-            share = max(file.row_count * self._width / _VALUES_AT_ONCE, file.size_bytes / _BYTES_AT_ONCE)
-            if batch and total + share > _SCAN_SHARE:
+            share = max(self._values(file) / _VALUES_AT_ONCE, file.size_bytes / _BYTES_AT_ONCE)
+            if batch and total + share > 1:
                 yield batch
                 batch, total = [], 0.0
             batch.append((pair, file))
             total += share
         if batch:
             yield batch
+
+    def _values(self, file: PolarsFile) -> float:
+        """How many values of a file are decoded, about: of columns that are not tested, those of matching rows."""
+        named = file.reader.task.rows
+        if named is not None:
+            return file.row_count * (self._tested or 1) + len(named) * self._width
+        if file.is_sure:
+            return file.row_count * self._width
+        return file.row_count * (self._tested + self._matching * (self._width - self._tested))
 
     def _are_light(self, parts: Sequence[tuple[Pair, float]]) -> bool:
         """Whether far files are fetched in all columns sooner than by one request more each."""
@@ -165,7 +180,7 @@ class _Reading:
         return sum(sizes) <= _LIGHT_REQUESTS * REQUEST_BYTES * len(sizes)
 
     def _share(self, pair: Pair) -> float:
-        """Of the memory that may be used."""
+        """Of what is asked for at once."""
         return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
 
     def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
@@ -177,8 +192,7 @@ class _Reading:
                 self._left.append(pair)
             else:
                 row_count = rows_kept(*pair)
-                rows_max = row_count if share <= _SCAN_SHARE else max(int(row_count / share * _SCAN_SHARE), 1)
-                for part in _parts(pair, row_count, rows_max):
+                for part in _parts(pair, row_count, max(int(row_count / share), 1) if share > 1 else row_count):
                     yield part, self._share(part)
 
 

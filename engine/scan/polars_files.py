@@ -133,6 +133,10 @@ class PolarsScan:
     def _first_numbers(self) -> np.ndarray:
         return offsets_of(np.array([file.row_count for file in self.files]))
 
+    @property
+    def row_count(self) -> int:
+        return int(self._first_numbers[-1])
+
     @cached_property
     def is_kept(self) -> np.ndarray:
         """bool, by number: the rows that are not deleted, and are among those that an index named."""
