@@ -87,7 +87,7 @@ def main() -> None:
         lambda: pa.table({"place": ss.open(lake).scan().distinct("place")}),
         "SELECT DISTINCT place FROM {} ORDER BY place",
     )
-    bench.run(ROUNDS)
+    bench.run(ROUNDS, apart=True)
     bench.report()
 
 
