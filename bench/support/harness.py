@@ -79,13 +79,19 @@ class _Case:
         return self.contender.partition(",")[0]
 
     def answer(self) -> Answer:
-        """What it answers, in a form that compares; how often a sample is to call it is found on the way."""
+        """What it answers, in a form that compares."""
         if self.process is not None:
             return self.process.ask("answer", self.row, self.contender)
         value, _ = self.call()
         answer = value if isinstance(value, Answer) else Answer(value)
-        self.calls = _calls_for(self)
         return replace(answer, value=None if answer.value is None else _plain(answer.value))
+
+    def prepare(self) -> None:
+        """Finds how often a sample is to call it."""
+        if self.process is not None:
+            self.process.ask("prepare", self.row, self.contender)
+        else:
+            self.calls = _calls_for(self)
 
     def call(self) -> tuple[Any, float]:
         """One answer and the seconds of one call; `setup` runs outside of the time."""
@@ -260,6 +266,8 @@ class Bench:
 
 
 def _time(cases: list[_Case], rounds: int) -> None:
+    for case in cases:
+        case.prepare()
     gc.collect()
     gc.disable()
     try:

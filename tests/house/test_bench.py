@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import platform
@@ -24,15 +25,10 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def _load(name: str) -> Iterator[ModuleType]:
-    """bench/ is no part of the package, so its modules are loaded from their files."""
-    path = REPOSITORY / "bench" / "support" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"skipstone_bench_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    """bench/ is no part of the package, so its modules are found in the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(REPOSITORY)
+        yield importlib.import_module(f"bench.support.{name}")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +65,43 @@ def test_a_slow_contender_takes_part_in_few_rounds(harness: ModuleType, tmp_path
     assert calls.count("slow") == 1 + 3 and len(slow["samples_s"]) == 3 and slow["ratio_to_us"] > 0
     with pytest.raises(ValueError, match="every round"):
         bench.case("other", "us", lambda: 1, kind="us", every=2)
+
+
+_APART = """
+import os, sys
+from pathlib import Path
+from bench.support.harness import Answer, Bench
+bench = Bench("apart", "Apart", "make bench", results=Path(sys.argv[1]))
+marks = Path(sys.argv[1])
+def ask(name, value):
+    def answer():
+        (marks / f"{name}-{os.getpid()}").touch()
+        if value is None:
+            raise ValueError(name)
+        return Answer(value, requests=7)
+    return answer
+bench.case("one", "us", ask("us", 5), kind="us")
+bench.case("one", "peer, new", ask("new", 5))
+bench.case("one", "peer, old", ask("old", eval(sys.argv[2])))
+bench.run(2, apart=True)
+bench.report()
+(marks / f"parent-{os.getpid()}").touch()
+"""
+
+
+def test_contenders_apart(tmp_path: Path) -> None:
+    def run(answer: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", _APART, str(tmp_path), answer]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+    assert run("5").returncode == 0
+    document = json.loads((tmp_path / "apart.json").read_text(encoding="utf-8"))
+    assert [(one["requests"], len(one["samples_s"])) for one in document["cases"]] == [(7, 2)] * 3
+    processes = dict(path.name.split("-") for path in tmp_path.glob("*-*"))
+    assert processes["new"] == processes["old"]  # of one engine
+    assert len({processes[name] for name in ("us", "new", "parent")}) == 3
+    assert "AnswersDifferError: one: us says 5, peer, old says 6" in run("6").stderr
+    assert "ValueError: old" in (failed := run("None")).stderr and "ChildProcessError" in failed.stderr
 
 
 def test_answers_of_different_libraries_compare(harness: ModuleType, tmp_path: Path) -> None:
@@ -173,10 +206,10 @@ def test_planning_agrees_with_its_peers(tmp_path: Path) -> None:
     contenders = {one["contender"] for one in result["cases"]}
     assert contenders >= {"skipstone", "deltalake", "polars scan_delta", "pyiceberg", "DuckDB", "numpy, in memory"}
     ours = [one for one in result["cases"] if one["kind"] == "us"]
-    assert len(ours) == 10
+    assert len(ours) == 11
     assert all(one["requests"] is not None and one["bytes"] is not None for one in ours)
     verdicts = [line for line in result["sections"] if line.endswith(("won |", "**lost** |"))]
-    assert len(verdicts) == 12  # ten of time, two of bytes
+    assert len(verdicts) == 14  # twelve of time, two of bytes
 
 
 @only_in_test_all
