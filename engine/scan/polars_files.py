@@ -209,7 +209,8 @@ class _Rooms:
 
     def give_back(self, room: io.BytesIO) -> None:
         """Whatever still refers to its bytes keeps them: a BytesIO then copies them before it is written to."""
-        size_bytes = room.getbuffer().nbytes
+        size_bytes = room.seek(0, io.SEEK_END)
+        room.seek(0)
         if size_bytes + sum(size for size, _ in self._free) <= _ROOM_BYTES_MAX:
             self._free.append((size_bytes, room))
 
