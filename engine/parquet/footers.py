@@ -86,6 +86,15 @@ def open_again(file: pq.ParquetFile, path: str | RangeFile, **options: Any) -> p
     return pq.ParquetFile(path, metadata=file.metadata, **READ_OPTIONS, **options)
 
 
+def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
+    """Some columns of a row group. Raises CorruptionError where its pages hold fewer rows than its footer says, with
+    which pyarrow is content."""
+    rows = file.read_row_group(group, columns=columns)
+    if rows.num_rows != file.metadata.row_group(group).num_rows:
+        raise CorruptionError("holds fewer rows than its footer says", path=path, check="parquet")
+    return rows
+
+
 def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_bytes: int = 0) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 

@@ -109,6 +109,29 @@ def headers_in(data, offset, row_count, headers):
     return found
 
 
+@compiled
+def are_whole(data, chunks, headers):
+    """Twin of `page_headers.are_whole`, of uint8 `data`; False too for headers that only the plain twin may know.
+    `headers`: room for some."""
+    for i in range(len(chunks)):
+        chunk, row_count, offset = data[chunks[i, 0] : chunks[i, 1]], chunks[i, 2], np.int64(0)
+        while row_count > 0:
+            found = headers_in(chunk, offset, row_count, headers)
+            if found == 0:
+                return False
+            for header in headers[:found]:
+                if header[_END] > len(chunk):
+                    return False
+                if header[_KIND] != _DICTIONARY_PAGE:
+                    row_count -= header[_COUNT]
+                elif header[_COUNT] > header[_SIZE]:
+                    return False
+            offset = headers[found - 1, _END]
+        if row_count < 0:
+            return False
+    return True
+
+
 # -- Snappy ------------------------------------------------------------------------------------------------------------
 
 

@@ -251,6 +251,32 @@ def headers_in(data: memoryview, row_count: int) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty((0, len(PageHeader._fields)), dtype=np.int64)
 
 
+def are_whole(data: memoryview, chunks: np.ndarray) -> bool:
+    """Whether the pages of column chunks say that they hold as many rows, and lie where they do. For a reader that
+    trusts what headers say: it may ask for memory by it that no machine has, and end the process.
+
+    chunks    int64 [n, 3]: where each chunk begins in `data`, where it ends, and its rows
+    """
+    kernels = kernels_for("engine.parquet.kernels", 2 * _HEADER_PLAIN_NS * len(chunks))
+    if kernels is not None:
+        headers = np.empty((_PAGES_AT_ONCE, len(PageHeader._fields)), dtype=np.int64)
+        if kernels.are_whole(read_only(data), chunks, headers):
+            return True
+    try:
+        return all(_is_whole(data[begin:end], row_count) for begin, end, row_count in chunks.tolist())
+    except (ValueError, IndexError, KeyError):
+        return False
+
+
+def _is_whole(chunk: memoryview, row_count: int) -> bool:
+    for header in map(PageHeader._make, headers_in(chunk, row_count).tolist()):
+        if header.kind != DICTIONARY_PAGE:
+            row_count -= header.values_count
+        elif header.values_count > header.size_bytes:
+            return False
+    return row_count == 0
+
+
 def header_at(data: memoryview, offset: int) -> PageHeader:
     """The header that begins there, also of a page that ends behind the bytes. Raises IndexError, KeyError or
     ValueError for one that is cut short, or not known."""

@@ -34,8 +34,9 @@ from .rows import gain_by_polars_ns, width_of
 
 T = TypeVar("T")
 
-# What polars is asked for at once, while as many bytes, as they lie in files, are fetched for the next time.
-_VALUES_AT_ONCE, _BYTES_AT_ONCE = 10_000_000, 64 << 20
+# What polars is asked for at once, or one row group, while as many bytes, as they lie in files, are fetched for the
+# next time. Each chunk has its place in memory, in Python and in a footer.
+_VALUES_AT_ONCE, _BYTES_AT_ONCE, _CHUNKS_AT_ONCE = 10_000_000, 64 << 20, 10_000
 _FIRST_SHARE = 1 / 8  # of it: what tells how the others are best read
 _PIECE_ROWS = 1 << 18  # tested at once
 _LIGHT_REQUESTS = 4  # a far file of fewer bytes than so many are worth is read in all columns at once
@@ -122,8 +123,9 @@ class _Reading:
             contextlib.closing(ahead(self._fetched(looked_at), "skipstone-read", 1)) as fetched,
         ):
             for scan, data in fetched:
-                frame = frame_of(scan, data)
-                rooms.give_back(data)
+                frame = None if data is None else frame_of(scan, data)
+                if data is not None:
+                    rooms.give_back(data)
                 if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
                     self._left += scan.pairs
                 else:
@@ -136,7 +138,9 @@ class _Reading:
             return prefetched(look, pairs, _FAR_THREADS, "skipstone-open")
         return (look(pair) for pair in pairs)
 
-    def _fetched(self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]) -> Iterator[tuple[PolarsScan, io.BytesIO]]:
+    def _fetched(
+        self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]
+    ) -> Iterator[tuple[PolarsScan, io.BytesIO | None]]:
         for batch in self._batches(looked_at):
             alike: dict[Hashable, PolarsScan] = {}
             for pair, file in batch:
@@ -154,7 +158,10 @@ class _Reading:
             if file is None:
                 self._left.append(pair)
                 continue
-            share = max(self._values(file) / _VALUES_AT_ONCE, file.size_bytes / _BYTES_AT_ONCE)
+            chunks = len(file.groups) * len(file.names)
+            share = max(
+                self._values(file) / _VALUES_AT_ONCE, file.size_bytes / _BYTES_AT_ONCE, chunks / _CHUNKS_AT_ONCE
+            )
             if batch and total + share > 1:
                 yield batch
                 batch, total = [], 0.0

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false, taken, taken_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
-from ..parquet.footers import chunk_ranges, open_again, prefetch
+from ..parquet.footers import chunk_ranges, open_again, prefetch, rows_of_group
 from ..parquet.leaves import top_level
 from ..parquet.pages import coded_columns, without_views
 from ..predicates import Constant, columns_read, matches
@@ -195,10 +195,10 @@ class FileReader:
         self.whole_groups.add(group)
         coded = coded_columns(self.file, group, paths) if are_chosen and self.file.remote is None else []
         if not coded:
-            return self.renamed(self.file.read_row_group(group, columns=paths), stored)
+            return self.renamed(rows_of_group(self.file, group, paths, self.task.path), stored)
         path = self.storage.open_file(self.entry)
         with open_again(self.file, path, read_dictionary=coded, **self.context.parquet_options) as file:
-            return self.renamed(file.read_row_group(group, columns=paths), stored)
+            return self.renamed(rows_of_group(file, group, paths, self.task.path), stored)
 
     def note_ways(self) -> None:
         """Adds to the context how this file was read."""

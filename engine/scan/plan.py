@@ -172,7 +172,7 @@ class Plan:
             rows = rows_without_columns(sum(part.num_rows for part in parts))
         else:
             rows = pa.concat_tables(parts)
-        return rows if self.limit is None else rows.slice(0, self.limit)
+        return rows if self.limit is None else _first(rows, self.limit)
 
     def _tables(self) -> Iterator[pa.Table]:
         if not self.planning.order_by:
@@ -198,7 +198,7 @@ class Plan:
         rows_left = self.limit
         for table in self._tables():
             if rows_left is not None:
-                table = table.slice(0, rows_left)
+                table = _first(table, rows_left)
                 rows_left -= table.num_rows
             yield from table.to_batches()
             if rows_left == 0:
@@ -319,3 +319,8 @@ class Plan:
         from .extremes import extreme
 
         return extreme(self.planning, column, "max", check=check)
+
+
+def _first(rows: pa.Table, count: int) -> pa.Table:
+    """Its first rows, `count` or less: Arrow's own slice of a table without columns goes beyond its end."""
+    return rows.slice(0, min(count, rows.num_rows))

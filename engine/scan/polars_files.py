@@ -19,7 +19,7 @@ from ...arrays import offsets_of
 from ...caching import cached_property
 from ...errors import CorruptionError
 from ..parquet.footers import reading
-from ..parquet.page_headers import ChunkPlace
+from ..parquet.page_headers import ChunkPlace, are_whole
 from ..parquet.pages import flat_columns
 from ..predicates import Constant, columns_read
 from ..storage import Counted
@@ -155,8 +155,9 @@ class PolarsScan:
         parts = np.split(numbers, np.searchsorted(numbers, firsts[1:-1]))
         return [file.positions(part - first) for file, part, first in zip(self.files, parts, firsts, strict=False)]
 
-    def fetched(self, threads: int) -> io.BytesIO:
-        """One Parquet file in memory of all that is read of the files. `threads`: how many are read at once.
+    def fetched(self, threads: int) -> io.BytesIO | None:
+        """One Parquet file in memory of all that is read of the files; None where one of them is damaged in a way that
+        polars might not survive. `threads`: how many are read at once.
 
         Raises NotReadableError where one is gone or is not the one that was planned, CorruptionError where one ends
         early.
@@ -187,7 +188,9 @@ class PolarsScan:
             else:
                 for piece in pieces:
                     read(piece)
-        return data
+            places = [(place.begin, place.end, row_count) for row_count, moved in groups for place in moved]
+            is_whole = are_whole(view, np.array(places, dtype=np.int64))
+        return data if is_whole else None
 
 
 class _Rooms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import multiprocessing
@@ -366,7 +367,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_has_not(tmp_path: Pa
 @given(at=st.floats(0, 1), bit=st.integers(0, 7))
 @settings(max_examples=examples(40))
 def test_damage_in_pages(tmp_path_factory: pytest.TempPathFactory, at: float, bit: int) -> None:
-    """A flipped bit in a page is refused in our words, or gives values, as by pyarrow: neither compares checksums."""
+    """A flipped bit in a page is refused in our words, or gives values; neither polars nor pyarrow compares checksums."""
     path = tmp_path_factory.mktemp("lake") / "a.parquet"
     pq.write_table(wide_table(500).select(["n", "key", "few", "price", "f", "flag"]), path, row_group_size=200)
     table = ss.create(path.parent)
@@ -400,6 +401,29 @@ ODD_PATHS += [
     "back\\slash.parquet",
     "n=9/n=8/d.parquet",
 ]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "none", "use_dictionary": False}, {"data_page_version": "2.0"}]
+)
+def test_rule_59_pages_of_fewer_rows_are_damage(tmp_path: Path, options: dict) -> None:
+    """Nor does polars end the process, which asks for as much memory as a header says there are values."""
+    rows = pa.table({"n": pa.array([None if i % 5 == 0 else i % 90 for i in range(400)], pa.int64())})
+    for number in range(2):
+        pq.write_table(rows, tmp_path / f"{number}.parquet", **options)
+    table = ss.create(tmp_path)
+    path = tmp_path / "1.parquet"
+    good, times = path.read_bytes(), path.stat()
+    begin = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    for offset in (*range(4, 40), *range(begin, begin + 40)):
+        for value in (0, 127, 255):
+            damaged = bytearray(good)
+            damaged[offset] = value
+            path.write_bytes(damaged)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            for reader in ("polars", "pyarrow"):
+                with contextlib.suppress(ss.CorruptionError):
+                    assert table.scan(reader=reader).to_table().num_rows == 800  # Arrow is content with fewer
 
 
 @pytest.mark.parametrize("path", ODD_PATHS)

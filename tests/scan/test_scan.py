@@ -54,6 +54,14 @@ def test_every_version_keeps_its_own_rows(data: st.DataObject) -> None:
             assert set(ss.open(root, version=version).files().column("path").to_pylist()) == set(live)
 
 
+def test_a_limit_beyond_the_rows_without_columns(tmp_path: Path) -> None:
+    """Arrow's slice of a table without columns goes beyond its end."""
+    pq.write_table(pa.table({"a": range(3)}), tmp_path / "a.parquet")
+    plan = ss.create(tmp_path).scan("a < 2", columns=[], limit=10)
+    assert plan.to_table().num_rows == sum(batch.num_rows for batch in plan.to_batches()) == 2
+    assert plan.head(5).num_rows == 2 and plan.head(1).num_rows == 1
+
+
 def test_fields_of_structs_are_columns_by_their_paths(tmp_path: Path) -> None:
     payload = [{"user": "a", "at": {"x": 1}}, None, {"user": None, "at": None}, {"user": "b", "at": {"x": 4}}]
     pq.write_table(pa.table({"id": range(4), "payload": payload, "a.b": [5, 6, 7, 8]}), tmp_path / "f.parquet")

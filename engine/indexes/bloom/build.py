@@ -22,7 +22,7 @@ from ....errors import CorruptionError, SchemaError, StorageError
 from ....lazy import load_for
 from ...lakes import is_log
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
-from ...parquet.footers import open_indexed, prefetch, reading
+from ...parquet.footers import open_indexed, prefetch, reading, rows_of_group
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.coerce import is_exact_widening
 from ...state import IndexState
@@ -169,7 +169,7 @@ def _hashes(
             prefetch(file, group, [path])
             if chunks is not None:
                 chunks.append(chunk_digests(file, group, [path]))
-            return file.read_row_group(group, columns=[path])
+            return rows_of_group(file, group, [path], name)
 
     rows = map(read, range(count)) if count < 2 else prefetched(read, range(count), 1, "skipstone-read")
     for group in rows:

@@ -14,7 +14,7 @@ from ....errors import CorruptionError, InvalidArgumentError, SchemaError, Stora
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import open_indexed, prefetch, reading
+from ...parquet.footers import open_indexed, prefetch, reading, rows_of_group
 from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
@@ -155,7 +155,7 @@ def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: En
                     prefetch(file, group, names)
                     if has_digests:
                         keys.digests.append(chunk_digests(file, group, names))
-                    rows = file.read_row_group(group, columns=names)
+                    rows = rows_of_group(file, group, names, path)
             values = [
                 _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
                 for column, p in zip(columns.places, located, strict=True)
