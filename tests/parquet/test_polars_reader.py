@@ -367,7 +367,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_has_not(tmp_path: Pa
 @given(at=st.floats(0, 1), bit=st.integers(0, 7))
 @settings(max_examples=examples(40))
 def test_damage_in_pages(tmp_path_factory: pytest.TempPathFactory, at: float, bit: int) -> None:
-    """A flipped bit in a page is refused in our words, or gives values; neither polars nor pyarrow compares checksums."""
+    """A flipped bit in a page is refused in our words, or gives values: neither decoder compares checksums."""
     path = tmp_path_factory.mktemp("lake") / "a.parquet"
     pq.write_table(wide_table(500).select(["n", "key", "few", "price", "f", "flag"]), path, row_group_size=200)
     table = ss.create(path.parent)
