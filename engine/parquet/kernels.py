@@ -143,7 +143,7 @@ def _unsnapped(data, size, out, room, progress, target):
     Format: github.com/google/snappy, format_description.txt.
     """
     begin, end = progress[0], progress[1]
-    if target > 0 and end == 0:  # the size is said first
+    if min(target, room) > 0 and end == 0:  # the size is said first
         begin = _varint_at(data, begin, size, progress)
         if begin < 0 or progress[0] != room:
             return False

@@ -7,7 +7,8 @@ Footers rarely count NaN, the greatest value, so the greatest of such floats is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,7 @@ class _Extreme:
         self._plan, self._column, self.kind, self._is_max = plan, column, kind, is_max
         self.context = plan.context_for((top_level(plan.instant.schema, column),), column)
         self.best: Code | None = None
+        self._path_of: Callable[[Code], str | None] = lambda best: None  # the file that gave it
 
     def learn_merged(self) -> bool:
         """Reads every row, where slices must be merged for that: bounds of their files say little. Returns whether."""
@@ -85,18 +87,19 @@ class _Extreme:
         """Bounds of whole files may be rounded: they offer nothing."""
 
     def learn_groups(self, groups: RowGroupBounds, certain: np.ndarray) -> None:
-        self._offer(_offers(groups, self._is_max).take(from_numpy(certain)))
+        offers, of_task = _offers(groups, self._is_max).take(from_numpy(certain)), groups.fine.task[certain]
+        self._offer(offers, lambda best: groups.tasks[int(of_task[pc.index(offers, best).as_py()])].path)
 
     def read(self, pairs: list[Pair]) -> None:
-        for tables in self._plan.rows_of(pairs, self.context):
+        for (task, _), tables in zip(pairs, self._plan.rows_of(pairs, self.context), strict=True):
             for table in tables:
-                self._offer(stored_codes(leaf_array(table, self._column)))
+                self._offer(stored_codes(leaf_array(table, self._column)), partial(_named, task))
 
-    def _offer(self, values: pa.Array) -> None:
-        """Some codes or bytes (nulls aside) of values that are there."""
+    def _offer(self, values: pa.Array, path_of: Callable[[Code], str | None] = lambda best: None) -> None:
+        """Some codes or bytes (nulls aside) of values that are there; `path_of`: the file of one of them."""
         best = pc.min_max(values)["max" if self._is_max else "min"].as_py()
         if best is not None and (self.best is None or (best > self.best if self._is_max else best < self.best)):
-            self.best = best
+            self.best, self._path_of = best, path_of
 
     def value(self) -> Any:
         """The best as Python has it; what Python has no type for is a pyarrow Scalar."""
@@ -106,7 +109,8 @@ class _Extreme:
             scalar = value_of(self.best, self.kind)
         except pa.ArrowInvalid as error:  # Parquet readers take any bytes as a string
             which = "greatest" if self._is_max else "least"
-            raise CorruptionError(f"the {which} value, {self.best!r}, is no {self.kind}", check="value") from error
+            message, path = f"the {which} value, {self.best!r}, is no {self.kind}", self._path_of(self.best)
+            raise CorruptionError(message, path=path, check="value") from error
         try:
             value = scalar.as_py()
         except (ValueError, ArithmeticError, pa.ArrowException):
@@ -119,6 +123,10 @@ def stored_codes(values: pa.Array) -> pa.Array:
     if canon.order_class(values.type) == "bytes":
         return canon.order_bytes(values).cast(pa.large_binary())
     return from_numpy(canon.order_codes(values), valid_mask(values))
+
+
+def _named(task: FileTask, _: Code) -> str:
+    return task.path
 
 
 def best_ends(bounds: Bounds, is_max: bool) -> pa.Array:

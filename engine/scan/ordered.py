@@ -310,7 +310,7 @@ class _FirstRows:
         mask = reader.live(group) if every else reader.mask(group)
         positions = np.flatnonzero(to_numpy(mask))
         if not len(positions):
-            return positions, pa.table({}, pa.schema([]))
+            return positions, pa.table({})
         rows = reader.read(group, self.context.columns)
         return positions, rows if len(positions) == rows.num_rows else rows.filter(mask)
 
@@ -320,6 +320,8 @@ class _FirstRows:
         if not (task.rows_exact or task.all_match):
             mask = to_numpy(reader.mask_of(rows_at(reader, [(group, positions)], reader.tested)))
             positions = positions[mask]
+        if not len(positions):
+            return positions, pa.table({})
         return positions, rows_at(reader, [(group, positions)], self.context.columns)
 
     def _first(self, rows: pa.Table, positions: np.ndarray, numbers: np.ndarray) -> pa.Table:

@@ -9,6 +9,7 @@ import tempfile
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -300,3 +301,14 @@ def test_arrow_takes_a_plan_as_it_is(tmp_path: Path) -> None:
     assert sorted(pa.table(plan).column("a").to_pylist()) == [10, 11, 12]
     assert pa.RecordBatchReader.from_stream(plan).read_all().num_rows == 3
     assert sorted(plan.to_pandas()["a"]) == [10, 11, 12]
+
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_a_value_that_is_no_text_is_refused_with_its_file(tmp_path: Path, has_statistics: bool) -> None:
+    offsets, data = np.array([0, 1, 3], dtype=np.int32), b"k\xff\xf6"
+    odd = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    pq.write_table(pa.table({"s": ["a", "b"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"s": odd}), tmp_path / "b.parquet", write_statistics=has_statistics)
+    with pytest.raises(ss.CorruptionError, match="is no string") as caught:
+        ss.create(tmp_path).scan().max("s")
+    assert caught.value.path == "b.parquet"

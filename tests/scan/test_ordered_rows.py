@@ -187,6 +187,14 @@ def test_row_groups_in_which_no_row_matches_after_the_first_rows(tmp_path: Path)
     assert table.scan("k = 5", order_by="ts", limit=1).to_table().to_pydict() == {"ts": [1000], "k": [5]}
 
 
+def test_rows_that_an_index_names_of_which_none_matches(tmp_path: Path) -> None:
+    rows = {"a": pa.array([5, None, -128, None], pa.int8()), "b": pa.array([None, None, None, 1], pa.int32())}
+    make_file(tmp_path, "a.parquet", rows)
+    table = ss.create(tmp_path)
+    table.create_index("b", kind="secondary")
+    assert table.scan("a > 0 AND b = 1", order_by="b", limit=1).to_table().num_rows == 0
+
+
 def test_half_floats_in_order(tmp_path: Path) -> None:
     for number in range(20):
         halves = pa.array(np.array([number, 100 - number, np.nan], np.float16), pa.float16(), from_pandas=False)
