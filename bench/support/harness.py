@@ -164,8 +164,7 @@ class Bench:
         """Compare the answers of each row, then time all contenders of the row in turn, `rounds` times. Rows that a run
         before has timed stay as they are. `apart`: each contender is called in a process of its own, which is this
         command again up to here."""
-        connection = asking()
-        if apart and connection is not None:
+        if apart and (connection := asking()) is not None:
             self._serve(connection)
         with contextlib.ExitStack() as stack:
             processes: dict[str, Process] = {}

@@ -123,8 +123,9 @@ class _Reading:
             contextlib.closing(ahead(self._fetched(looked_at), "skipstone-read", 1)) as fetched,
         ):
             for scan, data in fetched:
-                frame = None if data is None else frame_of(scan, data)
+                frame = None
                 if data is not None:
+                    frame = frame_of(scan, data)
                     rooms.give_back(data)
                 if frame is None:  # one of them is damaged, say: pyarrow says what is wrong with it
                     self._left += scan.pairs
@@ -191,7 +192,7 @@ class _Reading:
         return max(rows_kept(*pair) * self._width / _VALUES_AT_ONCE, _bytes_kept(pair) / _BYTES_AT_ONCE)
 
     def _parts_of(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
-        """Files, or some row groups of a large one, each with its share of memory. A large file of unknown row groups
+        """Files, or some row groups of a large one, each with its `_share`. A large file of unknown row groups
         is left to pyarrow, which reads them one by one."""
         for pair in pairs:
             share = self._share(pair)
@@ -210,7 +211,7 @@ def _bytes_kept(pair: Pair) -> int:
 
 
 def _cut(parts: list[tuple[Pair, float]], share_max: float) -> tuple[list[Pair], list[tuple[Pair, float]]]:
-    """(the first of some parts, as many as take such a share of memory, at least one; the others)."""
+    """(the first of some parts, as many as take such a share, at least one; the others)."""
     total, count = 0.0, 0
     for _, share in parts:
         if count and total + share > share_max:

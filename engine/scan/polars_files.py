@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ from ...arrays import offsets_of
 from ...caching import cached_property
 from ...errors import CorruptionError
 from ..parquet.footers import reading
-from ..parquet.page_headers import ChunkPlace, are_whole
+from ..parquet.page_headers import ChunkPlace, PagesUnknownError, are_whole
 from ..parquet.pages import flat_columns
+from ..parquet.synthetic_file import MAGIC, Template, template_of
 from ..predicates import Constant, columns_read
 from ..storage import Counted
 from ..storage.interface import Range, merged_ranges
@@ -28,9 +29,6 @@ from ..storage.threads import prefetched
 from .file_reader import FileReader, as_planned
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 from .rows import opened
-
-if TYPE_CHECKING:
-    from ..parquet.synthetic_file import Template
 
 Pair = tuple[FileTask, RowGroups]
 Copied = tuple[Range, int]  # of a file, and where it begins in memory
@@ -162,8 +160,6 @@ class PolarsScan:
         Raises NotReadableError where one is gone or is not the one that was planned, CorruptionError where one ends
         early.
         """
-        from ..parquet.synthetic_file import MAGIC
-
         offset, groups = len(MAGIC), []
         pieces: list[tuple[FileReader, list[Copied]]] = []
         for file in self.files:
@@ -207,7 +203,7 @@ class _Rooms:
                 with contextlib.suppress(ValueError):  # another thread took it
                     self._free.remove(one)
                     return one[1]
-        self._free.clear()
+        self._free.clear()  # smaller ones would be kept beside it
         return io.BytesIO(bytes(-(-size_bytes // _ROOM_STEP_BYTES) * _ROOM_STEP_BYTES))
 
     def give_back(self, room: io.BytesIO) -> None:
@@ -272,9 +268,6 @@ def looked_at(
     pair: Pair, context: ReadContext, storage: Counted, layouts: Layouts, is_tested: bool = False
 ) -> tuple[Pair, PolarsFile | None]:
     """What polars is to read of a file, of `is_tested` the columns of the predicate; None where pyarrow is to."""
-    from ..parquet.page_headers import PagesUnknownError
-    from ..parquet.synthetic_file import template_of
-
     task, groups = pair
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file, reading(task.path):
         reader = FileReader(file, entry, task, context, storage)

@@ -8,6 +8,7 @@ import io
 import multiprocessing
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -332,6 +333,33 @@ def test_large_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
             both(table, where)
 
 
+@pytest.mark.parametrize("limit", ["_BYTES_AT_ONCE", "_CHUNKS_AT_ONCE"])
+def test_no_more_is_fetched_at_once_than_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    import skipstone.engine.scan.by_polars as by_polars
+    from skipstone.engine.scan.polars_files import PolarsFile, PolarsScan
+
+    def size(file: PolarsFile) -> int:
+        return file.size_bytes if limit == "_BYTES_AT_ONCE" else len(file.groups) * len(file.names)
+
+    for number in range(12):
+        rows = pa.table({"n": np.arange(100 * number**2), "m": np.arange(100 * number**2) % 97})
+        pq.write_table(rows, tmp_path / f"{number:02}.parquet", row_group_size=500)
+    fetched: list[list[int]] = []
+    real: Callable = PolarsScan.fetched
+
+    def noting(scan: PolarsScan, threads: int) -> io.BytesIO:
+        fetched.append([size(file) for file in scan.files])
+        return real(scan, threads)
+
+    monkeypatch.setattr(PolarsScan, "fetched", noting)
+    monkeypatch.setattr(by_polars, limit, most := 20_000 if limit == "_BYTES_AT_ONCE" else 20)
+    assert ss.create(tmp_path).scan(reader="polars").to_table().num_rows == sum(100 * n**2 for n in range(12))
+    assert all(sum(sizes) <= most or len(sizes) == 1 for sizes in fetched)
+    assert 1 < len(fetched) < sum(map(len, fetched))
+
+
 def test_rule_58_a_large_file_after_small_ones_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares of 0.1, 0.2 and 3, 0.1: the first two, added and taken away again, leave 5e-17."""
     import skipstone.engine.scan.by_polars as by_polars
@@ -512,6 +540,7 @@ def test_rule_38_another_file_is_noticed_before_and_after_reading(
     for _ in range(2):  # at first it is overwritten while it is read, then before
         with pytest.raises(ss.NotReadableError, match="overwritten"):
             table.scan("n = 1", reader="polars").to_table()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("skipstone-read")]
 
 
 def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:
