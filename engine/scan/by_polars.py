@@ -25,7 +25,7 @@ from ...errors import CorruptionError, SchemaError
 from ..parquet.footers import reading
 from ..predicates import columns_read
 from ..storage import Counted
-from ..storage.threads import ahead, prefetched
+from ..storage.threads import ahead, prefetched, threads_for
 from .file_reader import rows_without_columns
 from .file_tasks import ReadContext, RowGroups, rows_kept
 from .polars_files import REQUEST_BYTES, Layouts, Pair, PolarsFile, PolarsScan, is_sure, looked_at, rooms
@@ -40,7 +40,6 @@ _VALUES_AT_ONCE, _BYTES_AT_ONCE, _CHUNKS_AT_ONCE = 10_000_000, 64 << 20, 10_000
 _FIRST_SHARE = 1 / 8  # of it: what tells how the others are best read
 _PIECE_ROWS = 1 << 18  # tested at once
 _LIGHT_REQUESTS = 4  # a far file of fewer bytes than so many are worth is read in all columns at once
-_FAR_THREADS = 16  # files whose bytes are waited for
 
 
 def tables_by_polars(
@@ -66,7 +65,7 @@ class _Reading:
 
     def __init__(self, context: ReadContext, storage: Counted, left: list[Pair]):
         self._context, self._left = context, left
-        self._is_far = bool(storage.gap_bytes)
+        self._is_far, self._threads = bool(storage.gap_bytes), threads_for(storage, 1)
         self._width, self._tested = max(width_of(context), 1), len(columns_read(context.bound))
         self._matching = 1.0  # of the rows, as far as it is known
         self._look = partial(looked_at, context=context, storage=storage, layouts=Layouts())
@@ -136,7 +135,7 @@ class _Reading:
         self, pairs: Sequence[Pair], look: Callable[[Pair], tuple[Pair, PolarsFile | None]]
     ) -> Generator[tuple[Pair, PolarsFile | None]]:
         if self._is_far:
-            return prefetched(look, pairs, _FAR_THREADS, "skipstone-open")
+            return prefetched(look, pairs, self._threads, "skipstone-open")
         return (look(pair) for pair in pairs)
 
     def _fetched(
@@ -149,7 +148,7 @@ class _Reading:
                 scan.pairs.append(pair)
                 scan.files.append(file)
             for scan in alike.values():
-                yield scan, scan.fetched(_FAR_THREADS if self._is_far else 1)
+                yield scan, scan.fetched(self._threads)
 
     def _batches(self, looked_at: Iterable[tuple[Pair, PolarsFile | None]]) -> Iterator[list[tuple[Pair, PolarsFile]]]:
         """Files that are asked for at once; those that polars cannot read are left."""

@@ -336,7 +336,7 @@ def _filter_step(table: ss.Table, where: object) -> tuple[int, int]:
 
 
 def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path) -> None:
-    """3 requests a run where nothing is known, one afterwards; runs are bounded, and few after optimize."""
+    """5 requests a run where nothing is known, 2 afterwards; runs are bounded, and one is left by optimize."""
     count = 2_000 if is_thorough() else 40
     with without_flushes():
         table = _empty(tmp_path)
@@ -348,7 +348,7 @@ def test_a_look_up_after_many_commits_costs_a_handful_of_requests(tmp_path: Path
             table.handle.forget()
             with ss.open(tmp_path) as fresh:
                 cold, cold_bytes = _filter_step(fresh, _key(3))
-                assert cold <= 5 * runs and cold_bytes <= runs * (1 << 17)
+                assert cold <= 5 * runs and cold_bytes <= runs * (3 << 16)
                 assert _filter_step(fresh, _key(count // 2))[0] <= 2 * runs
                 for commit in range(0, count, 7):
                     assert fresh.scan(_key(commit)).count() == 1

@@ -67,6 +67,21 @@ def test_commits_and_optimize_keep_every_row(data: st.DataObject, tmp_path_facto
     ask_all(data, found, every, names)  # type: ignore[arg-type]
 
 
+def test_an_oldest_run_that_shrinks_is_merged_with_the_others_at_once(tmp_path: Path) -> None:
+    """Else `optimize` would have more to do at once."""
+    storage, form = open_storage(tmp_path), SecondaryForm(None, 256)
+    readers, runs = RunReaders(storage), ()
+    for segment, (file, count) in enumerate([(1, 3_000), (2, 60)], 1):
+        new = _new([(file, 0, 0, [(i,) for i in range(count)]), (file + 9, 0, 0, [(7,)])], ["i"])
+        runs = appended_entries(storage, readers, runs, new, segment, lambda _, at=segment: f"r{at}", form)
+    assert len(runs) == 2
+    live = np.array([2, 10, 11], dtype=np.uint64)
+    merged = consolidated_entries(storage, readers, runs, live, lambda number: f"merged-{number}", form)
+    assert merged is not None and len(merged) == 1 and files_of(readers.reader(merged[0])) == ((2, 2), (10, 11))
+    assert {path.name for path in tmp_path.iterdir()} == {"r1", "r2", merged[0].path}
+    assert consolidated_entries(storage, readers, merged, live, lambda number: f"again-{number}", form) is None
+
+
 class _OfLive:
     """A reader whose answers leave out files that went: what `optimize` dropped of them is as good as what it left."""
 

@@ -97,23 +97,46 @@ def consolidated_entries(
     """The runs, oldest first, as one, or where the oldest is much larger than the others, as that and one more; without
     the entries of files that are not among `live` (uint64, ascending), where there are many. None where nothing is to
     be done. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
-    levels = levels_of(runs)
-    if not levels:
-        return None
-    start = int(len(levels) > 1 and POLICY.keeps_oldest([level_bytes(level) for level in levels]))
-    result: list[Run] = []
-    changed = False
     numbers = count()
 
     def next_path() -> str:
         return path_of(next(numbers))
 
-    for part in ([levels[0]], levels[1:]) if start else (levels,):
+    merged = _consolidated(storage, readers, runs, live, next_path, form)
+    if merged is None or _kept_apart(levels_of(merged)) or len(levels_of(merged)) < 2:
+        return merged
+    # What was rewritten of the oldest is no longer much larger than the others.
+    together = _consolidated(storage, readers, merged, live, next_path, form)
+    assert together is not None
+    for path in {run.path for run in merged} - {run.path for run in (*runs, *together)}:
+        storage.delete(path)
+    return together
+
+
+def _consolidated(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    live: np.ndarray,
+    next_path: Callable[[], str],
+    form: SecondaryForm,
+) -> tuple[Run, ...] | None:
+    levels = levels_of(runs)
+    if not levels:
+        return None
+    result: list[Run] = []
+    changed = False
+    for part in ([levels[0]], levels[1:]) if _kept_apart(levels) else (levels,):
         segments = (min(level[0].segments[0] for level in part), max(level[0].segments[1] for level in part))
         merged = _merged_level(storage, readers, part, live, segments, next_path, form)
         changed |= merged is not None
         result += merged if merged is not None else [run for level in part for run in level]
     return tuple(result) if changed else None
+
+
+def _kept_apart(levels: Sequence[Level]) -> bool:
+    """Whether the oldest is much larger than the others."""
+    return len(levels) > 1 and POLICY.keeps_oldest([level_bytes(level) for level in levels])
 
 
 def _merged_level(
