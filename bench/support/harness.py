@@ -78,20 +78,19 @@ class _Case:
         """Whose process it shares: contenders whose names differ after a comma are one's."""
         return self.contender.partition(",")[0]
 
+    def ask(self, verb: Literal["answer", "prepare", "sample", "let_go"]) -> Any:
+        """What one of these methods gives, in the process in which it is called."""
+        return getattr(self, verb)() if self.process is None else self.process.ask(verb, self.row, self.contender)
+
     def answer(self) -> Answer:
         """What it answers, in a form that compares."""
-        if self.process is not None:
-            return self.process.ask("answer", self.row, self.contender)
         value, _ = self.call()
         answer = value if isinstance(value, Answer) else Answer(value)
         return replace(answer, value=None if answer.value is None else _plain(answer.value))
 
     def prepare(self) -> None:
         """Finds how often a sample is to call it."""
-        if self.process is not None:
-            self.process.ask("prepare", self.row, self.contender)
-        else:
-            self.calls = _calls_for(self)
+        self.calls = _calls_for(self)
 
     def call(self) -> tuple[Any, float]:
         """One answer and the seconds of one call; `setup` runs outside of the time."""
@@ -102,14 +101,10 @@ class _Case:
 
     def let_go(self) -> None:
         """Drops what is asked, and what it holds: it will not be asked again."""
-        if self.process is not None:
-            self.process.ask("let_go", self.row, self.contender)
         self.fn, self.setup = lambda: None, None
 
     def sample(self) -> float:
         """Seconds a call: one call, or the mean over as many as a clock can tell apart."""
-        if self.process is not None:
-            return self.process.ask("sample", self.row, self.contender)
         if self.setup is not None:
             return self.call()[1]
         start = time.perf_counter()
@@ -233,7 +228,7 @@ class Bench:
     def _compare(self, row: str, cases: list[_Case]) -> None:
         first: tuple[str, Any] | None = None
         for case in cases:
-            answer = case.answer()
+            answer: Answer = case.ask("answer")
             case.requests, case.bytes, plain = answer.requests, answer.bytes, answer.value
             if plain is None:
                 if case.kind != "floor":
@@ -266,17 +261,18 @@ class Bench:
 
 def _time(cases: list[_Case], rounds: int) -> None:
     for case in cases:
-        case.prepare()
+        case.ask("prepare")
     gc.collect()
     gc.disable()
     try:
         for number in range(rounds):
             for case in cases:
                 if number % case.every == 0:
-                    case.samples_s.append(case.sample())
+                    case.samples_s.append(case.ask("sample"))
     finally:
         gc.enable()
     for case in cases:
+        case.ask("let_go")
         case.let_go()
 
 
