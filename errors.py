@@ -35,11 +35,15 @@ class _Advising(Exception):
     """
 
     bare_message: str
-    hint: str | None
 
     def __init__(self, message: str = "", *, hint: str | None = None):
-        self.bare_message, self.hint = message, hint
+        self.bare_message, self._hint = message, hint
         super().__init__(self.worded(_PYTHON))
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, in the words of Python."""
+        return self.hint_worded(_PYTHON)
 
     def worded(self, words: Mapping[str, str]) -> str:
         """The message and the hint in the words of a face, given by name. A hint that names what the face lacks is
@@ -50,7 +54,7 @@ class _Advising(Exception):
     def hint_worded(self, words: Mapping[str, str]) -> str | None:
         """The hint in the words of a face; None where there is none, or it names what the face lacks."""
         try:
-            return None if self.hint is None else self.hint.format_map(words)
+            return None if self._hint is None else self._hint.format_map(words)
         except KeyError:
             return None
 
@@ -86,7 +90,7 @@ class CorruptionError(SkipstoneError, ValueError):
         self.message, self.path, self.offset, self.check = message, path, offset, check
 
     def __reduce__(self) -> tuple[Any, ...]:
-        details = {"path": self.path, "offset": self.offset, "check": self.check, "hint": self.hint}
+        details = {"path": self.path, "offset": self.offset, "check": self.check, "hint": self._hint}
         return _rebuild, (type(self), self.message, details)
 
 
@@ -105,7 +109,7 @@ class CommitConflictError(SkipstoneError):
         self.message, self.paths = message, list(paths)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, {"paths": self.paths, "hint": self.hint})
+        return _rebuild, (type(self), self.message, {"paths": self.paths, "hint": self._hint})
 
 
 _SHOWN_CHARACTERS = 300
@@ -163,7 +167,7 @@ class NotReadableError(SkipstoneError, ValueError):
         self.message, self.paths, self.changed = message, list(paths), changed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed, "hint": self.hint})
+        return _rebuild, (type(self), self.message, {"paths": self.paths, "changed": self.changed, "hint": self._hint})
 
 
 class InvalidArgumentError(SkipstoneError, ValueError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
-from ..engine.advice.advise import HEADINGS, Advice, cells
+from ..engine.advice.advise import CLUSTER, HEADINGS, Advice, Suggestion, cells
 from ..engine.advice.queries import statements
 from ..errors import StorageError
 from .arguments import Option
@@ -19,7 +20,7 @@ def advise(
         str | None, Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
     ] = None,
     from_log: Annotated[str | None, Option(metavar="FILE", help="A log of scans: SKIPSTONE_SCAN_LOG.")] = None,
-    sample_files: Annotated[int, Option(min=1, help="Try on so many files, at most.")] = 32,
+    sample_files: Annotated[int, Option(min=1, help="Try on at most this many files.")] = 32,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,10 +35,10 @@ def advise(
         unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
         print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
     else:
-        print_advice(advice)
+        _print(advice, path, index_path)
 
 
-def print_advice(advice: Advice) -> None:
+def _print(advice: Advice, path: str, index_path: str | None) -> None:
     """The suggestions as a table."""
     screen = stdout()
     for line in advice.head():
@@ -46,9 +47,18 @@ def print_advice(advice: Advice) -> None:
         screen.print()
         screen.print(text_table(HEADINGS, [list(cells(one)) for one in advice.suggestions], right=HEADINGS[1:]))
         screen.print()
-        screen.print(f"to begin with: {advice.suggestions[0].code}", style="bold", soft_wrap=True)
+        first = _command(advice.suggestions[0], path, index_path)
+        screen.print(f"to begin with: {first}", style="bold", soft_wrap=True)
     for line in advice.tail():
         screen.print(line, style="yellow", soft_wrap=True)
+
+
+def _command(suggestion: Suggestion, path: str, index_path: str | None) -> str:
+    """What does it in a shell; in Python for what no command does."""
+    if suggestion.kind == CLUSTER:
+        return suggestion.code
+    where = [] if index_path is None else ["--index-path", index_path]
+    return shlex.join(["skipstone", "index", "add", path, *suggestion.columns, "--kind", suggestion.kind, *where])
 
 
 def read_statements(path: str) -> list[str]:

@@ -28,7 +28,7 @@ def alter(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the schema, in one step; no file is touched. Each option but --order may be texts several times.
+    """Change the schema, in one step; no file is touched. Each option but --order may be given several times.
 
     Types are Arrow's, as int64, double, string, decimal(12,2).
     """

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import sys
 import warnings
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..engine.observing import SLOW_PLAN_VARIABLE
 from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
 from .arguments import Option, for_typer, read_plain
 from .options import Ended, InterruptedCommandError, Status, UsageError, take_storage_options
@@ -133,6 +135,8 @@ def run(arguments: Sequence[str]) -> None:
     debug, as_json = "--debug" in arguments, "--json" in arguments
     if not debug:
         warnings.showwarning = _show_json_warning if as_json else _show_warning
+    if SLOW_PLAN_VARIABLE in os.environ:
+        logging.basicConfig(format="%(message)s")  # warnings of slow plans, on stderr
     try:
         rest = take_storage_options([argument for argument in arguments if argument != "--debug"])
         status = Status.OK
@@ -163,6 +167,7 @@ def run(arguments: Sequence[str]) -> None:
 
 # How hints of errors name verbs and arguments here; hints that name others are left out.
 _WORDS = {
+    "open": "any other command",
     "index_path": "--index-path",
     "refresh_index": "`skipstone index refresh`",
     "create_index": "`skipstone index add`",
@@ -170,7 +175,7 @@ _WORDS = {
     "drop_savepoint": "`skipstone savepoint --drop`",
     **{name: f"`skipstone {name}`" for name in ("create", "sync", "rebind", "alter", "repair", "restore", "verify")},
 }
-_MESSAGE = ("message", "bare_message", "hint")  # what is printed of an error in any case
+_MESSAGE = ("message", "bare_message")  # what is printed of an error in any case
 
 
 def _status_of(error: SkipstoneError) -> Status:

@@ -75,7 +75,7 @@ class DemoBuild:
 
 def demo(
     path: Annotated[str | None, Option(metavar="DIR", help="Keep the lake here; by default it is temporary.")] = None,
-    rows: Annotated[int | None, Option(min=1, help="Only so many flights, spread over the year.")] = None,
+    rows: Annotated[int | None, Option(min=1, help="Only this many flights, spread over the year.")] = None,
     spark: Annotated[bool, Option("--spark/--no-spark", help="Run the queries in Spark, too.")] = True,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,7 @@ def index_add(
         list[str],
         Argument(
             metavar="COLUMN",
-            help="Each gets a filter; all are one key, or one index of statistics.",
+            help="bloom: a filter each; secondary: together one key; stats: one index.",
             show_default=False,
         ),
     ],

@@ -25,7 +25,7 @@ _CORNERS = ("└─┴┘", "+-++")
 def layout(
     path: Path,
     column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
-    lines: Annotated[int, Option(min=1, help="At most so many lines; files share one where they are more.")] = 24,
+    lines: Annotated[int, Option(min=1, help="At most this many lines; files share one where they are more.")] = 24,
     ascii_: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     version: Version = None,
     index_path: IndexPath = None,

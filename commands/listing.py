@@ -22,13 +22,13 @@ _SHOW: dict[str, Callable] = {"file_count": "{:,}".format, "row_count": "{:,}".f
 def ls(
     path: Path,
     files: Annotated[bool, Option("--files", help="List files instead of partitions.")] = False,
-    partitions: Annotated[bool, Option("--partitions", help="List partitions: so it is by default.")] = False,
+    partitions: Annotated[bool, Option("--partitions", help="List partitions (the default).")] = False,
     partition: Annotated[
         str | None, Option(metavar="KEY=VALUE/...", help="The files of one partition.", show_default=False)
     ] = None,
     limit: Annotated[
         int | None,
-        Option(min=0, help=f"At most so many lines; {SHOWN_ROWS:,} by default, all with --json.", show_default=False),
+        Option(min=0, help=f"At most this many lines; {SHOWN_ROWS:,} by default, all with --json.", show_default=False),
     ] = None,
     fallback: FallbackTo = None,
     version: Version = None,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from ..engine.scan.steps import bytes_text as bytes_text
+from ..engine.scan.steps import count_of as count_of
 from .options import InterruptedCommandError
 
 if TYPE_CHECKING:
@@ -174,8 +175,3 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: It
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     return grid
-
-
-def count_of(count: int, one: str, many: str | None = None) -> str:
-    """ "1 file", "2,000 files"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

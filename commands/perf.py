@@ -43,8 +43,8 @@ def perf(
         )
         screen.print(
             f"manifest {bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
-            f"{bytes_text(sizes.index_bytes)}; files a partition {least:,} to {most:,}, mean {mean:,.1f}; highest file "
-            f"id {sizes.highest_file_id:,}",
+            f"{bytes_text(sizes.index_bytes)}; {least:,} to {most:,} files a partition, "
+            f"{mean:,.1f} on average; highest file id {sizes.highest_file_id:,}",
             soft_wrap=True,
         )
         screen.print()
@@ -65,7 +65,7 @@ def _cells(call: Call) -> list[str]:
 
 
 def _listing_cells(call: Call, listing: Listing) -> list[str]:
-    return [_time(listing.elapsed_s), f"{listing.folders:,}", f"{listing.elapsed_s / call.cold_s:,.1f}"]
+    return [_time(listing.elapsed_s), f"{listing.folders:,}", f"{listing.elapsed_s / call.cold_s:,.2g}"]
 
 
 def _time(seconds: float) -> str:

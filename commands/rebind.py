@@ -33,6 +33,9 @@ def rebind(
         print_json(dataclasses.asdict(result))
         return
     screen = stdout()
+    if not (result.rebound or result.uncovered or result.changed or result.removed or result.added):
+        screen.print(f"nothing to rebind: still version {result.version}")
+        return
     screen.print(
         f"version {result.version}: {result.rebound:,} files rebound, {result.uncovered:,} uncovered, "
         f"{result.changed:,} changed, {result.removed:,} removed, {result.added:,} added",

@@ -57,12 +57,12 @@ def scan(
     path: Path,
     where: Where = None,
     columns: Names = None,
-    limit: Annotated[int | None, Option(min=0, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, Option(min=0, help="At most this many rows.")] = None,
     order_by: Annotated[
         str | None,
-        Option("--order-by", metavar="NAMES", help="Columns, the first one first.", show_default=False),
+        Option("--order-by", metavar="NAMES", help="Sort by these columns, the first comes first.", show_default=False),
     ] = None,
-    desc: Annotated[bool, Option("--desc", help="The greatest of them first.")] = False,
+    desc: Annotated[bool, Option("--desc", help="Sort in descending order.")] = False,
     count: Annotated[bool, Option("--count", help="Only how many rows match.")] = False,
     by: Annotated[
         str | None,

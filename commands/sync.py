@@ -37,7 +37,7 @@ def sync(
     every: Annotated[
         float | None, Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
     ] = None,
-    rounds: Annotated[int | None, Option(metavar="N", min=1, help="With --every: so many times.")] = None,
+    rounds: Annotated[int | None, Option(metavar="N", min=1, help="With --every: stop after this many times.")] = None,
     status_file: Annotated[
         str | None, Option(metavar="FILE", help="With --every: says in JSON how it goes, replaced at each round.")
     ] = None,

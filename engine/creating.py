@@ -80,7 +80,8 @@ def create_handle(
     if place == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if latest is not None:
-        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint="{sync} follows what changed")
+        hint = "{open} opens it, {sync} follows what changed"
+        raise InvalidArgumentError(f"{storage.uri}: indexed already", hint=hint)
     if detected and isinstance(detected[0], NotATableError):
         raise detected[0]
     kind = source or named or (detected[0] if detected else DIRECTORY)

@@ -277,13 +277,13 @@ def _files(handle: Handle) -> Iterator[Check]:
     findings = verify(handle)
     for one in findings[:_SHOWN_MAX]:
         status = WARNING if one.kind in ("set aside", "unread") else PROBLEM
-        remedy = "skipstone sync tries it again, once it is mended" if one.kind == "set aside" else ""
+        remedy = "skipstone sync tries it again, once it is repaired" if one.kind == "set aside" else ""
         remedy = remedy or ("" if ";" in one.message or "()" in one.message else "skipstone verify --deep; repair")
         yield Check(f"{one.kind} file", status, f"{one.path}: {one.message}", remedy)
     if len(findings) > _SHOWN_MAX:
         yield Check("files", PROBLEM, f"and {len(findings) - _SHOWN_MAX:,} findings more", "skipstone verify")
     if not findings:
-        yield Check("files", OK, "index and files are as they were (skipstone verify --deep reads every byte)")
+        yield Check("files", OK, "index and files are as they were")
 
 
 def _indexes(handle: Handle) -> Iterator[Check]:
@@ -307,7 +307,7 @@ def _runs(handle: Handle) -> Iterator[Check]:
     if most >= LEVELS_MAX:
         yield Check("runs", WARNING, f"{total:,}, of which {name} has {most:,}", "skipstone optimize merges them")
     else:
-        yield Check("runs", OK, f"{total:,}")
+        yield Check("runs", OK, f"{total:,}, none to merge")
 
 
 def _transactions(handle: Handle) -> Iterator[Check]:

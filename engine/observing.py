@@ -8,6 +8,7 @@ counts, never storage options.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -110,13 +111,14 @@ def opentelemetry_hook(meter: Any = None) -> Hook:
 
 def is_observed() -> bool:
     """True where an event would be taken: whoever has to work for one asks first."""
-    return bool(_hooks) or _SLOW_PLAN_MS is not None or _LOGGER.isEnabledFor(logging.INFO)
+    return bool(_hooks) or _slow_plan_ms() is not None or _LOGGER.isEnabledFor(logging.INFO)
 
 
 def emit(event: Event) -> None:
     """Gives an event to whoever listens. Raises nothing."""
     log(event.text)
-    if event.name == "plan" and _SLOW_PLAN_MS is not None and event.elapsed_ms > _SLOW_PLAN_MS:
+    slow_ms = _slow_plan_ms()
+    if event.name == "plan" and slow_ms is not None and event.elapsed_ms > slow_ms:
         _LOGGER.warning("%s", _printable(f"slow plan: {event.text}; " + "; ".join(event.steps)))
     for hook in _hooks:
         try:
@@ -140,6 +142,7 @@ def ms_since(start_s: float) -> float:
     return (time.perf_counter() - start_s) * 1e3
 
 
+@functools.cache
 def _slow_plan_ms() -> float | None:
     text = os.environ.get(SLOW_PLAN_VARIABLE)
     try:
@@ -147,6 +150,3 @@ def _slow_plan_ms() -> float | None:
     except ValueError:
         _LOGGER.warning("%s is no number of milliseconds: %r", SLOW_PLAN_VARIABLE, text)
         return None
-
-
-_SLOW_PLAN_MS = _slow_plan_ms()

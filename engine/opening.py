@@ -115,7 +115,7 @@ def _checked_log_version(given: int | str | None) -> int | None:
 def _check_pins(pins: Mapping[str, Any]) -> None:
     """At most one of them says which version."""
     if sum(pin is not None for pin in pins.values()) > 1:
-        raise InvalidArgumentError("give version=, as_of=, savepoint= or log_version=, not both")
+        raise InvalidArgumentError("give only one of version=, as_of=, savepoint= and log_version=")
     version, as_of = pins["version"], pins["as_of"]
     if version is not None and not is_integer(version):
         raise InvalidArgumentError(f"version= is a whole number, not {version!r}")

@@ -61,7 +61,7 @@ def _write(page: str, output: str | os.PathLike) -> None:
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        raise StorageError(f"{path}: the report cannot be written ({error})") from error
+        raise StorageError(f"{path}: the report cannot be written ({error.strerror or error})") from error
 
 
 def _umask() -> int:

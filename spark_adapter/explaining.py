@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ..engine.open import open_pair
 from ..engine.scan.planned_rows import to_merge
+from ..engine.scan.steps import count_of
 from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
 from .shares import cut_of
@@ -97,4 +98,5 @@ def _tasks_line(plan: Plan, request: Request) -> str:
     rest = f", and all of {unknown:,} files whose row groups are not known" if unknown else ""
     if merged.any():
         rest += f", and {int(merged.sum()):,} slices that the reader of their own format merges"
-    return f"Spark reads {row_groups:,} row groups{rest} of {files:,} files in {max(1, len(cut.slices)):,} tasks"
+    tasks = count_of(max(1, len(cut.slices)), "task")
+    return f"Spark reads {count_of(row_groups, 'row group')}{rest} of {count_of(files, 'file')} in {tasks}"

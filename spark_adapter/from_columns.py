@@ -97,6 +97,8 @@ def from_tree(tree: Tree | Callable[[], Tree], schema: pa.Schema, session: Sessi
     """
     try:
         return _Reader(schema, session).predicate(tree() if callable(tree) else tree)
+    except _RefusedError as error:
+        raise PredicateError(str(error)) from None  # a name that users can catch
     except RecursionError:
         raise PredicateError("the predicate is nested too deeply; use isin for a long list of values") from None
 

@@ -112,9 +112,10 @@ class Advice:
 
     def head(self) -> list[str]:
         """What it is about, in sentences."""
-        text = f"{self.queries:,} queries, {self.distinct:,} different, over {self.location}"
-        tried = f"tried on {self.files_sampled:,} of the {self.files_read:,} files that they read"
-        tried += f", of {self.files_total:,}"
+        queries = "query" if self.queries == 1 else "queries"
+        text = f"{self.queries:,} {queries}, {self.distinct:,} different, over {self.location}"
+        tried = f"tried on {self.files_sampled:,} of the {self.files_read:,} files that these queries read "
+        tried += f"({self.files_total:,} in the table)"
         return [text, tried] if self.suggestions else [text, tried, "nothing that was tried would have saved much"]
 
     def tail(self) -> list[str]:

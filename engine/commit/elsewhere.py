@@ -40,10 +40,10 @@ def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_
     warnings.warn(
         SkipstoneWarning(
             f"{storage.uri}: this index was made at {instant.source['location']}; {len(ids):,} of "
-            f"{instant.totals['files']:,} files have another size, time or etag here, and are read without it",
+            f"{instant.totals['files']:,} files differ here in size, time or etag, and are read without it",
             hint="{rebind} takes the indexes along, {sync} attaches the files anew",
         ),
-        stacklevel=5,
+        stacklevel=9,
     )
     result = restored_files(snapshot, ids)
     files = with_identity(result.files, listed)

@@ -100,7 +100,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
 
     if entry.size_bytes == 0:
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
-    message = "not a whole Parquet file ({}); if it is still being written, sync() picks it up later"
+    message = "not a whole Parquet file ({}); if it is still being written, the next sync reads it"
     with _refusals(entry.path, message):
         try:
             source = storage.open_file(entry)

@@ -37,6 +37,7 @@ from ..storage import Counted, Entry
 from ..storage.threads import Threads
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
+from .steps import count_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -193,13 +194,14 @@ def how_read(context: ReadContext) -> str:
     paged, whole, partly = (sum(counts) for counts in zip(*context.ways, strict=True)) if context.ways else (0, 0, 0)
     parts = []
     if whole:
-        parts.append(f"{whole:,} row groups whole")
+        parts.append(f"{count_of(whole, 'row group')} whole")
     if partly:
-        parts.append(f"{partly:,} row groups by page but for some columns, which were tested or have no such pages")
+        some = count_of(partly, "row group")
+        parts.append(f"{some} by page but for some columns, which were tested or have no such pages")
     if paged:
-        parts.append(f"{paged:,} row groups by page, since few of their rows are wanted")
+        parts.append(f"{count_of(paged, 'row group')} by page, since few of their rows are wanted")
     if context.read_by_polars:
-        parts.append(f"{len(set(context.read_by_polars)):,} files by polars, since much of them is read")
+        parts.append(f"{count_of(len(set(context.read_by_polars)), 'file')} by polars, since much is read")
     return "; ".join(parts)
 
 

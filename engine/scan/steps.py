@@ -94,3 +94,8 @@ def bytes_text(count: float) -> str:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
         count /= 1000
     raise AssertionError
+
+
+def count_of(count: int, one: str, many: str | None = None) -> str:
+    """ "1 file", "2,000 files"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -189,7 +189,8 @@ def test_perf_for_people(say, lake: Path) -> None:
     status, out, err = say("perf", str(lake), "--partition", "year=2021/month=2", "--rounds", "1")
     assert (status, err) == (0, "")
     assert out.splitlines()[0].endswith("12 files in 6 partitions; partition year=2021/month=2 has 2 files")
-    assert out.splitlines()[1].startswith("manifest ") and "files a partition 1 to 3, mean 2.0; " in out.splitlines()[1]
+    assert out.splitlines()[1].startswith("manifest ")
+    assert "; 1 to 3 files a partition, 2.0 on average; " in out.splitlines()[1]
     (line,) = [line for line in out.splitlines() if "getLatestBaseFiles" in line]
     assert line.split("(getLatestBaseFiles)")[1].split()[0] == "2"
     assert "listing / cold" in out

@@ -221,7 +221,7 @@ def test_without_an_index_on_request(say, tmp_path: Path) -> None:
 def test_a_hint_is_worded_by_each_face(say, lake: str) -> None:
     with pytest.raises(ss.InvalidArgumentError, match=r"no bloom index; make one with create_index\(\)$") as refused:
         ss.open(lake).refresh_index("k", kind="bloom")
-    assert refused.value.hint == "make one with {create_index}"
+    assert refused.value.hint == "make one with create_index()"
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
     status, out, err = say("index", "refresh", lake, "k", "--kind", "bloom", "--json")
     assert (status, out) == (1, "")

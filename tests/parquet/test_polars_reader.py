@@ -132,7 +132,7 @@ def test_every_encoding(tmp_path: Path, options: dict[str, Any]) -> None:
         plan = table.scan(where, reader="polars")
         assert plan.to_table().num_rows
         if options.get("compression") != "lz4":  # of which a file that is made could not say which of two it is
-            assert "1 files by polars" in plan.explain()
+            assert "1 file by polars" in plan.explain()
         both(table, where)
 
 
@@ -201,7 +201,7 @@ def test_odd_row_groups_and_columns_left_out(tmp_path: Path) -> None:
     for columns in (["row", "row_"], ["row"], ["row_"]):
         for where in (None, "row_ = '3'", "row < 120 OR row > 280", "row >= 250"):
             plan = table.scan(where, columns=columns, reader="polars")
-            assert plan.to_table().num_rows and "1 files by polars" in plan.explain()
+            assert plan.to_table().num_rows and "1 file by polars" in plan.explain()
             both(table, where, columns=columns)
 
 
@@ -296,7 +296,7 @@ def test_what_is_large_is_left_to_polars_and_small_reads_are_not(tmp_path: Path)
     large = table.scan("m = 3")
     assert large.count() == 20_619
     assert large.to_table().num_rows == pl.Series(rows["m"].to_numpy()).eq(3).sum()
-    assert "1 files by polars, since much of them is read" in large.explain()
+    assert "1 file by polars, since much is read" in large.explain()
     for small in (
         table.scan("m = 3", limit=5),
         table.scan("m = 3", reader="pyarrow"),
@@ -516,7 +516,7 @@ def test_explain_tells_why_no_index_was_asked_for_keys(tmp_path: Path) -> None:
 def test_explain_tells_who_read(tmp_path: Path) -> None:
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"], "list": [[1], [2]]})
     table = ss.create(tmp_path)
-    for columns, note in ((["s"], "1 files by polars"), (["s", "list"], "1 row groups whole")):
+    for columns, note in ((["s"], "1 file by polars"), (["s", "list"], "1 row group whole")):
         plan = table.scan("n = 1", columns=columns, reader="polars")
         plan.to_table()
         assert note in plan.explain()

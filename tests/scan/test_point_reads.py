@@ -47,14 +47,14 @@ def test_explain_says_how_row_groups_were_read(lake: tuple[ss.Table, pa.Table]) 
         return first
 
     key = rows.column("key")[3].as_py()
-    assert way(col("key") == key, ["n", "text"]) == "1 row groups by page, since few of their rows are wanted"
+    assert way(col("key") == key, ["n", "text"]) == "1 row group by page, since few of their rows are wanted"
     assert way(col("f") >= 0, ["n"]) == "4 row groups whole"
     assert way(col("text") == rows.column("text")[3].as_py(), ["n", "text", "list"]).startswith(
         "3 row groups whole; 1 "
     )
-    assert way(col("key") == key, ["n", "list"]) == "1 row groups by page, since few of their rows are wanted"
+    assert way(col("key") == key, ["n", "list"]) == "1 row group by page, since few of their rows are wanted"
     later = rows.column("key")[9_999].as_py()  # beyond what is read without looking for pages
-    assert way(col("key") == later, ["n", "list"]).startswith("1 row groups by page but for some columns")
+    assert way(col("key") == later, ["n", "list"]).startswith("1 row group by page but for some columns")
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -150,7 +150,7 @@ def test_pages_of_an_object_store_are_read_by_range() -> None:
         table = ss.create("s3://twin/lake")
         plan = table.scan("n < 15000", columns=["n", "key", "price"], reader="polars")
         same(plan.to_table(), rows.slice(0, 15_000).select(["n", "key", "price"]))
-        assert "1 files by polars" in plan.explain()
+        assert "1 file by polars" in plan.explain()
         table.create_index("n", kind="secondary")
         for wanted in ([11_999, 12_000, 19_000], list(range(0, 20_000, 100))):
             plan = table.scan(col("n").is_in(wanted))

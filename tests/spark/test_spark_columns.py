@@ -194,8 +194,9 @@ def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: 
     other = spark.createDataFrame([(1,)], ["k"])
     with pytest.raises(ss.PredicateError, match="no meaning in the predicate"):  # not taken for the table's own k
         sks.scan(spark, lake, where=other.k == 12)
-    with pytest.raises(ss.PredicateError, match="no column is named 'nosuch'"):
+    with pytest.raises(ss.PredicateError, match="no column is named 'nosuch'") as refused:
         sks.scan(spark, lake, where=F.col("nosuch") == 12)
+    assert type(refused.value) is ss.PredicateError  # its name is printed
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.scan(spark, lake, where=F.upper("nosuch") == "A")
     with pytest.raises(ss.PredicateError, match="no column is named 'K'"):

@@ -235,9 +235,11 @@ def test_a_slow_plan_is_logged_with_its_steps(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     ss.create(tmp_path)
     program = f"import logging, skipstone as s; logging.basicConfig(); s.open({str(tmp_path)!r}).scan('n = 1').count()"
+    of_program = [sys.executable, "-c", program]
+    of_commands = [sys.executable, "-m", "skipstone", "scan", str(tmp_path), "--where", "n = 1", "--count"]
     slow = ["slow plan: scan of", "statistics", "requests"]
     for threshold, warned in (("0", slow), ("60000", []), ("x", ["no number"])):
         environment = {**os.environ, "SKIPSTONE_SLOW_PLAN_MS": threshold}
-        command = [sys.executable, "-c", program]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr
+        for command in (of_program, of_commands):
+            run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            assert all(part in run.stderr for part in warned) and bool(run.stderr) == bool(warned), run.stderr

@@ -70,7 +70,7 @@ class FilterSizing:
         fpp, lookups = options.get("fpp"), options.get("lookups", LOOKUPS)
         if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
             raise InvalidArgumentError(
-                f"fpp is a probability above 0 and below 1, as 0.01, or None for what costs the least, not {fpp!r}"
+                f"fpp is a probability above 0 and below 1, as 0.01, or left out for what costs the least, not {fpp!r}"
             )
         if not is_integer(lookups, 1) or lookups > LOOKUPS_MAX:
             raise InvalidArgumentError(
