@@ -3,16 +3,19 @@
 The lake is 200 files x 3 row groups at SF5 (SKIPSTONE_BENCH_SF, SKIPSTONE_BENCH_FILES and SKIPSTONE_BENCH_ROUNDS make
 it smaller), once with Parquet's own bloom filters on the uuid and on l_partkey, and once without, for the peers. Ours
 read the former, by a secondary index or by our own filters, kept in two indexes beside it. Every call asks for a key of
-its own, opens what it needs, and returns whole rows. The process is warm: what it has decoded of our immutable runs,
-and DuckDB of the files' metadata, is there already; requests and bytes are those of the first call. What DuckDB reads
-for us is not counted. The processes at the end are timed whole: interpreter, imports and work.
+its own, opens what it needs, and returns whole rows. Each contender has a process of its own. It is warm: what it has
+decoded of our immutable runs, and DuckDB of the files' metadata, is there already; requests and bytes are those of the
+first call. What DuckDB reads for us is not counted. The processes at the end are timed whole: interpreter, imports and
+work. Indexes and questions are made once, in some minutes, and anew where the code is another.
 
 What was learned stands in docs/decisions/0004-reading-a-needle.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +34,10 @@ import skipstone as ss
 from skipstone import col
 from skipstone.engine.choices import IndexKindName
 
-from bench.support.data import lineitem, random_uuids, sample
+from bench.support.cached_folder import cached_folder, code_fingerprint
+from bench.support.data import CACHE, lineitem, random_uuids, sample
 from bench.support.harness import Answer, Bench
-from bench.support.needle_peers import Delta, DuckDB, Places, Where, ask_polars, ask_spark, spark_session
+from bench.support.needle_peers import Delta, DuckDB, Places, Where, ask_polars, ask_spark, spark_session, write_log
 from bench.support.targets import Target, verdicts
 
 KEY = "event_id"
@@ -57,20 +61,39 @@ TARGETS = [
 class Needles:
     """The lakes, our indexes and who is asked.
 
-    lake, plain        with Parquet's filters and without
-    secondary, blooms  where our indexes of each kind lie
+    lake, plain    with Parquet's filters and without
+    folder         holds our indexes of each kind, a Delta log, and what is asked
+    stack          ends Spark where it was begun
     """
 
     lake: Path
     plain: Path
-    secondary: Path
-    blooms: Path
-    spark: Any
-    delta: Delta
+    folder: Path
+    stack: contextlib.ExitStack
 
     def __post_init__(self) -> None:
+        self.secondary, self.blooms = self.folder / "secondary", self.folder / "blooms"
         self.duckdb, self.duckdb_plain = DuckDB(self.lake), DuckDB(self.plain)
-        self.ask_spark, self.ask_spark_plain = ask_spark(self.spark, self.lake), ask_spark(self.spark, self.plain)
+        self.delta = Delta(self.folder / "delta")
+        asked = json.loads((self.folder / "asked.json").read_text(encoding="utf-8"))
+        self.keys: dict[str, list[Where]] = {name: [(c, v) for c, v in some] for name, some in asked["keys"].items()}
+        self.places: dict[str, list[Places]] = asked["places"]
+
+    @cached_property
+    def spark(self) -> Any:
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory())
+        return self.stack.enter_context(spark_session(Path(folder)))
+
+    def ask_spark(self, lake: Path) -> Callable[..., pa.Table]:
+        """By Spark, which begins when it is first asked."""
+        asks: list[Callable[..., pa.Table]] = []
+
+        def ask(*arguments: Any) -> pa.Table:
+            if not asks:
+                asks.append(ask_spark(self.spark, lake))
+            return asks[0](*arguments)
+
+        return ask
 
     def ours(self, index: Path, columns: Sequence[str] | None = None) -> Callable[[Where], Answer]:
         def ask(where: Where) -> Answer:
@@ -89,36 +112,46 @@ def main() -> None:
     files = int(os.environ.get("SKIPSTONE_BENCH_FILES", "200"))
     rounds = int(os.environ.get("SKIPSTONE_BENCH_ROUNDS", ROUNDS))
     lake, plain = lineitem(sf=sf, files=files, row_groups=3), lineitem(sf=sf, files=files, row_groups=3, blooms=())
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        built = _built(lake, folder)
-        with spark_session(folder / "spark") as spark:
-            delta = Delta(plain, folder / "delta")
-            needles = Needles(lake, plain, folder / "secondary", folder / "blooms", spark, delta)
-            bench = Bench(
-                "needle",
-                f"A needle in lineitem SF{sf:g}: {files} files x 3 row groups",
-                rerun="make bench NAME=needle",
-                libraries=["duckdb", "polars", "deltalake", "pyspark"],
-            )
-            _points(bench, needles)
-            _lists(bench, needles)
-            _many(bench, needles)
-            _processes(bench, needles, folder)
-            bench.run(rounds)
-        misses = _false_reads(needles)
-        bench.report([*verdicts(TARGETS, bench.figures()), "", *built, "", *misses])
+    made = cached_folder(CACHE / f"needle-{sf:g}-{files}", partial(_make, lake, plain), code_fingerprint())
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        needles = Needles(lake, plain, made.folder, stack)
+        bench = Bench(
+            "needle",
+            f"A needle in lineitem SF{sf:g}: {files} files x 3 row groups",
+            rerun="make bench NAME=needle",
+            libraries=["duckdb", "polars", "deltalake", "pyspark"],
+        )
+        _points(bench, needles)
+        _lists(bench, needles)
+        _many(bench, needles)
+        _processes(bench, needles, folder)
+        bench.run(rounds, apart=True)
+        built = json.loads((made.folder / "built.json").read_text(encoding="utf-8"))
+        bench.report([*verdicts(TARGETS, bench.figures()), "", *built, "", *_false_reads(needles)])
+
+
+def _make(lake: Path, plain: Path, folder: Path) -> None:
+    """Builds our indexes; writes down what that took, and what will be asked, with the places of the rows."""
+    (folder / "built.json").write_text(json.dumps(_built(lake, folder)), encoding="utf-8")
+    write_log(plain, folder / "delta")
+    numbers = sample(lake, "l_partkey", 60, seed=3)
+    many = sample(lake, KEY, 4 * MANY, seed=8)
+    keys: dict[str, list[Where]] = {
+        "hits": [(KEY, [key]) for key in sample(lake, KEY, 200, seed=1)],
+        "orders": [("l_orderkey", [key]) for key in sample(lake, "l_orderkey", 200, seed=6)],
+        "threes": [("l_partkey", numbers[i : i + 3]) for i in range(0, len(numbers), 3)],
+        "many": [(KEY, many[start : start + MANY]) for start in range(0, len(many), MANY)],
+    }
+    places = {name: list(map(DuckDB(lake).places, keys[name][:20])) for name in ("hits", "threes", "many")}
+    (folder / "asked.json").write_text(json.dumps({"keys": keys, "places": places}), encoding="utf-8")
 
 
 def _points(bench: Bench, needles: Needles) -> None:
     """One row, and none."""
-    lake = needles.lake
-    hits = [(KEY, [key]) for key in sample(lake, KEY, 200, seed=1)]
     misses = [(KEY, [key]) for key in random_uuids(200, np.random.default_rng(2)).to_pylist()]
-    orders = [("l_orderkey", [key]) for key in sample(lake, "l_orderkey", 200, seed=6)]
-    _point(bench, "uuid, hit", needles, hits)
-    places = {where[1][0]: needles.duckdb.places(where) for where in hits[:20]}
-    expected_places = [places[where[1][0]] for where in hits[:20]]
+    orders, expected_places = needles.keys["orders"], needles.places["hits"]
+    _point(bench, "uuid, hit", needles, needles.keys["hits"])
     bench.case("uuid, hit", BY_POSITION, needles.duckdb.rows, setup=_next(expected_places), kind="floor")
     bench.case("uuid, hit", "pyarrow, row group known", _row_groups, setup=_next(expected_places), kind="floor")
     key_only = _columns_of_row_groups([KEY])
@@ -136,9 +169,7 @@ def _point(bench: Bench, row: str, needles: Needles, keys: list[Where]) -> None:
 
 def _lists(bench: Bench, needles: Needles) -> None:
     """A few keys, whose rows lie in many files."""
-    numbers = sample(needles.lake, "l_partkey", 60, seed=3)
-    threes = [("l_partkey", numbers[i : i + 3]) for i in range(0, len(numbers), 3)]
-    expected_places = [needles.duckdb.places(where) for where in threes]
+    threes, expected_places = needles.keys["threes"], needles.places["threes"]
     for row, columns in (("partkey IN 3, all columns", None), ("partkey IN 3, two columns", TWO_COLUMNS)):
         ours = needles.ours(needles.secondary, columns)
         bench.case(row, "skipstone, secondary", ours, setup=_next(threes), kind="us")
@@ -153,10 +184,7 @@ def _lists(bench: Bench, needles: Needles) -> None:
 
 def _many(bench: Bench, needles: Needles) -> None:
     """Many keys at once."""
-    row = "1,000 uuids"
-    sampled = sample(needles.lake, KEY, 4 * MANY, seed=8)
-    keys = [(KEY, sampled[start : start + MANY]) for start in range(0, len(sampled), MANY)]
-    expected_places = [needles.duckdb.places(where) for where in keys]
+    row, keys, expected_places = "1,000 uuids", needles.keys["many"], needles.places["many"]
     bench.case(row, "skipstone, secondary", needles.ours(needles.secondary), setup=_next(keys), kind="us")
     bench.case(row, FILTERS, needles.duckdb.ask, setup=_next(keys), every=5)
     bench.case(row, "polars", lambda where: ask_polars(needles.plain, where), setup=_next(keys), every=8)
@@ -171,8 +199,8 @@ def _peers(bench: Bench, row: str, needles: Needles, keys: list[Where], columns:
         ("polars + Parquet filters", lambda *arguments: ask_polars(needles.lake, *arguments), 8),
         ("polars", lambda *arguments: ask_polars(needles.plain, *arguments), 8),
         ("deltalake", needles.delta.ask, 1 if row == "orderkey" else 5),
-        ("Spark + Parquet filters", needles.ask_spark, 5 if row == "orderkey" else 8),
-        ("Spark", needles.ask_spark_plain, 14),
+        ("Spark + Parquet filters", needles.ask_spark(needles.lake), 5 if row == "orderkey" else 8),
+        ("Spark", needles.ask_spark(needles.plain), 14),
     ]
     for contender, ask, every in peers:
         bench.case(row, contender, _with_columns(ask, columns), setup=_next(keys), every=every)

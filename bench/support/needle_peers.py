@@ -71,10 +71,9 @@ def ask_polars(lake: Path, where: Where, columns: Sequence[str] | None = None) -
 
 
 class Delta:
-    """deltalake's query engine over a Delta table of the same files, which are linked, not copied."""
+    """deltalake's query engine over a Delta table of the same files."""
 
-    def __init__(self, lake: Path, folder: Path):
-        _write_log(lake, folder)
+    def __init__(self, folder: Path):
         self._folder = folder
 
     def ask(self, where: Where, columns: Sequence[str] | None = None) -> pa.Table:
@@ -82,7 +81,8 @@ class Delta:
         return pa.table(builder.execute(f"SELECT {_names(columns)} FROM lake WHERE {_sql(where)}").read_all())
 
 
-def _write_log(lake: Path, folder: Path) -> None:
+def write_log(lake: Path, folder: Path) -> None:
+    """A Delta table of the files of a lake, which are linked, not copied."""
     (folder / "_delta_log").mkdir(parents=True)
     paths = sorted(lake.glob("*.parquet"))
     fields = [
