@@ -21,7 +21,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...errors import CommitConflictError, NotATableError
+from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
 from ..handle import Handle
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
@@ -102,9 +102,11 @@ class DistributedTransaction:
         failed have removed what they wrote; what killed ones left is cleaned later.
 
         Where a `resume` has published it, or may have, nothing is removed: an orphan costs space, a missing file costs
-        the table.
+        the table. Raises InvalidArgumentError for results of another transaction's tasks.
         """
         spec = self._spec
+        if any(result.transaction != self.id for result in results):
+            raise InvalidArgumentError("these results are of tasks of another transaction: nothing was removed")
         data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
         timeline = Timeline(index)
         if timeline.markers.exists(self.id) or may_be_named(timeline, self.table_id, self.version, self.id):

@@ -68,6 +68,7 @@ class Transaction:
         self._process = os.getpid()
         self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
+        self._earlier: Instant | None = None
         self._index_storage = gathering(handle.index_storage)
 
     def __enter__(self) -> Transaction:
@@ -135,7 +136,11 @@ class Transaction:
         """Takes files out of the table; they stay on disk. Raises InvalidArgumentError for a path that is not live."""
         self._check_open()
         wanted = [self._handle.relative(path) for path in paths_of(paths)]
-        self._removed.update(zip(self._live_ids(wanted), wanted, strict=True))
+        by_path = self._handle.committed.find(list(dict.fromkeys(wanted)))
+        gone = [path for path in wanted if path not in by_path]
+        if gone and self._earlier_try() is None:
+            raise InvalidArgumentError(f"{gone[0]}: not a file of this table at version {self._base.version}")
+        self._removed.update((number, path) for path, number in by_path.items())
 
     def replace(self, old_paths: Sequence[str], new_files: Sequence[str] | pa.Table) -> None:
         """Removes files and adds others in one step."""
@@ -227,10 +232,20 @@ class Transaction:
         return spec_of(self._handle, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
-        """Takes what a TaskWriter made, here or elsewhere."""
+        """Takes what a TaskWriter made, here or elsewhere, by a `task_spec` of this transaction. Raises
+        InvalidArgumentError for what was made for another one: it is that one's, to commit or to remove. With a `key`
+        under which that one was committed, there is nothing left to do."""
         self._check_open()
         if not isinstance(result, list) or not all(isinstance(r, TaskResult) for r in result):
             raise InvalidArgumentError("add_task takes the `result` of a TaskWriter, after its `with` block")
+        others = {r.transaction for r in result} - {self.id}
+        if others:
+            earlier = self._earlier_try()
+            if earlier is None or others != {earlier.transaction}:
+                raise InvalidArgumentError(
+                    "this result is of a task of another transaction: run the task again, by this one's `task_spec()`"
+                )
+            return
         self._mark()
         self._take(result)
 
@@ -249,6 +264,11 @@ class Transaction:
     # -- how it ends --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
+        if self._earlier is not None:
+            self._drop_writer()
+            self._leftovers.remove()
+            self.committed = self._earlier
+            return
         removed: Mapping[int, str] = self._removed
         if self._overwritten is not None:
             removed = self._overwritten | removed
@@ -311,25 +331,29 @@ class Transaction:
         check_slices(before, newer, results, removed, self._states)
 
     def _abort(self) -> None:
-        if self._writer is not None:
-            self._writer.abort()
-            self._leftovers.is_lost |= self._writer.is_lost
+        self._drop_writer()
         # One that was started elsewhere may have been committed elsewhere: then what it wrote is the table's.
         timeline, base = self._handle.timeline, self._base
         if not self._is_resumed or not may_be_named(timeline, base.table_id, base.version, self.id):
             self._leftovers.remove()
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+            self._leftovers.is_lost |= self._writer.is_lost
 
     def _take(self, results: list[TaskResult]) -> None:
         """Takes over what a task wrote, to be removed with the transaction."""
         self._results += results
         add_results(self._leftovers, results, self._handle.storage, self._index_storage)
 
-    def _live_ids(self, paths: Sequence[str]) -> list[int]:
-        by_path = self._handle.committed.find(list(dict.fromkeys(paths)))
-        for path in paths:
-            if path not in by_path:
-                raise InvalidArgumentError(f"{path}: not a file of this table at version {self._base.version}")
-        return [by_path[p] for p in paths]
+    def _earlier_try(self) -> Instant | None:
+        """The version that was committed under this transaction's key, before it began: it then has nothing to do."""
+        if self._earlier is None and self._key is not None:
+            version = Snapshot(self._base, self._handle.readers).version_of_key(self._key)
+            if version is not None:
+                self._earlier = self._handle.timeline.find(version) or self._base
+        return self._earlier
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -63,6 +63,7 @@ class TaskWriter:
         self._keys = [TaskKeys(key) for key in spec.keys]
         self._marker = ExitStack()
         self._may_write = spec.marker_base is None
+        self._is_over = False
 
     def __enter__(self) -> TaskWriter:
         if self.spec.marker_base is not None:
@@ -73,6 +74,7 @@ class TaskWriter:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._is_over = True
         with self._marker, self._spool:
             if kind is not None:
                 self.abort()
@@ -82,13 +84,17 @@ class TaskWriter:
             except BaseException:
                 self.abort()
                 raise
-            if self.spec.marker_base is not None:
-                for result in self.results:
+            for result in self.results:
+                result.transaction = self.spec.transaction
+                if self.spec.marker_base is not None:
                     result.task = self._task
 
     @property
     def result(self) -> list[TaskResult]:
-        """What `transaction.add_task` takes: known once the task is over. Picklable."""
+        """What `transaction.add_task` takes. Picklable. Raises InvalidArgumentError before the end of the task's
+        block, where rows may be missing in it."""
+        if not self._is_over:
+            raise InvalidArgumentError("a TaskWriter's result is known after its `with` block")
         return self.results
 
     def write(self, data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> None:
@@ -134,6 +140,7 @@ class TaskWriter:
                 remove()
             except SkipstoneError:
                 self.is_lost = True
+        self._spool.close()
         self._open.clear()
         self._closed.clear()
         self.results = []

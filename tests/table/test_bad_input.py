@@ -53,7 +53,7 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
     "a version and a time": (
         lambda t: ss.open(t.location, version=1, as_of=dt.datetime.max),
         ss.InvalidArgumentError,
-        "not both",
+        "only one of",
     ),
     "a time as text": (lambda t: ss.open(t.location, as_of="2020-01-01"), ss.InvalidArgumentError, "as_of"),
     "a time before the table": (

@@ -46,7 +46,7 @@ def test_a_savepoint_is_opened_and_restored(table: ss.Table) -> None:
     assert table.history().to_pylist()[-1]["detail"] == "to version 2, savepoint 'before'"
     assert table.savepoints().num_rows == 1  # carried on
     for wrong in ({"version": 1, "savepoint": "before"}, {"savepoint": "before", "as_of": table.history()["time"][0]}):
-        with pytest.raises(ss.InvalidArgumentError, match="not both"):
+        with pytest.raises(ss.InvalidArgumentError, match="only one of"):
             ss.open(table.location, **wrong)
 
 

@@ -133,9 +133,12 @@ def test_a_task_that_writes_nothing_leaves_nothing(table: ss.Table) -> None:
 
 def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
     task = ss.TaskWriter(table.distributed_transaction().task_spec())
-    for use in (lambda: task.write(SCHEMA.empty_table()), lambda: task.add_files(["x"])):
+    for use in (lambda: task.write(SCHEMA.empty_table()), lambda: task.add_files(["x"]), lambda: task.result):
         with pytest.raises(ss.InvalidArgumentError, match="with"):
             use()
+    with task, pytest.raises(ss.InvalidArgumentError, match="after its `with` block"):
+        task.write(pa.table({"p": [1], "a": [1]}))
+        pickle.dumps(task.result)  # rows that wait would be missing
 
 
 def test_tasks_keep_their_transaction_young(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +275,62 @@ def test_a_key_commits_once(table: ss.Table) -> None:
         with work.resume() as tx:
             tx.add_task(results)
     assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1 and pending(table) == []
+
+
+def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, table: ss.Table) -> None:
+    """Committed twice it would double rows; given up by the second, the first's files would be gone."""
+    with table.transaction(key="first") as tx:
+        results = run_task(tx, [1], [1])
+        tx.add_task(results)
+    other = ss.create(tmp_path / "other", schema=SCHEMA, partitioning=["p"])
+    for foreign in (table, ss.open(table.location), other):
+        for key in (None, "second"):
+            with pytest.raises(ss.InvalidArgumentError, match="of another transaction"), foreign.transaction(key) as tx:
+                tx.add_task(results)
+    with pytest.raises(ss.InvalidArgumentError, match="of another transaction"):
+        table.distributed_transaction().abort(results)
+    with table.refresh().transaction(key="first") as tx:  # a driver that tries again with what it has
+        tx.write(pa.table({"p": [1], "a": [2]}))
+        tx.add_task(results)
+    assert tx.committed is not None and tx.committed.version == table.version == 2
+    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1 and pending(table) == []
+    assert table.verify(deep=True) == [] and data_files(other) == set()
+
+
+def test_rule_60_results_of_a_transaction_that_conflicted_are_gone(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        tx.write(pa.table({"p": [1], "a": [1]}))
+    (path,) = data_files(table)
+    with pytest.raises(ss.CommitConflictError), table.transaction() as tx:
+        results = run_task(tx, [1], [2])
+        tx.add_task(results)
+        tx.remove([path])
+        with ss.open(table.location).transaction() as first:
+            first.remove([path])
+    with pytest.raises(ss.InvalidArgumentError, match="of another transaction"), table.refresh().transaction() as tx:
+        tx.add_task(results)
+    assert rows_of(table.location) == {} and table.refresh().verify(deep=True) == []
+
+
+@pytest.mark.parametrize("change", ["remove", "replace", "write and remove"])
+def test_a_key_commits_a_removal_once(table: ss.Table, change: str) -> None:
+    (root := Path(table.location) / "p=1").mkdir()
+    for name in "xy":
+        pq.write_table(pa.table({"a": [1]}), root / f"{name}.parquet")
+    with table.transaction() as tx:
+        tx.add_files(["p=1/x.parquet"])
+    for _ in range(2):
+        with ss.open(table.location) as again, again.transaction(key="night 7") as tx:
+            if change == "replace":
+                tx.replace(["p=1/x.parquet"], ["p=1/y.parquet"])
+            else:
+                if change == "write and remove":
+                    tx.write(pa.table({"p": [1], "a": [1]}))
+                tx.remove(["p=1/x.parquet"])
+        assert tx.committed is not None and tx.committed.version == 3
+    assert rows_of(table.location) == ({} if change == "remove" else {(1, 1): 1}) and pending(table) == []
+    with pytest.raises(ss.InvalidArgumentError, match="not a file"), table.refresh().transaction(key="other") as tx:
+        tx.remove(["p=1/x.parquet"])
 
 
 def test_others_are_refused_as_for_any_transaction(tmp_path: Path, table: ss.Table) -> None:
