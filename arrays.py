@@ -242,6 +242,22 @@ def text(value: str) -> pa.Scalar:
     return binary_array([value.encode()]).view(pa.string())[0]
 
 
+def is_utf8(value: object) -> bool:
+    """Whether it is a string that UTF-8 can hold: none with a lone surrogate, as of a path of other bytes."""
+    try:
+        return isinstance(value, str) and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
+def field_index(schema: pa.Schema, name: str) -> int:
+    """Which field has this name; -1 where none or several do, as of a name that UTF-8 cannot hold."""
+    try:
+        return schema.get_field_index(name)
+    except UnicodeEncodeError:
+        return -1
+
+
 @cache
 def number(value: int) -> pa.Scalar:
     """An int64 as a scalar."""

@@ -183,6 +183,14 @@ def _rebuild(kind: type[SkipstoneError], message: str, details: dict[str, Any]) 
     return kind(message, **details)
 
 
+def check_flags(**flags: object) -> None:
+    """Raises InvalidArgumentError for an argument that is neither True nor False: a text like "no" would count as
+    True."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidArgumentError(f"{name}= is True or False, not {value!r}")
+
+
 def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
     """True for an int that is no bool, and no less than `least`: what an argument that counts something must be."""
     return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)

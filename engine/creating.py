@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import field_index
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
 from . import hive
 from .choices import TableSource
@@ -271,7 +272,9 @@ def _partition_fields(
         partitioning = [partitioning]
     if is_inferred:  # an attached lake: the named keys, in the types that the paths show
         schema = pa.schema([*schema, *(f for f in hive.infer_types(texts) if schema.get_field_index(f.name) < 0)])
-    missing = [name for name in partitioning if schema.get_field_index(name) < 0]
+    if len(set(partitioning)) < len(partitioning):
+        raise SchemaError(f"partitioning= names a column twice: {', '.join(partitioning)}")
+    missing = [name for name in partitioning if field_index(schema, name) < 0]
     if missing:
         raise SchemaError(f"partition column {missing[0]!r} is not in the schema ({', '.join(schema.names)})")
     return [schema.field(name) for name in partitioning]
@@ -279,5 +282,5 @@ def _partition_fields(
 
 def _check_columns(columns: Sequence[str] | None, schema: pa.Schema) -> None:
     for name in columns or ():
-        if schema.get_field_index(name.split(".")[0]) < 0 and schema.get_field_index(name) < 0:
+        if field_index(schema, name.split(".")[0]) < 0 and field_index(schema, name) < 0:
             raise SchemaError(f"columns= names {name!r}, which is no column; there are {', '.join(schema.names)}")

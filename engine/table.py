@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, check_flags
 from .readable import ReadableTable
 
 if TYPE_CHECKING:
@@ -208,8 +208,7 @@ class Table(ReadableTable):
         Raises as `sync`.
         """
         self.handle.check_latest()
-        if not isinstance(trusted, bool):
-            raise InvalidArgumentError(f"trusted= is True or False, not {trusted!r}")
+        check_flags(trusted=trusted)
         from .commit.moved_files import RebindResult
 
         if self.handle.log is not None:
@@ -261,6 +260,7 @@ class Table(ReadableTable):
         """
         from .commit.clean import clean
 
+        check_flags(delete_data=delete_data, dry_run=dry_run)
         self.handle.check_latest()
         if delete_data:
             self.handle.check_owns_files()

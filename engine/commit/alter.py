@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from ... import canon
+from ...arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.stats.build import stats_of_new
 from ..parquet.leaves import leaf_types, plain_type, top_level
@@ -107,7 +108,8 @@ def _summary(wanted: Alteration) -> dict[str, object]:
 def _mapping(argument: str, value: Any, kind: type, what: str) -> dict[str, Any]:
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(n, str) and isinstance(v, kind) for n, v in value.items()):
+    named = list(value.items()) if isinstance(value, Mapping) else [(None, None)]
+    if not all(is_utf8(n) and isinstance(v, kind) and (kind is not str or is_utf8(v)) for n, v in named):
         raise InvalidArgumentError(f"{argument}= maps names of columns to {what}, not {value!r}")
     return dict(value)
 
@@ -131,7 +133,7 @@ def _added(value: Any) -> tuple[tuple[pa.Field, ...], dict[str, pa.Scalar]]:
     added: dict[str, pa.Field] = {}
     defaults = {}
     for name, item in pairs:
-        if not isinstance(name, str) or not isinstance(item, (pa.DataType, pa.Field, pa.Scalar)):
+        if not is_utf8(name) or not isinstance(item, (pa.DataType, pa.Field, pa.Scalar)):
             raise InvalidArgumentError(
                 f"add= gives {name!r} a pyarrow type, field or scalar (its default), not {item!r}"
             )

@@ -232,11 +232,10 @@ def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tupl
     check_instants_fit(after, bound, result)
     if result.files.column("schema_id").null_count:
         physical = result.declared_names
-        declared = [
-            f.with_name(physical.get(f.name, f.name)) for f in named_at.schema if f.name not in named_at.partitioning
-        ]
-        names = {file: table for table, file in physical.items()} or None
-        bound.append(file_schema(after, named_at, pa.schema(declared), is_declared=True, names=names))
+        fields = [f for f in named_at.schema if f.name not in named_at.partitioning]
+        declared = pa.schema([f.with_name(physical.get(f.name, f.name)) for f in fields])
+        names = dict(zip(declared.names, (f.name for f in fields), strict=True))
+        bound.append(file_schema(after, named_at, declared, is_declared=True, names=names))
     file_schemas = list(after.file_schemas)
     for schema in bound:
         if numbers.setdefault(_identity(schema), len(file_schemas)) == len(file_schemas):

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
+from ..indexes.columns import columns_hint
 from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none
 from ..indexes.stats.format import joined_rows, run_form
 from ..indexes.stats.rows import digest_rows, first_stats
@@ -33,7 +34,7 @@ from ..state.leftovers import Leftovers
 from ..state.manifest import BASE
 from ..state.run_writing import Rows, RunWriting
 from ..state.snapshot import Snapshot
-from .publish import NothingToDo, publish_definition, successor
+from .publish import NothingToDo, newest_after, publish_definition, successor
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -268,7 +269,8 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
     leaves = leaf_types(instant.schema)
     for name in names:
         if name not in leaves or name not in instant.columns:
-            raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(instant.columns)}")
+            names = ", ".join(instant.columns)
+            raise SchemaError(f"no column {name!r} that can be indexed; there are {names}", hint=columns_hint(instant))
     ids = [instant.columns[name] for name in names]
     existing: dict[int, IndexState] = {}
     for key in [tuple(ids)] if index_kind.is_compound else [(number,) for number in ids]:
@@ -315,7 +317,8 @@ def _is_in_doubt(handle: Handle, index: IndexState) -> bool:
 
 def optimize(handle: Handle, progress: Progress | None, builder: Builder = build_here) -> None:
     """See `Table.optimize`. `builder`: who builds what indexes lack."""
-    _cover(handle, progress, builder)
+    handle.move_to(newest_after(handle.timeline, handle.instant))  # else what others dropped would be covered
+    refresh_all(handle, progress=progress, builder=builder)
     transaction = new_transaction_id()
     leftovers = Leftovers()
     attempts = count()
@@ -347,11 +350,3 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
     except NothingToDo:
         pass
     handle.timeline.archive(handle.version, progress)
-
-
-def _cover(handle: Handle, progress: Progress | None, builder: Builder) -> None:
-    """Refreshes the indexes that lack files."""
-    for index in handle.instant.indexes:
-        paths = handle.instant.names_of(index)
-        if paths and kind_or_none(index.kind) is not None:
-            refresh_index(handle, paths, index.kind, progress=progress, builder=builder)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...arrays import positions
+from ...arrays import joined, positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant, new_transaction_id
@@ -154,9 +155,26 @@ class _Rollback:
         if live:
             reason = "is live again: a later commit added that path"
             raise CommitConflictError(f"version {self._version} cannot be rolled back: {live[0]} {reason}", paths=live)
+        self._check_not_gone_again(newer, undo.restored)
         states = newer.instant.with_commit_states(undo.states).commit_states
         check_not_superseded(self._after, newer, self._added, states)
         check_slices(self._after, newer, [undo.restored], undo.removed, undo.states)
+
+    def _check_not_gone_again(self, newer: Snapshot, back: RestoredFiles) -> None:
+        """What came back since and was taken out again may have been replaced: its rows would be there twice."""
+        gone = newer.removed_files() if back.files.num_rows else None
+        if gone is None:
+            return
+        is_later = pc.greater(gone.column("segment"), self._version)
+        again = pc.and_(is_later, pc.is_in(gone.column("path"), value_set=joined(back.files.column("path"))))
+        paths = gone.filter(again).column("path").to_pylist()
+        if paths:
+            raise CommitConflictError(
+                f"version {self._version} cannot be rolled back: {paths[0]} came back since, and a later commit "
+                "removed or replaced it",
+                paths=paths,
+                hint="{restore} goes back to an older version, whatever came since",
+            )
 
 
 class _Restore:

@@ -135,6 +135,12 @@ def column_ids(
         kind = leaves.get(name)
         if kind is None or not can_be_indexed(kind):
             usable = [p for p, t in leaves.items() if p not in instant.partitioning and can_be_indexed(t)]
-            raise SchemaError(f"no column {name!r} that can be indexed; there are {', '.join(usable)}")
+            message = f"no column {name!r} that can be indexed; there are {', '.join(usable)}"
+            raise SchemaError(message, hint=columns_hint(instant))
         ids.append((instant.columns[name], kind))
     return ids
+
+
+def columns_hint(instant: Instant) -> str | None:
+    """What to do about a column that a log may have gained since the version was made."""
+    return None if instant.source["kind"] == "directory" else "{sync} takes over columns that the log gained since"

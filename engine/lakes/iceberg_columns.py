@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from .log_files import loose_schema
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import StaticTable
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
@@ -68,12 +72,18 @@ def _paths(schema: Schema) -> dict[int, str]:
 
 
 def _never_renamed(table: StaticTable) -> bool:
-    """True where every file's own names are the table's: no schema that it ever had called a field otherwise, and none
-    of them was forgotten."""
+    """True where every file's own names are the table's: no schema that it ever had called a field otherwise, none of
+    them was forgotten, and none holds what writers of Iceberg replace in a file (`user name` is `user_x20name` there).
+    """
+    from pyiceberg.schema import index_by_id
+
     if table.name_mapping() is not None:
         return False
     schemas = table.schemas()
     if set(schemas) != set(range(max(schemas) + 1)):
+        return False
+    fields = (field for schema in schemas.values() for field in index_by_id(schema).values())
+    if not all(_PLAIN_NAME.fullmatch(field.name) for field in fields):
         return False
     ids: dict[str, int] = {}
     names: dict[int, str] = {}
@@ -113,9 +123,10 @@ def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[i
 
 
 def _has_text_form(kind: pa.DataType) -> bool:
+    """No doubles: pyiceberg 0.12 reads those of manifests as 32-bit floats, and what files hold is exact."""
     tests = (
         pa.types.is_integer,
-        pa.types.is_floating,
+        pa.types.is_float32,
         pa.types.is_boolean,
         pa.types.is_decimal,
         pa.types.is_date,

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from ...errors import InvalidArgumentError
+from ..storage.places import local_path_of
 from . import DELTA, ICEBERG, METADATA_ENDING
 
 # The options that mean the same to pyiceberg's file systems and to our storages.
@@ -103,7 +103,7 @@ def _check_source(source: str | None, kind: str) -> None:
 
 def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     uri = str(table.table_uri)
-    path = unquote(uri[len("file://") :]) if uri.startswith("file://") else uri
+    path = local_path_of(uri)
     options = storage_options if storage_options is not None else getattr(table, "_storage_options", None)
     if "://" not in path:  # deltalake takes options for local folders, too; we have no use for them
         options = storage_options

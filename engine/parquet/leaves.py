@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
+from ...arrays import field_index
 from ...errors import SchemaError
 from ..predicates.coerce import is_list
 
@@ -61,7 +62,7 @@ def top_level(schema: pa.Schema, path: str) -> str:
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])
-        if schema.get_field_index(name) >= 0:
+        if field_index(schema, name) >= 0:
             return name
     raise KeyError(path)
 
@@ -112,7 +113,7 @@ def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
     """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
-        index = schema.get_field_index(".".join(parts[:end]))
+        index = field_index(schema, ".".join(parts[:end]))
         if index >= 0 and path:
             return _leaf_below(schema.field(index).type, parts[end:])
     return None

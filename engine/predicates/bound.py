@@ -258,6 +258,28 @@ def resolve(name: str, schema: pa.Schema, any_case: bool = False) -> ColumnRef:
     return ref
 
 
+def resolved(column: Column, schema: pa.Schema) -> ColumnRef:
+    """The column that an operand names. Raises PredicateError where there is none, and where SQL text leads through
+    structs to a field, and another column or field has the whole of the path for its own name."""
+    ref = resolve(column.name, schema, column.any_case)
+    if len(column.parts) > len(ref.path) and _leads(column.parts, schema):
+        raise PredicateError(
+            f"{column.name!r} is a name of its own, and the path of a field within {column.parts[0]!r}, too"
+        )
+    return ref
+
+
+def _leads(parts: Sequence[str], schema: pa.Schema) -> bool:
+    fields = list(schema)
+    for part in parts:
+        named = next((each for each in fields if each.name.casefold() == part.casefold()), None)
+        if named is None:
+            return False
+        kind = canon.compared_type(named.type)
+        fields = list(kind) if pa.types.is_struct(kind) else []
+    return True
+
+
 def _resolve(name: str, schema: pa.Schema, any_case: bool) -> ColumnRef:
     path, kind = _walk(name, list(schema), name)
     if path is None and any_case:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...errors import InvalidArgumentError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, StartsWith
-from .bound import resolve
+from .bound import resolved
 from .coerce import is_text, plain_type
 from .literals import Temporal, parse_uuid
 from .operands import Column, Literal, Operand
@@ -122,7 +122,7 @@ def _type_of(operand: Operand, schema: pa.Schema) -> pa.DataType:
     """The type of a column. Raises NotUnderstoodError for what is none, and for a name whose case decides."""
     if not isinstance(operand, Column):
         raise NotUnderstoodError("no column stands there")
-    ref = resolve(operand.name, schema, operand.any_case)
+    ref = resolved(operand, schema)
     top = ref.path[0].casefold()
     if sum(name.casefold() == top for name in schema.names) > 1:
         raise NotUnderstoodError(f"{operand.name} is the name of several columns where case does not matter")

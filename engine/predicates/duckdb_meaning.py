@@ -21,7 +21,7 @@ from ... import canon
 from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, StartsWith
 from .bind import bind
-from .bound import resolve, unknowns
+from .bound import resolved, unknowns
 from .coerce import is_exact_widening, is_text, ns_per_count, plain_type
 from .literals import Temporal, parse_temporal, parse_uuid
 from .operands import Cast, Column, Literal, Operand
@@ -87,7 +87,7 @@ def _are_of_its_type(kind: pa.DataType, node: In) -> bool:
 def _type_of(operand: Operand, schema: pa.Schema) -> pa.DataType | None:
     """The type in which an operand's values are compared; None for a literal, and for a cast that may change values."""
     if isinstance(operand, Column):
-        ref = resolve(operand.name, schema, any_case=operand.any_case)
+        ref = resolved(operand, schema)
         return pa.uuid() if ref.is_uuid else plain_type(ref.type)
     if isinstance(operand, Cast):
         source, target = _type_of(operand.operand, schema), operand.type

@@ -202,7 +202,12 @@ class _Text:
         if self.kinds[start] == "L_PAREN" and self.closing[start] == stop - 1 and stop - start > 2:
             node = self._any_of(start + 1, stop - 1, is_negated)
         else:
-            node = self._leaf(start, stop, is_negated)
+            try:
+                node = self._leaf(start, stop, is_negated)
+            except PredicateError as error:
+                if error.position is not None:
+                    raise
+                raise PredicateError(error.message, text=self.text, position=self.tokens[start].start) from error
         return Not(node) if is_not else node
 
     def _has_arrow(self, start: int, stop: int) -> bool:

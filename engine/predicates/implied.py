@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Node, StartsWith
-from .bound import resolve
+from .bound import resolved
 from .coerce import is_text, plain_type
 from .duckdb_meaning import time_beside
 from .literals import DAY_NS, Temporal, days_from_civil
@@ -61,7 +61,7 @@ def _column(tree: Any, schema: pa.Schema, reader: LeafReader) -> tuple[Column, p
     operand = reader.operand(tree)
     if not isinstance(operand, Column):
         return None
-    ref = resolve(operand.name, schema, operand.any_case)
+    ref = resolved(operand, schema)
     return None if ref.is_uuid else (operand, plain_type(ref.type))
 
 

@@ -31,10 +31,11 @@ class Operand:
 @dataclass(frozen=True)
 class Column(Operand):
     """A column by name; a dotted path leads through structs. With `any_case`, as in SQL, the case of letters does not
-    matter where two columns do not differ in it alone."""
+    matter where two columns do not differ in it alone. `parts`: the names between the dots, where SQL text has them."""
 
     name: str
     any_case: bool = field(default=False, compare=False)
+    parts: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         parts = self.name.split(".")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
-from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolve
+from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolved
 from .operands import Column, Literal
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -43,7 +43,7 @@ def parse(
     node = _parsed(where, schema, params, dialect)
     if schema is not None:
         for operand in operands_of(node):
-            resolve(operand.name, schema, operand.any_case)
+            resolved(operand, schema)
     return node
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import PredicateError
@@ -88,7 +89,7 @@ class LeafReader:
                 return None
             size += 2
         kinds = [token.token_type.name for token in tokens[size : size + 3]]
-        column = Column(".".join(token.text for token in tokens[:size:2]), any_case=not self._is_spark)
+        column = self._column([token.text for token in tokens[:size:2]])
         if kinds and kinds[0] in COMPARISON_TOKENS:
             literals = self._literals(tokens[size + 1 :])
             return Comparison(COMPARISON_TOKENS[kinds[0]], column, literals[0]) if len(literals) == 1 else None
@@ -215,11 +216,14 @@ class LeafReader:
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
+    def _column(self, parts: Sequence[str]) -> Column:
+        return Column(".".join(parts), any_case=not self._is_spark, parts=tuple(parts))
+
     def operand(self, tree: Any) -> Operand:
         """A column, a literal, or a cast of one. Raises NotUnderstoodError."""
         kind = type(tree).__name__
         if kind in ("Column", "Dot"):
-            return Column(".".join(_path(tree)), any_case=not self._is_spark)
+            return self._column(_path(tree))
         reader = getattr(self, f"_operand_{kind.lower()}", None)
         if reader is None:
             raise NotUnderstoodError(f"{kind} is not understood")

@@ -66,6 +66,8 @@ def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> D
     """The rows of a plan in a connection (None: the default one). Raises InvalidArgumentError without DuckDB."""
     duckdb = _library("duckdb", "DuckDB")
     connection = duckdb.default_connection() if connection is None else connection
+    if not isinstance(connection, duckdb.DuckDBPyConnection):
+        raise InvalidArgumentError(f"connection= is of duckdb.connect(), not {connection!r}")
     return connection.from_arrow(LakeDataset(plan))
 
 

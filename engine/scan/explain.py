@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ... import canon
-from ...arrays import null_as_false, text, to_numpy
+from ...arrays import is_utf8, null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
 from ..indexes.probe_results import AnyLeaf
@@ -235,7 +235,7 @@ def of_file(plan: Planning, path: str) -> Explanation:
     Raises InvalidArgumentError for a path that is no live file's.
     """
     live = plan.snapshot.files()
-    row = pc.index(live.column("path"), text(path)).as_py()
+    row = pc.index(live.column("path"), text(path)).as_py() if is_utf8(path) else -1
     if row < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
     place = pc.index(plan.pruned.units.files.column("path"), text(path)).as_py()

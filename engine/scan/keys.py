@@ -136,7 +136,7 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     """Keys in the forms that people have, as a table of the columns that they are looked up in: a table, batch, or
     whatever exports the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values
     of the one column `on`."""
-    names = None if on is None else [on] if isinstance(on, str) else list(on)
+    names = None if on is None else list(on) if isinstance(on, Sequence) and not isinstance(on, str) else [on]
     for name in names or ():
         if not isinstance(name, str):
             raise InvalidArgumentError(f"on= takes names of columns, not {name!r}: lookup(keys, on='id')")
@@ -164,7 +164,10 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
             keys = pa.array(keys)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
-    return pa.table({names[0]: keys})
+    try:
+        return pa.table({names[0]: keys})
+    except UnicodeEncodeError:
+        raise SchemaError(f"no column {names[0]!r} to look keys up in") from None
 
 
 # -- values of a column ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from ...arrays import field_index
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, ordered_type, top_level
 from ..state.manifest import MODES, SNAPSHOT
@@ -123,14 +124,14 @@ def read_columns(
     if isinstance(columns, str):
         columns = [columns]
     if not isinstance(columns, Sequence) or all(
-        not isinstance(name, str) or schema.get_field_index(name) >= 0 for name in columns
+        not isinstance(name, str) or field_index(schema, name) >= 0 for name in columns
     ):
         return columns, None
     tops = []
     for name in columns:
         try:
             nested_column(schema.empty_table(), name)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, UnicodeEncodeError):
             checked_columns([name], schema)  # says what there is
         tops.append(top_level(schema, name))
     if len(set(columns)) < len(columns):
@@ -148,7 +149,7 @@ def checked_columns(columns: Sequence[str] | None, schema: pa.Schema) -> tuple[s
     if not isinstance(columns, Sequence):
         raise SchemaError(f"columns= is a list of column names, not {columns!r}")
     for name in columns:
-        if not isinstance(name, str) or schema.get_field_index(name) < 0:
+        if not isinstance(name, str) or field_index(schema, name) < 0:
             raise SchemaError(f"no column {name!r}; the table's columns are {', '.join(schema.names)}")
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if list(columns).count(name) > 1)

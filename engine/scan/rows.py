@@ -153,6 +153,8 @@ def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match:
         if limit is None or limit >= reader.row_count(group):
             return reader.all_rows(group)
         first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
+        if not len(first):
+            return None
         return rows_at(reader, [(group, first)], context.columns)
     reader.bring(group, [*reader.tested, *context.columns])
     tested = reader.read(group, reader.tested)

@@ -14,10 +14,11 @@ import os
 import posixpath
 from collections.abc import Mapping
 
+from ...arrays import is_utf8
 from ...errors import InvalidArgumentError, StorageError
 from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError
 from .local import LocalStorage
-from .places import StorageOptions, is_uri, place_of
+from .places import StorageOptions, is_uri, local_path_of, place_of
 from .wrappers import Counted, Usage, reading_of
 
 __all__ = [
@@ -46,17 +47,16 @@ INDEX_FOLDER = ".skipstone"
 def open_storage(
     location: str | os.PathLike[str], options: Mapping[str, object] | None = None, *, is_index: bool = False
 ) -> Storage:
-    """The storage at a location: a folder, a `file://` URI, or one of an object store (see `places`), opened with
+    """The storage at a location: a folder, a `file:` URI, or one of an object store (see `places`), opened with
     `options`. That of an index root (`is_index`) reads nothing that lies outside of it. Raises StorageError for a
     scheme that is not known."""
     if not isinstance(location, (str, os.PathLike)):
         raise InvalidArgumentError(f"a location is a path, not {location!r}")
     text = os.fspath(location)
-    if "\0" in text:
-        raise InvalidArgumentError(f"a path holds no NUL: {text!r}")
-    if text.startswith("file://"):
-        text = text[len("file://") :]
-    elif is_uri(text):
+    if "\0" in text or not is_utf8(text):
+        raise InvalidArgumentError(f"{text!r}: a location is a text of UTF-8, without NUL")
+    text = local_path_of(text)
+    if is_uri(text):
         place = place_of(text)
         if place is None:
             scheme = text.partition("://")[0]
@@ -101,7 +101,7 @@ def relative_path(storage: Storage, path: str | os.PathLike) -> str:
     text = os.fspath(path)
     if not text or "\0" in text:
         raise InvalidArgumentError(f"{text!r} names no file")
-    text = text[len("file://") :] if text.startswith("file://") else text
+    text = local_path_of(text)
     if is_uri(text):
         return _relative_uri(storage, text)
     if is_uri(storage.uri):

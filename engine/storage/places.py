@@ -13,7 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ...errors import InvalidArgumentError, StorageError
 
@@ -23,6 +23,7 @@ _SCHEMES = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "az"),
 }
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(?:/(.*))?\Z", re.DOTALL)
+_FILE_URI = re.compile(r"file:(?://([^/]*))?(/.*)\Z", re.DOTALL | re.IGNORECASE)
 _UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -59,6 +60,17 @@ class Place:
 def is_uri(path: str) -> bool:
     """True where a path has a scheme."""
     return "://" in path
+
+
+def local_path_of(text: str) -> str:
+    """The path that a `file:` URI names, its escapes resolved; any other text as it is. Raises StorageError for a URI
+    that names a host."""
+    match = _FILE_URI.match(text)
+    if match is None:
+        return text
+    if match[1] not in (None, "", "localhost"):
+        raise StorageError(f"{text}: names the host {match[1]!r}, and files are read here: write file:///PATH")
+    return unquote(match[2], errors="surrogateescape")
 
 
 def place_of(uri: str) -> Place | None:

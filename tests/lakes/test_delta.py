@@ -450,6 +450,64 @@ def test_mapped_columns_are_found_under_the_names_of_their_files(tmp_path):
     assert _values(ss.open(lake, version=1)) == [1, 2]
 
 
+def test_columns_of_which_only_some_have_other_names_in_files_are_found_without_a_sync(tmp_path):
+    """A table that was upgraded: what was there keeps its name in files, what came since has one of its own."""
+    lake = tmp_path / "lake"
+    (lake / "_delta_log").mkdir(parents=True)
+    columns = {"a": "a", "name": "extra", "extra": "col-7aa6540d"}  # in the table, and in files
+
+    def added(path, values):
+        kinds = [pa.int64(), pa.string(), pa.int64()]
+        fields = [pa.field(name, kind) for name, kind in zip(columns.values(), kinds, strict=True)]
+        pq.write_table(pa.table([[value] for value in values], schema=pa.schema(fields)), lake / path)
+        size = (lake / path).stat().st_size
+        return {"add": {"path": path, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}}
+
+    def field(number, name, kind):
+        metadata = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": columns[name]}
+        return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+    fields = [field(1, "a", "long"), field(2, "name", "string"), field(3, "extra", "long")]
+    schema = {"type": "struct", "fields": fields}
+    metadata = {
+        "id": "0a6e7c1e-0000-4000-8000-000000000002",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"},
+        "createdTime": 1,
+    }
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    first = [protocol, {"metaData": metadata}, added("0.parquet", [1, "ann", 10])]
+    (lake / "_delta_log" / f"{0:020d}.json").write_text("\n".join(map(json.dumps, first)))
+    table = ss.create(lake, source="delta")
+    commit(lake, [added("1.parquet", [2, "bob", 20])])
+    rows = [{"a": 1, "name": "ann", "extra": 10}, {"a": 2, "name": "bob", "extra": 20}]
+    for found in (table.refresh(), ss.open(lake), ss.open(lake, log_version=1), table):
+        assert found.scan().to_table().sort_by("a").to_pylist() == rows
+        for where in ("a = 2", "name = 'bob'", "extra = 20"):
+            assert found.scan(where).to_table().to_pylist() == rows[1:], where
+        assert found.scan("name IS NULL OR extra IS NULL").count() == 0
+        table.sync()
+
+
+def test_a_limit_passes_over_row_groups_of_which_every_row_is_deleted(tmp_path):
+    lake = tmp_path / "lake"
+    write_deltalake(str(lake), pa.table({"a": [0]}), configuration={"delta.enableDeletionVectors": "true"})
+    (path,) = paths_of(lake)
+    pq.write_table(pa.table({"a": [1, 2, 3, 4, 5, 6]}), lake / path, row_group_size=2)
+    first = lake / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    add = next(action["add"] for action in actions if "add" in action)
+    add |= {"size": (lake / path).stat().st_size, "stats": None}
+    first.write_text("\n".join(map(json.dumps, actions)))
+    delete_rows(lake, path, [0, 1])
+    table = ss.create(lake, source="delta")
+    for limit in range(5):
+        assert table.scan(limit=limit).to_table().column("a").to_pylist() == [3, 4, 5, 6][:limit]
+    assert table.scan().head(1).column("a").to_pylist() == [3]
+
+
 def _rename(lake, old, new):
     """A commit that calls a mapped column otherwise, by hand: deltalake has no verb for it."""
     first = (lake / "_delta_log" / f"{0:020d}.json").read_text().splitlines()

@@ -178,6 +178,19 @@ def test_rule_29_dotted_paths_lead_through_structs_and_null_parents_are_null():
     assert matches(prepare(col("a.b.c.d") == 1, table.schema), table).to_pylist() == [True]
 
 
+def test_a_path_of_sql_that_is_a_name_of_its_own_too_is_refused():
+    """DuckDB takes `a.b` for the field; the whole of it in quotes is the column."""
+    table = pa.table({"a.b": [7], "a": pa.array([{"b": 9}], pa.struct([("b", pa.int64())]))})
+    for text in ("a.b = 9", '"a"."b" = 7', "A.B IN (1, 9)"):
+        with pytest.raises(PredicateError, match="name of its own"):
+            parse(text, table.schema)
+    assert matches(prepare('"a.b" = 7', table.schema), table).to_pylist() == [True]
+    inner = pa.struct([("b.c", pa.int64()), ("b", pa.struct([("c", pa.int64())]))])
+    with pytest.raises(PredicateError, match="name of its own"):
+        parse("a.b.c = 2", pa.schema([("a", inner)]))
+    assert rows('x."b.c" = 1', [{"b.c": 1, "b": {"c": 2}}], inner) == [True]
+
+
 def test_columns_of_sliced_tables_and_many_chunks():
     table = pa.table({"x": pa.chunked_array([[1, None], [], [3, 4, 5]]), "s": list("abcde")}).slice(1, 3)
     bound = prepare("x >= 4 OR s = 'b'", table.schema)

@@ -54,6 +54,23 @@ def test_a_second_optimize_makes_no_version(table: ss.Table) -> None:
     assert table.history()["action"].to_pylist()[-1] == "optimize"
 
 
+@pytest.mark.parametrize("dropped", ["column", "index"])
+def test_what_others_dropped_is_not_covered(tmp_path: Path, dropped: str) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("b", pa.string()), ("x", pa.int64())]))
+    table.create_index("b", kind="bloom", maintain="refresh")
+    table.create_index("x", kind="secondary", maintain="refresh")
+    with table.transaction() as tx:
+        tx.write(pa.table({"b": ["u"], "x": [1]}))
+    behind = ss.open(tmp_path)
+    if dropped == "column":
+        table.alter(drop="x")
+    else:
+        table.drop_index("x", kind="secondary")
+    behind.optimize()
+    assert {row["files_covered"] for row in behind.indexes().to_pylist()} == {1}
+    assert behind.scan("b = 'u'").count() == 1
+
+
 def test_an_empty_table_has_nothing_to_optimize(tmp_path: Path) -> None:
     table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
     assert table.optimize() == 1

@@ -170,6 +170,29 @@ def test_a_path_that_is_live_again(table: ss.Table, tmp_path: Path) -> None:
     assert caught.value.paths == ["f.parquet"]
 
 
+@pytest.mark.parametrize("way", ["rollback", "restore", "add_files"])
+def test_rule_61_what_came_back_and_was_rewritten_since_does_not_come_back_again(table: ss.Table, way: str) -> None:
+    """Its rows are in another file by then."""
+    before, kept = _values(table), table.version
+    removed = _remove(table, "f")
+    if way == "rollback":
+        table.rollback(removed)
+    elif way == "restore":
+        table.restore(kept)
+    else:
+        with table.transaction() as tx:
+            tx.add_files(["f.parquet"])
+    rows = ss.open(table.location).scan().to_table()
+    with table.transaction() as tx:
+        tx.overwrite()
+        tx.write(rows)
+    assert _values(table) == before
+    with pytest.raises(ss.CommitConflictError, match=r"f\.parquet came back since") as caught:
+        table.rollback(removed)
+    assert caught.value.paths == ["f.parquet"]
+    assert _values(table) == before
+
+
 def test_a_path_that_is_live_again_under_another_partition(tmp_path: Path) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("p", pa.int64())]), partitioning=["p"])
     add_told(table, told_file("p=1/f"))
