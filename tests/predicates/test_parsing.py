@@ -162,7 +162,7 @@ def test_errors_show_the_place():
     assert caught.value.position == 12
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.position == 12 and str(again) == str(caught.value)
-    for text in ("a = 1 AND bb = 2", "a = 1 AND (bb + 1 > 2)", "a = 1 AND a = DATE '2024-13-01'"):
+    for text in ("a = 1 AND bb = 2", "a = 1 AND (bb > 2)", "a = 1 AND a = DATE '2024-13-01'"):
         with pytest.raises(PredicateError) as caught:
             parse(text, pa.schema([("a", pa.int64())]))
         assert caught.value.text == text and caught.value.position in (10, 11)

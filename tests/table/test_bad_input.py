@@ -68,6 +68,25 @@ ARGUMENTS: dict[str, tuple[Callable[[ss.Table], object], type[Exception], str]] 
         ss.InvalidArgumentError,
         "index_path",
     ),
+    "a location that UTF-8 cannot hold": (lambda t: ss.open("\udcff"), ss.InvalidArgumentError, "UTF-8"),
+    "a file of another host": (lambda t: ss.open("file://host/lake"), ss.StorageError, "host"),
+    "groups by a number": (lambda t: t.scan().count(by=5), ss.InvalidArgumentError, "by="),
+    "values of nothing": (lambda t: t.scan().distinct(None), ss.InvalidArgumentError, "by="),
+    "keys of a number": (lambda t: t.lookup([1], on=5), ss.InvalidArgumentError, "on="),
+    "keys of a name that UTF-8 cannot hold": (lambda t: t.lookup([1], on="\udcff"), ss.SchemaError, "no column"),
+    "a connection that is none": (lambda t: t.scan().to_duckdb("x"), ss.InvalidArgumentError, "connection="),
+    "a column that UTF-8 cannot hold": (lambda t: t.scan(columns=["\udcff"]), ss.SchemaError, "no column"),
+    "an order that UTF-8 cannot hold": (lambda t: t.scan(order_by="\udcff", limit=1), ss.SchemaError, "no column"),
+    "a greatest value that UTF-8 cannot hold": (lambda t: t.scan().max("\udcff"), ss.SchemaError, "no column"),
+    "a file that UTF-8 cannot hold": (lambda t: t.scan().explain("\udcff"), ss.InvalidArgumentError, "not a file"),
+    "a new name that UTF-8 cannot hold": (lambda t: t.alter(rename={"a": "\udcff"}), ss.InvalidArgumentError, "names"),
+    "partitions named twice": (
+        lambda t: ss.create(Path(t.location) / "n", schema=t.schema, partitioning=["a", "a"]),
+        ss.SchemaError,
+        "twice",
+    ),
+    "a text for a flag": (lambda t: t.clean(dry_run="no"), ss.InvalidArgumentError, "dry_run="),
+    "a text for the flag that deletes": (lambda t: t.clean(delete_data="no"), ss.InvalidArgumentError, "delete_data="),
     "an unknown scheme": (lambda t: ss.open("ftp://host/lake"), ss.StorageError, "ftp"),
     "a table twice": (lambda t: ss.create(t.location), ss.InvalidArgumentError, "sync()"),
     "no files named": (lambda t: ss.create(_lake(Path(t.location) / "n"), files=[]), ss.SkipstoneError, "files"),
@@ -401,3 +420,24 @@ def test_a_folder_that_one_may_only_read_is_an_error_for_writers_and_none_for_re
         done = subprocess.run([sys.executable, "-c", _AS_ANOTHER, *lakes], capture_output=True, text=True)
     refused = done.stdout.splitlines()
     assert len(refused) == 2 and all("ermission denied" in line for line in refused), done.stderr
+
+
+def test_a_file_uri_names_what_its_escapes_say(tmp_path: Path) -> None:
+    root, outside = tmp_path / "a b%20c é", tmp_path / "out side"
+    for folder in (root, outside):
+        folder.mkdir()
+        pq.write_table(pa.table({"a": [len(folder.name)]}), folder / "f 1.parquet")
+    host_named = root.as_uri().replace("file://", "file://localhost")
+    table = ss.create(root.as_uri(), index_path=(tmp_path / "in dex").as_uri(), files=[(root / "f 1.parquet").as_uri()])
+    assert table.location == str(root) and sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["a b%20c é", "in dex", "out side"]
+    )
+    file = outside / "f 1.parquet"
+    with table.transaction() as tx:
+        tx.add_files([file.as_uri()])
+    described = pa.table({"path": [file.as_uri()], "size_bytes": [file.stat().st_size], "row_count": [1]})
+    with pytest.raises(ss.InvalidArgumentError, match="in the table already"), table.transaction() as tx:
+        tx.add_files(described)
+    for uri in (root.as_uri(), host_named, root.as_uri().replace("file://", "file:")):
+        found = ss.open(uri, index_path=tmp_path / "in dex")
+        assert sorted(found.scan().to_table().column("a").to_pylist()) == [len(outside.name), len(root.name)]
