@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..arrays import joined
 from ..errors import CorruptionError, SkipstoneError
 from ..hfile_like import SortedFileReader
 from .commit.adopt_columns import names_ever, sure_columns, unread_columns
@@ -45,7 +44,7 @@ class Checker:
         return run_findings(handle.index_storage, runs, deep)
 
     def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
-        """What is wrong with data files: rows of the manifest, with `is_declared` where nobody has opened them."""
+        """What is wrong with data files: rows of the manifest."""
         return file_findings(handle.storage, files, deep)
 
 
@@ -171,11 +170,8 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
 
 
 def _files(handle: Handle, deep: bool, checker: Checker) -> list[Finding]:
-    names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact", "schema_id"]
-    files = handle.snapshot.files().select(names)
-    are_declared = pa.array([schema.is_declared for schema in handle.snapshot.instant.file_schemas], pa.bool_())
-    files = files.append_column("is_declared", pa.chunked_array([are_declared.take(joined(files.column("schema_id")))]))
-    return checker.check_files(handle, files, deep)
+    names = ["path", "size_bytes", "modified_ns", "etag", "row_count", "rows_exact"]
+    return checker.check_files(handle, handle.snapshot.files().select(names), deep)
 
 
 def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding]:
@@ -190,7 +186,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
             findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
-        elif deep and not row["is_declared"]:
+        elif deep:
             try:
                 footer = read_footer(storage, entry)
             except SkipstoneError as error:

@@ -129,3 +129,13 @@ def test_a_file_declared_beside_others_that_declare_nothing_is_not_added_again_u
     refused = pytest.raises(ss.InvalidArgumentError, match=r"d\.parquet: in the table already")
     with refused, ss.open(tmp_path).transaction() as tx:
         tx.add_files(["p=1/d.parquet"])
+
+
+def test_verify_compares_declared_counts_with_footers(tmp_path: Path) -> None:
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    file = _file(tmp_path, "f.parquet", [1, 2, 3])
+    with table.transaction() as tx:
+        tx.add_files(pa.table({"path": [file.name], "size_bytes": [file.stat().st_size], "row_count": [999]}))
+    assert table.verify() == []
+    (finding,) = table.verify(deep=True)
+    assert (finding.kind, finding.path) == ("miscounted", "f.parquet") and "3 rows, but 999" in finding.message

@@ -35,7 +35,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, "k BETWEEN 195 AND 215"))
     assert told.startswith(f"scan of {lake} version 1\nwhere ")
-    assert "Spark reads 3 row groups of 2 files in 1 tasks" in told
+    assert "Spark reads 3 row groups of 2 files in 1 task" in told
     with ss.open(lake) as table:
         steps = table.scan("k BETWEEN 195 AND 215").steps
     assert [line.split()[0] for line in told.splitlines()[3:] if line][1 : len(steps) + 1] == [
@@ -51,7 +51,7 @@ def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
         "scan 1 of 2",
         "scan 2 of 2",
     ]
-    assert told.count("Spark reads 1 row groups of 1 files in 1 tasks") == 2
+    assert told.count("Spark reads 1 row group of 1 file in 1 task") == 2
     low.createOrReplaceTempView("low")
     try:
         sub = spark.sql("SELECT * FROM range(5) WHERE id IN (SELECT k FROM low)")
@@ -62,7 +62,7 @@ def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
 
 def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
     told = sks.explain(sks.scan(spark, lake, (F.col("k") < 10) & (F.upper("s") == "S5"), columns=["k"]))
-    assert "Spark reads 1 row groups of 1 files" in told
+    assert "Spark reads 1 row group of 1 file" in told
     assert "Spark tests the remaining rows by" in told
     assert "upper(s)" in told
 
@@ -101,7 +101,7 @@ def test_plans_of_connect_are_looked_through(lake: Path) -> None:
         return plan.DataSource(format="skipstone", schema="", options={"where": where}, paths=[str(lake)])
 
     filtered = plan.Filter(plan.Project(load("k < 10"), [col("k")]), col("k") > 5)
-    assert "Spark reads 1 row groups of 1 files" in sks.explain(Frame(filtered))
+    assert "Spark reads 1 row group of 1 file" in sks.explain(Frame(filtered))
     both = plan.Join(filtered, load("k > 489"), on="k", how="inner")
     told = sks.explain(Frame(both))
     assert told.index("`k` < 10") < told.index("scan 2 of 2") < told.index("`k` > 489")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ def _rows(frame: DataFrame) -> list[str]:
 
 def _files_read(frame: DataFrame) -> int:
     (line,) = (line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads"))
-    return int(line.split(" files in ")[0].rsplit(" ", 1)[1])
+    return int(re.search(r"([\d,]+) files? in ", line)[1])
 
 
 @pytest.mark.some_cases(4)

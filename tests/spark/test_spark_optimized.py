@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 import threading
 import warnings
 from decimal import Decimal
@@ -74,7 +75,7 @@ def _rows(frame: DataFrame) -> list[str]:
 
 def _files_read(frame: DataFrame) -> list[int]:
     lines = [line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads")]
-    return [int(line.split(" files in ")[0].rsplit(" ", 1)[1]) for line in lines]
+    return [int(re.search(r"([\d,]+) files? in ", line)[1]) for line in lines]
 
 
 QUERIES = {  # and how many files each relation of ours reads

@@ -213,7 +213,7 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     found = sks.scan(spark, lake, where, columns=["day"])
     assert _same(found, plain.where(where).select("day")) == 90
     told = sks.explain(found.groupBy("day").count())
-    assert "of 1 files in 1 tasks" in told
+    assert "of 1 file in 1 task" in told
     assert "Spark tests the remaining rows by" in told
 
 

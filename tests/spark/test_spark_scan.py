@@ -354,7 +354,7 @@ def test_files_that_cannot_match_are_never_opened(spark: SparkSession, own_lake:
             path.unlink()
     needle = "id = 'id-0007919'"
     assert [row.k for row in sks.scan(spark, own_lake, needle).collect()] == [1]
-    assert "of 1 files in 1 tasks" in sks.explain(sks.scan(spark, own_lake, needle))
+    assert "of 1 file in 1 task" in sks.explain(sks.scan(spark, own_lake, needle))
 
 
 def _spoil(path: Path, kept: int) -> None:
