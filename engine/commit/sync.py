@@ -67,7 +67,8 @@ def sync_directory(
     """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`. `list_files` and `attach`: who lists the
     directory, and reads the footers of what is new."""
     for attempt in range(ATTEMPTS_MAX):
-        if handle.storage.kind() != "folder":  # not mounted, most likely: no reason to take every file out
+        # Not mounted, most likely: no reason to take every file out.
+        if handle.storage.kind() != "folder" and handle.instant.totals["files"]:
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
         before = handle.timeline.latest(known=handle.instant) or handle.instant
         listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)

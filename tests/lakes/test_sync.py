@@ -30,6 +30,14 @@ def lake(tmp_path):
     return tmp_path
 
 
+def test_a_table_that_begins_empty_elsewhere_is_synced(tmp_path):
+    table = ss.create(tmp_path / "lake", schema=pa.schema([("a", pa.int64())]), index_path=tmp_path / "index")
+    assert table.sync() == 1 and not (tmp_path / "lake").exists()
+    with table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+    assert table.sync() == 2
+
+
 def test_what_appears_goes_and_changes_is_followed(lake):
     table = ss.create(lake)
     _write(lake, "two.parquet", [3])

@@ -81,7 +81,7 @@ def _flights(first: int) -> pa.Table:
     columns = {"flight": [f"F{i % 7}" for i in count], "tailnum": [f"N{14200 + i}" for i in count]}
     columns |= {"dep_delay": [float(i % 50) for i in count], "origin": ["JFK" if i % 2 else "LGA" for i in count]}
     times = pa.array([i * 3_600_000_000 + 1_577_836_800_000_000 for i in count], pa.timestamp("us", "UTC"))
-    return pa.table({**columns, "day": [i % 28 for i in count], "t": times})
+    return pa.table({**columns, "day": [i % 28 for i in count], "time_hour": times})
 
 
 def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None:
