@@ -34,6 +34,12 @@ _UNKNOWN_TO_CLIENTS = {
 }
 
 
+def check_frame(frame: object, verb: str) -> None:
+    """Raises InvalidArgumentError for what is no DataFrame."""
+    if not hasattr(frame, "sparkSession"):
+        raise InvalidArgumentError(f"{verb}() takes a DataFrame, not {frame!r}")
+
+
 @dataclass(frozen=True)
 class Load:
     """One load. `leaf` is its node in the JVM's plan; None over Spark Connect."""

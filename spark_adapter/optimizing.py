@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
+from .loads import check_frame
 from .plan_rewriting import rewritten
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def optimized(frame: DataFrame) -> DataFrame:
 
     Raises InvalidArgumentError over Spark Connect, where no plan can be seen: use `scan` with `where=`.
     """
+    check_frame(frame, "optimized")
     _check_classic(frame.sparkSession)
     return rewritten(frame)
 

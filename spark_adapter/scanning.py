@@ -19,7 +19,7 @@ from .column_tree import columns_needed, quoted
 from .formats import activate, watch_formats
 from .from_columns import without_unknowns
 from .jobs import declared_slots
-from .loads import bare_load
+from .loads import bare_load, check_frame
 from .options import FirstRows, Request, encode_predicate
 from .parquet_reader import handed_over, reads_much
 from .sessions import active, as_column, is_classic, spark_node
@@ -208,6 +208,7 @@ def refresh(frame: DataFrame) -> DataFrame:
     Raises InvalidArgumentError for a DataFrame that is neither a result of `scan` nor a plain load: apply filters and
     joins of Spark's to what this returns. Else as `scan`.
     """
+    check_frame(frame, "refresh")
     given = _scans.get(frame)
     load = bare_load(frame) if given is None else None
     request = given.request if given is not None else None if load is None else load.request()

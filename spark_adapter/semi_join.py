@@ -32,6 +32,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import described, slots, watched
 from .key_files import key_range, uncovered_units
+from .loads import check_frame
 from .scanning import scan
 from .semi_join_tasks import Batches, ShippedLookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
 from .sessions import read_where
@@ -229,7 +230,8 @@ def _uncovered_rows(
 
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
-    names = [on] if isinstance(on, str) else list(on)
+    check_frame(keys, "lookup")
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Sequence) else []
     if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
     missing = [name for name in names if name not in keys.columns]

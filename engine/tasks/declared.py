@@ -182,6 +182,8 @@ def _stats(
             names_shown = ", ".join(list(leaves)[:20])
             message = f"statistics of {name!r}, which is no column of the table that can be indexed"
             raise SchemaError(f"{message} ({names_shown})")
+        if pa.types.is_null(given.type.field(i).type):  # of no file is anything known
+            continue
         parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, rows_exact, len(names)))
         names.append(name)
     return (pa.concat_tables(parts) if parts else empty), names

@@ -139,3 +139,13 @@ def test_verify_compares_declared_counts_with_footers(tmp_path: Path) -> None:
     assert table.verify() == []
     (finding,) = table.verify(deep=True)
     assert (finding.kind, finding.path) == ("miscounted", "f.parquet") and "3 rows, but 999" in finding.message
+
+
+def test_statistics_of_a_column_that_nobody_knows_are_none(tmp_path: Path) -> None:
+    """pyarrow infers them as of the type null."""
+    table = ss.create(tmp_path, schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    known = {"min": 1, "max": 3, "null_count": 0, "nan_count": None}
+    told = {"path": ["x.parquet"], "size_bytes": [1], "row_count": [3], "stats": [{"a": known, "b": None}]}
+    with table.transaction() as tx:
+        tx.add_files(pa.table(told))
+    assert table.scan("a = 9").files().num_rows == 0 and table.scan("b = 9").files().num_rows == 1

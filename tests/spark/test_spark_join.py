@@ -20,6 +20,7 @@ from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -102,6 +103,14 @@ def test_rows_of_a_side_that_changes_are_computed_once(session: SparkSession) ->
     assert (
         sks.join(session.table("ours"), dim, "k").count() == sks.join(session.table("ours"), dim, "k", "right").count()
     )
+
+
+def test_what_is_no_frame_and_no_list_of_columns_is_refused(tmp_path: Path) -> None:
+    for ask in (lambda: sks.refresh(5), lambda: sks.optimized(5), lambda: sks.lookup(None, tmp_path, [1], "a")):
+        with pytest.raises(ss.InvalidArgumentError, match="takes a DataFrame"):
+            ask()
+    with pytest.raises(ss.InvalidArgumentError, match="columns="):
+        sks.coarse(tmp_path, columns=5)
 
 
 def test_what_is_no_name_is_refused_and_connect_joins_by_itself(session: SparkSession) -> None:
