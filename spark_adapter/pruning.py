@@ -66,9 +66,6 @@ def coarse(
     for name, value in {"filter_bytes": filter_bytes, "bytes_max": bytes_max}.items():
         if not is_integer(value, 0):
             raise InvalidArgumentError(f"{name}= is a number of bytes, 0 or more, not {value!r}")
-    columns = [columns] if isinstance(columns, str) else columns
-    if not isinstance(columns, Sequence) or not all(isinstance(name, str) for name in columns):
-        raise InvalidArgumentError(f"columns= is a list of names of columns, not {columns!r}")
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         node = None if where is None else where_node(where, table.schema)
         result = coarse_of(table.handle, columns, filter_bytes, node)

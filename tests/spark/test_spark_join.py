@@ -109,7 +109,7 @@ def test_what_is_no_frame_and_no_list_of_columns_is_refused(tmp_path: Path) -> N
     for ask in (lambda: sks.refresh(5), lambda: sks.optimized(5), lambda: sks.lookup(None, tmp_path, [1], "a")):
         with pytest.raises(ss.InvalidArgumentError, match="takes a DataFrame"):
             ask()
-    with pytest.raises(ss.InvalidArgumentError, match="columns="):
+    with pytest.raises(ss.SchemaError, match="columns="):
         sks.coarse(tmp_path, columns=5)
 
 
