@@ -349,8 +349,9 @@ def test_errors(lake: Path, tmp_path: Path) -> None:
         sks.prune_partition([], coarse, "k =")
     with pytest.raises(ss.SchemaError, match="nosuch"):
         sks.coarse(lake, ["nosuch"])
-    with pytest.raises(ss.SchemaError, match="a list of column names"):
-        sks.coarse(lake, "k")  # type: ignore[arg-type]
+    for columns in ("k", 5):
+        with pytest.raises(ss.SchemaError, match="a list of column names"):
+            sks.coarse(lake, columns)  # type: ignore[arg-type]
     with pytest.raises(ss.NotATableError):
         sks.coarse(tmp_path, ["k"])
     with pytest.raises(ss.SkipstoneError, match="filter_bytes"):

@@ -105,12 +105,10 @@ def test_rows_of_a_side_that_changes_are_computed_once(session: SparkSession) ->
     )
 
 
-def test_what_is_no_frame_and_no_list_of_columns_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_frame_is_refused(tmp_path: Path) -> None:
     for ask in (lambda: sks.refresh(5), lambda: sks.optimized(5), lambda: sks.lookup(None, tmp_path, [1], "a")):
         with pytest.raises(ss.InvalidArgumentError, match="takes a DataFrame"):
             ask()
-    with pytest.raises(ss.SchemaError, match="columns="):
-        sks.coarse(tmp_path, columns=5)
 
 
 def test_what_is_no_name_is_refused_and_connect_joins_by_itself(session: SparkSession) -> None:
