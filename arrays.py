@@ -244,10 +244,13 @@ def text(value: str) -> pa.Scalar:
 
 def is_utf8(value: object) -> bool:
     """Whether it is a string that UTF-8 can hold: none with a lone surrogate, as of a path of other bytes."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and bool(value.encode() or True)
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def field_index(schema: pa.Schema, name: str) -> int:

@@ -307,7 +307,7 @@ def _runs(handle: Handle) -> Iterator[Check]:
     if most >= LEVELS_MAX:
         yield Check("runs", WARNING, f"{total:,}, of which {name} has {most:,}", "skipstone optimize merges them")
     else:
-        yield Check("runs", OK, f"{total:,}, none to merge")
+        yield Check("runs", OK, f"{total:,}, no more than should be")
 
 
 def _transactions(handle: Handle) -> Iterator[Check]:

@@ -185,7 +185,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding
             findings.append(Finding("missing", path, str(error)))
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-            findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync() the table"))
+            findings.append(Finding("overwritten", path, "its size or time is not what was indexed; sync the table"))
         elif deep:
             try:
                 footer = read_footer(storage, entry)

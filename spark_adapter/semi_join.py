@@ -11,7 +11,7 @@ of its own. What runs in executors: `semi_join_tasks`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -231,7 +231,7 @@ def _uncovered_rows(
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
     check_frame(keys, "lookup")
-    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Sequence) else []
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
     if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
     missing = [name for name in names if name not in keys.columns]

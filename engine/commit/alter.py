@@ -108,8 +108,11 @@ def _summary(wanted: Alteration) -> dict[str, object]:
 def _mapping(argument: str, value: Any, kind: type, what: str) -> dict[str, Any]:
     if value is None:
         return {}
-    named = list(value.items()) if isinstance(value, Mapping) else [(None, None)]
-    if not all(is_utf8(n) and isinstance(v, kind) and (kind is not str or is_utf8(v)) for n, v in named):
+
+    def fits(item: Any) -> bool:
+        return is_utf8(item) if kind is str else isinstance(item, kind)
+
+    if not isinstance(value, Mapping) or not all(is_utf8(name) and fits(item) for name, item in value.items()):
         raise InvalidArgumentError(f"{argument}= maps names of columns to {what}, not {value!r}")
     return dict(value)
 

@@ -269,8 +269,8 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
     leaves = leaf_types(instant.schema)
     for name in names:
         if name not in leaves or name not in instant.columns:
-            names = ", ".join(instant.columns)
-            raise SchemaError(f"no column {name!r} that can be indexed; there are {names}", hint=columns_hint(instant))
+            message = f"no column {name!r} that can be indexed; there are {', '.join(instant.columns)}"
+            raise SchemaError(message, hint=columns_hint(instant))
     ids = [instant.columns[name] for name in names]
     existing: dict[int, IndexState] = {}
     for key in [tuple(ids)] if index_kind.is_compound else [(number,) for number in ids]:

@@ -67,10 +67,11 @@ def sync_directory(
     """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`. `list_files` and `attach`: who lists the
     directory, and reads the footers of what is new."""
     for attempt in range(ATTEMPTS_MAX):
-        # Not mounted, most likely: no reason to take every file out.
-        if handle.storage.kind() != "folder" and handle.instant.totals["files"]:
+        place, latest = handle.storage.kind(), handle.timeline.latest(known=handle.instant)
+        # Not mounted, most likely: no reason to take every file out. A table that is empty may have none yet.
+        if place == "file" or (place is None and (latest is None or latest.totals["files"])):
             raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
-        before = handle.timeline.latest(known=handle.instant) or handle.instant
+        before = latest or handle.instant
         listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
         in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
         base = handle.timeline.latest(known=handle.instant) or handle.instant

@@ -162,9 +162,9 @@ class _Rollback:
 
     def _check_not_gone_again(self, newer: Snapshot, back: RestoredFiles) -> None:
         """What came back since and was taken out again may have been replaced: its rows would be there twice."""
-        gone = newer.removed_files() if back.files.num_rows else None
-        if gone is None:
+        if not back.files.num_rows:
             return
+        gone = newer.removed_files()
         is_later = pc.greater(gone.column("segment"), self._version)
         again = pc.and_(is_later, pc.is_in(gone.column("path"), value_set=joined(back.files.column("path"))))
         paths = gone.filter(again).column("path").to_pylist()

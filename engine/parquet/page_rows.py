@@ -204,7 +204,7 @@ def _cut(
 
 
 def _without_levels(header: PageHeader, levels: memoryview, rest: memoryview, level: int) -> np.ndarray | None:
-    """The values of a data page, uint8; None where some are null, or not every level is told by one run."""
+    """The values of a data page, uint8; None where some are null, or its levels are not one run."""
     if level and header.levels_bytes < 0:
         end = 4 + int.from_bytes(rest[:4], "little")
         levels, rest = rest[4:end], rest[end:]

@@ -162,7 +162,7 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
 
 def _about(instant: Instant, columns: Sequence[str]) -> Instant:
     """The instant without what it says of other columns; with the places of files' fine statistics."""
-    is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
+    is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
     if not is_list or not all(isinstance(name, str) for name in columns):
         raise SchemaError(f"columns= is a list of column names, not {columns!r}")
     column_ids = {}

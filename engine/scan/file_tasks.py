@@ -84,7 +84,7 @@ class ReadContext:
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
-    parquet_options    what pyarrow is told besides when it opens the files
+    parquet_options    further options with which pyarrow opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
     read_by_polars  the files that polars read: filled in as files are read
     ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well

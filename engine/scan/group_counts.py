@@ -6,7 +6,7 @@ are files that a secondary index of exactly those columns knows, where every row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 def group_counts(plan: Planning, by: str | Sequence[str], *, check: bool = False) -> pa.Table:
     """See `Plan.count`."""
-    names = [by] if isinstance(by, str) else list(by) if isinstance(by, Sequence) else []
+    names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise InvalidArgumentError(f"by= names one column or several, each once, not {by!r}")
     kinds = [ordered_type(plan.instant.schema, name) for name in names]

@@ -10,7 +10,7 @@ doubles, and the column's values are made doubles (`doubles_of`) to be compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ def keys_table(keys: object, on: str | Sequence[str] | None) -> pa.Table:
     """Keys in the forms that people have, as a table of the columns that they are looked up in: a table, batch, or
     whatever exports the Arrow C stream (then `on` chooses columns, all by default), or an array, or a list, of values
     of the one column `on`."""
-    names = None if on is None else list(on) if isinstance(on, Sequence) and not isinstance(on, str) else [on]
+    names = None if on is None else list(on) if isinstance(on, Iterable) and not isinstance(on, str) else [on]
     for name in names or ():
         if not isinstance(name, str):
             raise InvalidArgumentError(f"on= takes names of columns, not {name!r}: lookup(keys, on='id')")

@@ -37,7 +37,7 @@ FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can evaluate."""
 
 
-_TOLD_KEYS_MAX = 1 << 16  # of which a reader is told for every file
+_TOLD_KEYS_MAX = 1 << 16  # that a reader is given for every file
 _COMPARED_KEYS_MAX = 1 << 13  # more are joined with the index, which then is the shorter way to say which
 
 

@@ -38,6 +38,15 @@ def test_a_table_that_begins_empty_elsewhere_is_synced(tmp_path):
     assert table.sync() == 2
 
 
+def test_a_directory_that_went_is_no_reason_to_take_out_what_others_added(tmp_path):
+    behind = ss.create(tmp_path / "lake", schema=pa.schema([("a", pa.int64())]), index_path=tmp_path / "index")
+    with ss.open(tmp_path / "lake", index_path=tmp_path / "index").transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+    (tmp_path / "lake").rename(tmp_path / "unmounted")
+    with pytest.raises(ss.NotATableError, match="no such directory"):
+        behind.sync()
+
+
 def test_what_appears_goes_and_changes_is_followed(lake):
     table = ss.create(lake)
     _write(lake, "two.parquet", [3])

@@ -1,4 +1,4 @@
-"""Compiled twin of `format.places_of`, where a file is told once: which files the keys of many entries are of.
+"""Compiled twin of `format.places_of`, where each file comes once: which files the keys of many entries are of.
 
 Imported by `skipstone.lazy` alone.
 """

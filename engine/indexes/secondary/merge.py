@@ -121,6 +121,7 @@ def _consolidated(
     next_path: Callable[[], str],
     form: SecondaryForm,
 ) -> tuple[Run, ...] | None:
+    """The same, by the sizes that the runs have before it."""
     levels = levels_of(runs)
     if not levels:
         return None
