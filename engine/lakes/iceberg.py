@@ -30,9 +30,9 @@ from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
+from .iceberg_catalog import pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, static_table
-from .locations import pyiceberg_options
 from .log import Changes, Columns, RecordedState
 from .log_files import head_mark, log_files, storage_errors, table_path
 
