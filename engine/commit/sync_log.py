@@ -92,7 +92,6 @@ def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followe
                 changes.naming,
                 changes.instant.stats_paths(),
                 progress,
-                state,
             )
             unread = [pending for result in results for pending in result.pending]
             if handle.strict and unread:
@@ -170,7 +169,7 @@ def first_version(
             path = task_path(transaction, "attached")
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
-            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress, state)
+            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
         pending = tuple(pending for result in results for pending in result.pending)
         change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
         return publish(timeline, readers, base, change)

@@ -319,16 +319,6 @@ class MergesSlices(Protocol):
         ...
 
 
-@runtime_checkable
-class KnowsBounds(Protocol):
-    """A state of a log whose metadata know of files over bases what these hold."""
-
-    def bounds_of_logs(self, files: pa.Table, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """Bounds in files that are no bases (LOG_FILES), for those of some columns of which any is known: a struct
-        {min, max} a file, null where it is not known for sure."""
-        ...
-
-
 def described(state: LogState) -> dict[str, Any]:
     """A state as the instant holds it (`Instant.source`)."""
     return {

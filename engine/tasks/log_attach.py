@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import KnowsBounds, LogState, Naming
+from ..lakes.log import Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
 from ..parquet.leaves import leaf_names
@@ -21,7 +21,6 @@ from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.threads import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
 from .attach import COLUMNS_MAX, FooterReading, attach_files, column_filter
-from .declared import declared_bounds
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
 
@@ -34,11 +33,10 @@ def attach_log(
     naming: Naming,
     columns: Sequence[str] | None,
     progress: Progress | None,
-    state: LogState,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
     or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
-    last result names them. Files of slices that are no bases are not opened: of these the `state` may know bounds."""
+    last result names them. Log files of slices are declared without being opened."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
@@ -100,10 +98,6 @@ def attach_log(
         results.append(declared_result(misfit_files, naming))
     if logs.num_rows:
         results.append(declared_result(logs, naming))
-        if isinstance(state, KnowsBounds) and naming.types is not None:
-            names = [name for name in naming.types.names if wanted(name)][:COLUMNS_MAX]
-            bounds = state.bounds_of_logs(logs, names)
-            results[-1].stats, results[-1].stats_columns = declared_bounds(bounds, naming.types)
     if unread:
         paths = string_array([pending["path"] for pending in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
