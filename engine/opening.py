@@ -18,7 +18,7 @@ from .state.snapshot import Snapshot
 from .storage import Counted, Storage, open_storages
 
 if TYPE_CHECKING:
-    from .lakes.log import LogState
+    from .lakes.table_format import LogState
 
 
 _LOOK_BACK_MAX = 1000  # versions that are read to find the one of an Iceberg snapshot, whose numbers have no order

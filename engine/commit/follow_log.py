@@ -21,7 +21,8 @@ from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
-from ..lakes.log import Columns, LogState, Naming, described, fields_of, recorded_state
+from ..lakes.column_naming import ColumnNaming, Columns, fields_of
+from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
@@ -51,7 +52,7 @@ class Followed:
     """
 
     instant: Instant
-    naming: Naming
+    naming: ColumnNaming
     added: pa.Table
     removed: dict[int, str]
 
@@ -66,7 +67,7 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
-        naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
+        naming = ColumnNaming({key: names[number] for key, number in after.source["keys"].items()})
     if is_fresh:
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
@@ -134,7 +135,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
     whose files may not be of its types where a type holds no more what it held."""
     columns = state.columns()
-    source = {**base.source, **described(state)}
+    source = {**base.source, **describe(state)}
     if columns is None:
         return replace(base, source=source)
     last = recorded_state(base)
@@ -165,13 +166,13 @@ def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[
     return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
 
 
-def _mapping_texts(naming: Naming) -> dict[str, dict[str, str]]:
+def _mapping_texts(naming: ColumnNaming) -> dict[str, dict[str, str]]:
     if naming.fallback is None:
         return {}
     return {"mapping": {json.dumps(path): str(number) for path, number in naming.fallback.items()}}
 
 
-def _remapped(base: Instant, naming: Naming) -> bool:
+def _remapped(base: Instant, naming: ColumnNaming) -> bool:
     """Whether a file without field ids may have a field that the mapping of names gave to another column before, or to
     none."""
     if naming.fallback is None:

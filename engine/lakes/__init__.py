@@ -1,10 +1,10 @@
 """Where live files come from. This room writes nothing.
 
-`detect.py` finds the table that a user names and its format. `directory.py` lists a directory. `log.py` is the protocol
-of a table format with a log (`LogSource`, `LogState`): the latest state, its live files, the changes since another
-state, the rows that deletes remove; `log_files.py` has what all of them need. `delta.py` (with `deletion_vectors.py`)
-and `iceberg.py` (with `iceberg_files.py`, `iceberg_columns.py`, `iceberg_catalog.py`) use each format's own library;
-`hudi/` reads the timeline itself. To add a format, add a file here, its name in `KINDS`, and an entry in `detect.py`.
+`detect.py` finds the table that a user names and its format. `directory.py` lists a directory. `table_format.py` is
+the protocol of a format with a log (`LogSource`, `LogState`), `column_naming.py` how files name columns. `delta.py`
+(with `deletion_vectors.py`) and `iceberg.py` (with `iceberg_files.py`, `iceberg_columns.py`, `iceberg_catalog.py`) use each
+format's own library; `hudi/` reads the timeline itself. To add a format, add a file here, its name in `KINDS`, and an
+entry in `detect.py`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ..parquet.footers import open_parquet
 from ..storage import Entry, Storage
 from ..storage.interface import leads_out
 from ..storage.threads import side_by_side
-from .log_files import missing_package, table_path
+from .table_format import missing_package, table_path
 
 LOG_FOLDER = "_delta_log"
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"

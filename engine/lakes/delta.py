@@ -26,9 +26,18 @@ from .. import hive
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import DELTA
+from .column_naming import ColumnNaming, Columns, normalized_schema
 from .deletion_vectors import LOG_FOLDER, live_vectors, rows_of
-from .log import Changes, Columns, Naming, RecordedState
-from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
+from .table_format import (
+    Changes,
+    RecordedState,
+    file_fingerprint,
+    first_line_of,
+    log_files,
+    missing_package,
+    storage_errors,
+    table_path,
+)
 
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
 _TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
@@ -111,7 +120,7 @@ class DeltaSource:
         return str(log_version)
 
     def _mark(self, version: int) -> str:
-        return head_mark(self._storage, _commit_path(version)) or _EXPIRED
+        return file_fingerprint(self._storage, _commit_path(version)) or _EXPIRED
 
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
@@ -309,7 +318,7 @@ def _columns(table: Any) -> Columns:
             f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which this version does not know"
         )
     metadata = table.metadata()
-    schema = loose_schema(pa.schema(table.schema().to_arrow()))
+    schema = normalized_schema(pa.schema(table.schema().to_arrow()))
     fields = json.loads(table.schema().to_json())["fields"]
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
@@ -318,10 +327,10 @@ def _columns(table: Any) -> Columns:
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
     names = {physical: name for name, physical in keys.items()}
     nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
-    naming = Naming(names, nested={each.path: each.name for each in nested})
+    naming = ColumnNaming(names, nested={each.path: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
-        naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
+        naming = ColumnNaming(None, ids | {each.number: each.place for each in nested if each.number is not None})
         nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
     inner = {".".join(each.path): f"{each.path[0]}{each.place[len(names[each.path[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)

@@ -24,7 +24,7 @@ from ..storage.threads import STAT_THREADS, prefetched
 from . import DELTA, DIRECTORY, HUDI, ICEBERG, KINDS, METADATA_ENDING
 
 if TYPE_CHECKING:
-    from .log import LogSource
+    from .table_format import LogSource
 
 # The folder of each format's log, and how a name in it ends. A table in two formats is followed as Delta.
 _LOG_FOLDERS = {

@@ -30,11 +30,11 @@ from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
+from .column_naming import Columns
 from .iceberg_catalog import pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, static_table
-from .log import Changes, Columns, RecordedState
-from .log_files import head_mark, log_files, storage_errors, table_path
+from .table_format import Changes, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -65,7 +65,7 @@ class IcebergSource:
     def state_at(self, position: str | None, since: RecordedState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
-        mark = head_mark(self._storage, path)
+        mark = file_fingerprint(self._storage, path)
         if mark is None:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == position and since.mark == mark:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
-from .log_files import missing_package
+from .table_format import missing_package
 
 # Options that mean the same to pyiceberg's file systems and to our storages.
 _PYICEBERG_NAMES = {

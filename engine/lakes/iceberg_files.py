@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import NotReadableError
 from ..storage import Storage
-from .log_files import missing_package
+from .table_format import missing_package
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

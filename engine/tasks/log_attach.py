@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import Naming
-from ..lakes.log_files import loose_schema
+from ..lakes.column_naming import ColumnNaming, normalized_schema
 from ..parquet.footers import Footer, open_parquet
 from ..parquet.leaves import leaf_names
 from ..progress import Progress
@@ -30,7 +29,7 @@ def attach_log(
     index_storage: Storage,
     index_path: str,
     files: pa.Table,
-    naming: Naming,
+    naming: ColumnNaming,
     columns: Sequence[str] | None,
     progress: Progress | None,
 ) -> list[TaskResult]:
@@ -58,12 +57,12 @@ def attach_log(
     def as_declared(entry: Entry, footer: Footer) -> dict[str, Any] | None:
         assert footer.stored_schema is not None
         row = rows[entry.path]
-        schema = loose_schema(footer.stored_schema)
+        schema = normalized_schema(footer.stored_schema)
         misfit = naming.misfit_of(schema)
         if misfit is not None:
             misfits[entry.path] = misfit
             return None
-        names = naming.names_in(footer.stored_schema, entry.path, row["given"])
+        names = naming.names_in(footer.stored_schema, entry.path, row["log_only"])
         shown = leaf_names(schema, names.nested)
         stats = {
             path: parts
@@ -135,7 +134,7 @@ def _in_table(path: str, names: dict[str, str]) -> str:
     return ""
 
 
-def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
+def declared_result(files: pa.Table, naming: ColumnNaming) -> TaskResult:
     """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
     file's columns are called, their rows are not ours to read."""
     physical_names: dict[str, str] = {}
@@ -147,13 +146,13 @@ def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=physical_names)
 
 
-def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool = False) -> list[TaskResult]:
+def opened(storage: Storage, files: pa.Table, naming: ColumnNaming, has_changed: bool = False) -> list[TaskResult]:
     """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown. Where
     the columns `has_changed`, a look at their types, too, if files may hold others."""
     if naming.types is not None and has_changed:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
         schemas = prefetched(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
-        misfits = ((path, naming.misfit_of(loose_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
+        misfits = ((path, naming.misfit_of(normalized_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
         reasons = {path: misfit for path, misfit in misfits if misfit is not None}
         marked = _marked(files, reasons)
         others = files.filter(pc.invert(pc.is_in(files.column("path"), value_set=marked.column("path").unique())))
@@ -162,14 +161,14 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
         return [declared_result(files, naming)] if files.num_rows else []
     bound: dict[tuple[pa.Schema, tuple, tuple], int] = {}
     numbers: list[int | None] = []
-    paths, values_of_log = files.column("path").to_pylist(), files.column("given").to_pylist()
+    paths, values_of_log = files.column("path").to_pylist(), files.column("log_only").to_pylist()
     schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
     for path, log_only, schema in zip(paths, values_of_log, schemas, strict=True):
         if schema is None:
             numbers.append(None)
         else:
             names = naming.names_in(schema, path, log_only)
-            key = loose_schema(schema), tuple(names.columns.items()), tuple(names.nested.items())
+            key = normalized_schema(schema), tuple(names.columns.items()), tuple(names.nested.items())
             numbers.append(bound.setdefault(key, len(bound)))
     ids = pa.array(numbers, pa.int32())
     closed = files.filter(ids.is_null())

@@ -23,8 +23,8 @@ from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
 from .. import HUDI
-from ..log import Changes, Columns, RecordedState
-from ..log_files import log_files, loose_schema
+from ..column_naming import Columns, normalized_schema
+from ..table_format import Changes, RecordedState, log_files
 from .columns import HudiColumns
 from .rows import SliceReader
 from .timeline import (
@@ -206,7 +206,7 @@ class _Look:
             return None
         entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
         with open_parquet(self.storage, entry, is_checked=False) as file:
-            return loose_schema(file.arrow_schema)
+            return normalized_schema(file.arrow_schema)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
