@@ -99,7 +99,7 @@ class HudiSource:
                 if not look.was_cleaned_meanwhile():
                     return HudiState(self, timeline, look.columns, look.table_id, timeline.mark, changes)
         raise StorageError(
-            f"{self.storage.uri}: Hudi cleaned, archived or rolled back {_ATTEMPTS_MAX} times during the read; try again"
+            f"{self.storage.uri}: Hudi cleaned, archived or rolled back during {_ATTEMPTS_MAX} reads; try again"
         )
 
     def position_of(self, log_version: int) -> str:
