@@ -70,8 +70,10 @@ def _nearest_log(storage: Storage) -> Log | None:
             if root == storage.uri:
                 return _has_log(storage, "", kind)
             return _has_log(outer, root[len(outer.uri) :].strip("/"), kind)
-        except StorageError:  # above, nobody need be allowed to look; here, the listing that follows says so
-            return False
+        except StorageError:
+            if root == storage.uri:
+                raise
+            return False  # nobody need be allowed to look above the table
 
     results = zip(candidates, prefetched(is_there, candidates, STAT_THREADS, "skipstone-detect"), strict=True)
     return next((Log(kind, root) for (root, kind), is_log in results if is_log), None)
