@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import string_array, text
-from ...errors import CorruptionError, SkipstoneError
+from ...errors import SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..lakes.column_naming import ColumnNaming, normalized_schema
-from ..parquet.footers import Footer, open_parquet
+from ..parquet.footers import FILE_ERRORS, Footer, open_parquet
 from ..parquet.leaves import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
@@ -120,7 +120,7 @@ def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
     def stat(path: str) -> Entry | SkipstoneError:
         try:
             return storage.stat(path)
-        except SkipstoneError as error:
+        except FILE_ERRORS as error:
             return error
 
     return stat
@@ -184,7 +184,7 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
         try:
             with open_parquet(storage, storage.stat(path), is_checked=False) as file:
                 return file.arrow_schema
-        except (CorruptionError, OSError):
+        except FILE_ERRORS:
             return None
 
     return schema
