@@ -46,6 +46,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     pushdown_guard    what Spark's Parquet reader would read or skip wrongly
     metadata_answers  count(*), min and max of whole tables, from metadata
     source            the data source "skipstone": planned on the driver, read and written by executors
+    listed_files      the files that Spark's own reader listed, against those of the table
     loads             the loads of ours in a DataFrame's plan, and their versions
     formats           what format("skipstone") does besides, in a process that registered it
     sessions          what a session decides: what texts and Columns mean, in which session a thread works

@@ -176,7 +176,7 @@ def _appeared(
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows, is_copy) and not _is_ours(entry.path, snapshot, in_flight)
+        appeared[position] = not _is_removed(entry, rows, is_copy) and not is_own_file(entry.path, snapshot, in_flight)
     return appeared
 
 
@@ -208,7 +208,7 @@ def _is_same(entry: Entry, row: dict) -> bool:
     return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
-def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
+def is_own_file(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
     """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
     task was given up while others of it were committed."""
     match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])

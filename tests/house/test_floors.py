@@ -93,6 +93,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "metadata_answers",
     "source",
+    "listed_files",
     "loads",
     "formats",
     "sessions",
