@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..engine.choices import NewColumns
+from ..engine.choices import NewColumns, NewTypes
 from ..engine.table import Table
 from ..errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneError, StorageError
 from .arguments import Option
@@ -33,6 +33,9 @@ def sync(
     new_columns: Annotated[
         NewColumns, Option(help="Columns that the table never had: take them in, or only name them.")
     ] = "adopt",
+    new_types: Annotated[
+        NewTypes, Option(help="Columns that files have in a wider type: widen the table's, or quarantine the files.")
+    ] = "widen",
     refresh: Annotated[bool, Option("--refresh", help="Then bring every index up to date.")] = False,
     every: Annotated[
         float | None, Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
@@ -54,11 +57,12 @@ def sync(
         raise UsageError("--rounds and --status-file belong to --every")
     with opened(path, index_path) as table:
         if every is not None:
-            watch = _Watch(table, new_columns, refresh, every, rounds, _StatusFile(status_file), as_json)
+            how = {"new_columns": new_columns, "new_types": new_types, "refresh": refresh}
+            watch = _Watch(table, how, every, rounds, _StatusFile(status_file), as_json)
             raise Ended(int(watch.run()))
         before = table.version
         with progress() as report:
-            result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)
+            result = table.sync(new_columns=new_columns, new_types=new_types, refresh=refresh, progress=report)
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
@@ -73,6 +77,9 @@ def sync(
     if result.new_columns:
         what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
+    if result.widened:
+        types = ", ".join(f"{name} to {kind}" for name, kind in result.widened.items())
+        screen.print(f"wider columns: {types}", soft_wrap=True)
     for name, count in lacking.items() if is_new else ():
         if count:
             screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone sync --refresh {path}")
@@ -94,6 +101,7 @@ def _lists(result: SyncResult) -> dict[str, Any]:
         "removed": list(result.removed),
         "quarantined": result.quarantined,
         "new_columns": list(result.new_columns),
+        **({"widened": result.widened} if result.widened else {}),
     }
 
 
@@ -130,8 +138,7 @@ class _Watch:
     """Rounds of `sync`, until somebody stops them or one fails for good."""
 
     table: Table
-    new_columns: NewColumns
-    refresh: bool
+    how: dict[str, Any]
     every_s: float
     rounds: int | None
     status_file: _StatusFile
@@ -169,7 +176,7 @@ class _Watch:
     def _round(self) -> None:
         before = self.table.version
         try:
-            result = self.table.sync(new_columns=self.new_columns, refresh=self.refresh)
+            result = self.table.sync(**self.how)
         except (StorageError, CommitConflictError, NotATableError, CorruptionError) as error:
             # A directory may be mounted again; one that goes away within a round looks damaged, but only once.
             is_damage = isinstance(error, CorruptionError)

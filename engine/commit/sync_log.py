@@ -33,9 +33,14 @@ if TYPE_CHECKING:
     from ..storage import Storage
 
 
-def sync_table(handle: Handle, progress: Progress | None = None, *, adopts: bool = True) -> SyncResult:
+def sync_table(
+    handle: Handle, progress: Progress | None = None, *, adopts: bool = True, widens: bool = True
+) -> SyncResult:
     """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
-    instant, result = sync_directory(handle, progress, adopts) if handle.log is None else sync_log(handle, progress)
+    if handle.log is None:
+        instant, result = sync_directory(handle, progress, adopts, widens=widens)
+    else:
+        instant, result = sync_log(handle, progress)
     handle.move_to(instant)
     return result
 

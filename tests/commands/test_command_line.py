@@ -105,6 +105,18 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     assert (made["added"], made["removed"]) == ([], [])
 
 
+def test_sync_widens_columns_or_quarantines_files(say, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"v": pa.array([1], pa.int32())}), lake / "a.parquet")
+    say("create", str(lake))
+    pq.write_table(pa.table({"v": pa.array([2**40])}), lake / "b.parquet")
+    _, out, err = say("sync", str(lake), "--new-types", "quarantine")
+    assert "b.parquet: column 'v' is int64" in out + err
+    status, out, _ = say("sync", str(lake))
+    assert status == 0 and "wider columns: v to int64" in out
+
+
 def test_create_tells_of_pending_files(say, files: Path) -> None:
     (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
     status, out, _ = say("create", str(files))
