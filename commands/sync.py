@@ -1,4 +1,4 @@
-"""`skipstone sync`: what it added, removed and set aside; once, or again and again."""
+"""`skipstone sync`: what it added, removed and quarantined; once, or again and again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from ..engine.table import Table
 from ..errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneError, StorageError
 from .arguments import Option
 from .options import AsJson, Ended, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
-from .output import count_of, plain, print_json, progress, stderr, stdout
+from .output import count_of, plain, print_json, print_quarantined, progress, stderr, stdout
 
 if TYPE_CHECKING:
     from ..engine.commit.sync import SyncResult
 
-_SHOWN = 10
 _PAUSE_S_MAX = 900.0
 
 
@@ -51,7 +50,8 @@ def sync(
 
     With --every each round prints one line (with --json one JSON object). A storage that fails, or a conflict with
     another writer, is tried again, after longer and longer pauses; other errors end the command, damage where two
-    rounds find it. Stopped between two rounds it ends with 0, or with 1 where the last round failed.
+    rounds find it. Stopped between two rounds it ends with 0, with 1 if the last round failed, or with
+    5 if files are quarantined. A single sync also ends with 5 then.
     """
     if every is None and (rounds is not None or status_file is not None):
         raise UsageError("--rounds and --status-file belong to --every")
@@ -68,7 +68,7 @@ def sync(
         if as_json:
             outcome = {"changed": is_new, "version": result.version, **(table.handle.instant.summary if is_new else {})}
             print_json({**outcome, **_lists(result)})
-            return
+            raise Ended(Status.QUARANTINED if result.quarantined else Status.OK)
     screen = stdout()
     if is_new:
         screen.print(f"version {result.version}: {_changes(result)}")
@@ -84,11 +84,8 @@ def sync(
         if count:
             screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone sync --refresh {path}")
     if result.quarantined:
-        screen.print(f"{count_of(len(result.quarantined), 'file')} set aside:", style="yellow")
-        for name, reason in list(result.quarantined.items())[:_SHOWN]:
-            screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
-        if len(result.quarantined) > _SHOWN:
-            screen.print(f"  and more: skipstone verify {path}", style="yellow")
+        print_quarantined(result.quarantined, path)
+        raise Ended(Status.QUARANTINED)
 
 
 def _changes(result: SyncResult) -> str:
@@ -145,9 +142,10 @@ class _Watch:
     as_json: bool
     failures: int = 0  # in a row
     is_doubted: bool = False  # the last round found damage
+    has_quarantined: bool = False  # after the last round that succeeded
 
     def run(self) -> Status:
-        """Returns OK, or ERROR where the last round failed."""
+        """Returns OK, ERROR if the last round failed, or QUARANTINED if files are quarantined after it."""
         started = {"pid": os.getpid(), "location": self.table.location, "started": _now(), "last_success": None}
         self.status_file.write(state="syncing", rounds=0, failures=0, version=self.table.version, **started)
         try:
@@ -155,13 +153,18 @@ class _Watch:
                 self._rounds()
         except InterruptedCommandError:
             self.status_file.write(state="stopped")
-            return Status.ERROR if self.failures else Status.OK
+            return self._status()
         except BaseException as error:
             problem = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
             self.status_file.write(state="failed", error={"type": type(error).__name__, "message": problem})
             raise
         self.status_file.write(state="stopped")
-        return Status.ERROR if self.failures else Status.OK
+        return self._status()
+
+    def _status(self) -> Status:
+        if self.failures:
+            return Status.ERROR
+        return Status.QUARANTINED if self.has_quarantined else Status.OK
 
     def _rounds(self) -> None:
         number = 0
@@ -188,15 +191,15 @@ class _Watch:
             self.status_file.write(failures=self.failures, error={"type": type(error).__name__, "message": str(error)})
             self._print_failure(error)
             return
-        self.failures, self.is_doubted = 0, False
+        self.failures, self.is_doubted, self.has_quarantined = 0, False, bool(result.quarantined)
         counts = {"added": len(result.added), "removed": len(result.removed), "quarantined": len(result.quarantined)}
         self.status_file.write(failures=0, error=None, version=result.version, last_success=_now(), **counts)
         if self.as_json:
             self._print_json({"changed": result.version != before, "version": result.version, **_lists(result)})
             return
-        aside = f", {count_of(counts['quarantined'], 'file')} set aside" if result.quarantined else ""
+        quarantined = f", {count_of(counts['quarantined'], 'file')} quarantined" if result.quarantined else ""
         what = _changes(result) if result.version != before else "nothing new"
-        stdout().print(f"{_now()} version {result.version}: {what}{aside}", soft_wrap=True)
+        stdout().print(f"{_now()} version {result.version}: {what}{quarantined}", soft_wrap=True)
 
     def _print_failure(self, error: SkipstoneError) -> None:
         if self.as_json:

@@ -164,10 +164,10 @@ class Table(ReadableTable):
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Nothing new makes no version.
 
-        A file that cannot be read, or whose columns or partition keys do not fit, is set aside and tried again at each
-        sync; where it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
-        name what is set aside. Filters and secondary indexes do not cover new files until `refresh_index`, so they
-        may match.
+        A file that cannot be read, or whose columns or partition keys do not fit, is quarantined and tried again at
+        each sync; if it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
+        name quarantined files, and queries warn of them. Filters and secondary indexes do not cover new files until
+        `refresh_index`, so they may match.
 
         Args:
             new_columns: "adopt": columns that files hold under names that no column of this table ever had become the
@@ -180,10 +180,10 @@ class Table(ReadableTable):
             refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
 
         Returns:
-            The version, an int, with what was added, removed and set aside.
+            The version, an int, with what was added, removed and quarantined.
 
         Raises:
-            CorruptionError, SchemaError: this handle is strict, and a file would be set aside.
+            CorruptionError, SchemaError: this handle is strict, and a file would be quarantined.
             NotATableError: the directory is gone.
         """
         if new_columns not in ("adopt", "report"):

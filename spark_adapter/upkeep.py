@@ -69,7 +69,7 @@ def sync(
         index_path, storage_options: as for `scan`.
 
     Returns:
-        The version, an int, with what was added, removed and set aside.
+        The version, an int, with what was added, removed and quarantined.
 
     Raises as `Table.sync`.
     """

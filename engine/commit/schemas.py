@@ -16,7 +16,7 @@ from ...errors import SchemaError
 from .. import hive
 from ..indexes.protocol import kind_or_none
 from ..indexes.stats.rows import first_stats
-from ..indexes.task_result import TaskResult
+from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
@@ -284,7 +284,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     return replace(file, columns=columns)
 
 
-# -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
+# -- files that do not fit: they are quarantined, each with the reason -------------------------------------------------
 
 
 def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collection[str]) -> dict[str, str]:
@@ -345,10 +345,22 @@ def without(
     return remaining
 
 
-def pending_of(unread: Iterable[dict], reasons: Mapping[str, str]) -> tuple[dict, ...]:
-    """What an instant says of files that are set aside: those that could not be read, and those that do not fit."""
-    both = [*unread, *({"path": path, "reason": reason} for path, reason in reasons.items())]
-    return tuple(sorted(both, key=lambda one: one["path"]))
+def reasons_of(quarantined: Iterable[dict]) -> dict[str, str]:
+    """path -> reason of quarantined files."""
+    return {file["path"]: file["reason"] for file in quarantined}
+
+
+def quarantined_of(
+    unread: Iterable[dict], reasons: Mapping[str, str], results: Sequence[TaskResult]
+) -> tuple[dict, ...]:
+    """What an instant records of quarantined files: those that could not be read, and those of the results that do not
+    fit."""
+    rows: dict[str, int] = {}
+    for result in results if reasons else ():
+        columns = (result.files.column(name).to_pylist() for name in ("path", "row_count"))
+        rows.update((path, count) for path, count in zip(*columns, strict=True) if path in reasons)
+    misfits = (quarantined_file(path, reason, rows.get(path)) for path, reason in reasons.items())
+    return tuple(sorted([*unread, *misfits], key=lambda file: file["path"]))
 
 
 # -- what a new table makes of a listing ------------------------------------------------------------------------------

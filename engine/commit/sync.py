@@ -6,7 +6,7 @@ taken for somebody else's. The listing may have missed what came into the table 
 of it: it proves nothing about these files. A file that was removed or replaced in the table, and is on storage
 unchanged, stays out.
 
-A file that cannot be read, or does not fit the table, is set aside and tried again at each sync; it stops nothing.
+A file that cannot be read, or does not fit the table, is quarantined and tried again at each sync; it stops nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
-from .alter import adding, columns_state, evolved, evolver, new_columns, wider_columns, widening
+from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .bind import Moved
 from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .schemas import misfits, pending_of, without
+from .schemas import misfits, quarantined_of, reasons_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -249,7 +249,7 @@ def _commit_directory(
     base = snapshot.instant
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(unread.schema, count) for unread, count in unread_schemas]
-    if not changes.appeared.num_rows and not changes.removed and not base.pending and rebinding is None:
+    if not changes.appeared.num_rows and not changes.removed and not base.quarantined and rebinding is None:
         columns = new_columns(base, of_live)
         if not (columns and evolution.adopts) and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
             return base, SyncResult(base.version, new_columns=list(columns))
@@ -257,7 +257,7 @@ def _commit_directory(
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        results, pending = _attached(handle, base, change, changes.appeared, progress, evolution, attach)
+        results, unread = _attached(handle, base, change, changes.appeared, progress, evolution, attach)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:
             rebinding.compare(handle, snapshot, replaced, results, progress)
@@ -281,22 +281,22 @@ def _commit_directory(
         widened = {name: str(kind) for name, kind in wider.items()}
         change.summary = {"widened": widened} if widened else {}
         if handle.strict:
-            _refuse(pending, reasons)
+            _refuse(unread, reasons)
+        change.quarantined = quarantined_of(unread, reasons, results)
         change.results = without(results, reasons, handle.index_storage)
-        change.pending = pending_of(pending, reasons)
-        set_aside = {p["path"]: p["reason"] for p in change.pending}
+        quarantined = reasons_of(change.quarantined)
         # A live file stays, and is unreadable, where the file that took its place cannot be read.
-        change.removed = {number: path for number, path in replaced.items() if path not in set_aside}
+        change.removed = {number: path for number, path in replaced.items() if path not in quarantined}
         added, removed = _paths(change.results), list(change.removed.values())
         if unread_schemas:
             bind_again(handle, snapshot, after, change, changes.removed)
         is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
-        if not change.results and not change.removed and change.pending == base.pending and is_recorded:
+        if not change.results and not change.removed and change.quarantined == base.quarantined and is_recorded:
             leftovers.remove()
             instant = base
         else:
             instant = publish(handle.timeline, handle.readers, base, change)
-        return instant, SyncResult(instant.version, added, removed, set_aside, list(columns), widened)
+        return instant, SyncResult(instant.version, added, removed, quarantined, list(columns), widened)
 
 
 def _attached(
@@ -337,9 +337,9 @@ def _paths(results: Iterable[TaskResult]) -> list[str]:
     return [path for result in results for path in result.files.column("path").to_pylist()]
 
 
-def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
-    """Raises for the first file that would be set aside."""
-    for file in pending:
+def _refuse(unread: Iterable[dict], reasons: dict[str, str]) -> None:
+    """Raises for the first file that would be quarantined."""
+    for file in unread:
         raise CorruptionError(file["reason"], path=file["path"], check="parquet")
     for path, reason in reasons.items():
         raise SchemaError(f"{path}: {reason}")
@@ -351,8 +351,8 @@ class SyncResult(int):
     version        the same, as a plain int
     added          paths of files that were added; one that changed under its path is in both lists
     removed        paths of files that are gone
-    quarantined    path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
-                   sync. Each sync tries them again
+    quarantined    path -> reason: files that cannot be read or do not fit, now or at an earlier sync. Queries
+                   lack their rows, and each sync tries them again
     new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
                    wanted, reported
     widened        name -> type: columns of the table that have a wider type now, because files have it

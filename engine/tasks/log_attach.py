@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ...arrays import string_array, text
 from ...errors import CorruptionError, SkipstoneError
-from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
+from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult, quarantined_file
 from ..lakes.log import KnowsBounds, LogState, Naming
 from ..lakes.log_files import loose_schema
 from ..parquet.footers import Footer, open_parquet
@@ -37,8 +37,9 @@ def attach_log(
     state: LogState,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
-    or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
-    last result names them. Files of slices that are no bases are not opened: of these the `state` may know bounds."""
+    or are not of the size that the log says, are declared all the same: they are live, and may match; `quarantined`
+    of the last result names them. Files of slices that are no bases are not opened: of these the `state` may know
+    bounds."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
@@ -53,7 +54,7 @@ def attach_log(
             entries.append(standing)
         else:
             problem = "not of the size that the log says" if isinstance(standing, Entry) else str(standing)
-            unread.append({"path": row["path"], "reason": problem})
+            unread.append(quarantined_file(row["path"], problem))
 
     misfits: dict[str, str] = {}
 
@@ -92,8 +93,8 @@ def attach_log(
         as_declared=as_declared,
     )
     result.declares_partitions = True
-    unread += result.pending
-    result.pending = []
+    unread += result.quarantined
+    result.quarantined = []
     results = [result] if result.files.num_rows else []
     misfit_files = _marked(files, misfits)
     if misfit_files.num_rows:
@@ -105,9 +106,9 @@ def attach_log(
             bounds = state.bounds_of_logs(logs, names)
             results[-1].stats, results[-1].stats_columns = declared_bounds(bounds, naming.types)
     if unread:
-        paths = string_array([pending["path"] for pending in unread])
+        paths = string_array([file["path"] for file in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
-        left.pending = unread
+        left.quarantined = unread
         results.append(left)
     return results
 
