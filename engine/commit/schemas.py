@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from ...errors import SchemaError
 from .. import hive
 from ..indexes.protocol import kind_or_none
 from ..indexes.stats.rows import first_stats
-from ..indexes.task_result import TaskResult
+from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
@@ -104,19 +104,43 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     twice = _named_twice(file.schema)
     if twice is not None:
         return f"two columns are named {twice!r}"
+    for unlike in _unlike_types(instant, file):
+        can_widen = unlike.wider is not None and unlike.table_name not in instant.partitioning
+        first = f"alter(widen={{{unlike.table_name!r}: ...}}) to {unlike.wider} first, or rewrite the file"
+        other = "rewrite the file, or attach it to a table of its own"
+        types = f"column {unlike.name!r} is {unlike.kind}, the table's is {unlike.wanted}"
+        return f"{types}; {first if can_widen else other}"
+    return None
+
+
+def types_to_fit(instant: Instant, file: FileSchema) -> dict[str, pa.DataType]:
+    """name -> type: the columns of the table that must be widened so that files of a schema fit. Empty if they fit, or
+    if no type contains the values of both."""
+    if _named_twice(file.schema) is not None:
+        return {}
+    unlike = list(_unlike_types(instant, file))
+    types = {one.table_name: one.wider for one in unlike if one.wider is not None}
+    return types if len(types) == len(unlike) else {}
+
+
+class _Unlike(NamedTuple):
+    """A column that cannot be read as the table's type without loss: its name in the file and in the table, its type,
+    the table's, and one that contains the values of both."""
+
+    name: str
+    table_name: str
+    kind: pa.DataType
+    wanted: pa.DataType
+    wider: pa.DataType | None
+
+
+def _unlike_types(instant: Instant, file: FileSchema) -> Iterator[_Unlike]:
     names = {number: name for name, number in instant.fields.items()}
     schema = in_table_names(file.schema, file.nested)
     for name, number in file.fields.items():
         kind, wanted = schema.field(name).type, instant.schema.field(names[number]).type
         if kind != wanted and not widens(kind, wanted) and (name,) not in file.nested:
-            wider = merged_type(wanted, kind)
-            can_widen = wider is not None and names[number] not in instant.partitioning
-            first = (
-                f"alter(widen={{{names[number]!r}: ...}}) to {wider} first, or rewrite the file" if can_widen else ""
-            )
-            other = "rewrite the file, or attach it to a table of its own"
-            return f"column {name!r} is {kind}, the table's is {wanted}; {first or other}"
-    return None
+            yield _Unlike(name, names[number], kind, wanted, merged_type(wanted, kind))
 
 
 def check_instants_fit(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> None:
@@ -148,7 +172,8 @@ def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) 
     """The files of one schema whose instants in a column are not known to fit nanoseconds."""
     ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
     low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
-    files = [i for i, s in enumerate(result.files.column("schema_id").to_pylist()) if s == number]
+    of_file = zip(*(result.files.column(name).to_pylist() for name in ("schema_id", "row_count")), strict=True)
+    files = [i for i, (schema_id, row_count) in enumerate(of_file) if schema_id == number and row_count != 0]
     stats_of: dict[int, dict[str, Any]] = {}
     if path in result.stats_columns:
         is_column = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
@@ -259,7 +284,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     return replace(file, columns=columns)
 
 
-# -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
+# -- files that do not fit: they are quarantined, each with the reason -------------------------------------------------
 
 
 def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collection[str]) -> dict[str, str]:
@@ -320,10 +345,22 @@ def without(
     return remaining
 
 
-def pending_of(unread: Iterable[dict], reasons: Mapping[str, str]) -> tuple[dict, ...]:
-    """What an instant says of files that are set aside: those that could not be read, and those that do not fit."""
-    both = [*unread, *({"path": path, "reason": reason} for path, reason in reasons.items())]
-    return tuple(sorted(both, key=lambda one: one["path"]))
+def reasons_of(quarantined: Iterable[dict]) -> dict[str, str]:
+    """path -> reason of quarantined files."""
+    return {file["path"]: file["reason"] for file in quarantined}
+
+
+def quarantined_of(
+    unread: Iterable[dict], reasons: Mapping[str, str], results: Sequence[TaskResult]
+) -> tuple[dict, ...]:
+    """What an instant records of quarantined files: those that could not be read, and those of the results that do not
+    fit."""
+    rows: dict[str, int] = {}
+    for result in results if reasons else ():
+        columns = (result.files.column(name).to_pylist() for name in ("path", "row_count"))
+        rows.update((path, count) for path, count in zip(*columns, strict=True) if path in reasons)
+    misfits = (quarantined_file(path, reason, rows.get(path)) for path, reason in reasons.items())
+    return tuple(sorted([*unread, *misfits], key=lambda file: file["path"]))
 
 
 # -- what a new table makes of a listing ------------------------------------------------------------------------------
