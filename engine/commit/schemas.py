@@ -12,14 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...arrays import text, to_numpy
 from ...errors import SchemaError
 from .. import hive
-from ..indexes.protocol import kind_or_none
+from ..indexes.protocol import ProbedFiles, kind_or_none
+from ..indexes.stats.reader import StatsColumn
 from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
+from ..state.manifest import BASE
+from ..state.runs import DamagedRun
+from ..state.snapshot import Snapshot
 from ..storage import Storage
 
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
@@ -170,10 +175,10 @@ def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result
 
 def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) -> list[int]:
     """The files of one schema whose instants in a column are not known to fit nanoseconds."""
-    ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
-    low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
-    of_file = zip(*(result.files.column(name).to_pylist() for name in ("schema_id", "row_count")), strict=True)
-    files = [i for i, (schema_id, row_count) in enumerate(of_file) if schema_id == number and row_count != 0]
+    low, high = _ns_span(kind)
+    is_empty = _are_empty(result.files).tolist()
+    schema_ids = result.files.column("schema_id").to_pylist()
+    files = [i for i, schema_id in enumerate(schema_ids) if schema_id == number and not is_empty[i]]
     stats_of: dict[int, dict[str, Any]] = {}
     if path in result.stats_columns:
         is_column = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
@@ -187,6 +192,38 @@ def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) 
         if not is_all_null and not fits:
             beyond.append(file)
     return beyond
+
+
+def _ns_span(kind: pa.DataType) -> tuple[int, int]:
+    """The first and the last count of a type of timestamps or dates that fits nanoseconds."""
+    ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
+    return -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
+
+
+def _are_empty(files: pa.Table) -> np.ndarray:
+    """bool [files]: files that certainly have no rows."""
+    is_empty = pc.and_(pc.equal(files.column("row_count"), 0), files.column("rows_exact"))
+    return to_numpy(pc.fill_null(is_empty, False)).copy()
+
+
+def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
+    """Whether the statistics prove that the timestamps or dates of a column fit nanoseconds in every live file."""
+    files = snapshot.files(columns=["kind", "row_count", "rows_exact"])
+    fits = _are_empty(files)
+    statistics = StatsColumn.of(snapshot, column, ())
+    if statistics is None:
+        return bool(fits.all())
+    is_base = to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    probed = ProbedFiles(to_numpy(files.column("file_id")), snapshot, is_base=is_base)
+    try:
+        pieces, _ = statistics.of_files(probed)
+    except DamagedRun:
+        return False
+    for evidence, covered in pieces:
+        low, high = _ns_span(evidence.type)
+        is_within = (evidence.lower >= low) & (evidence.upper <= high)
+        fits |= covered & (~evidence.may_be_value | (evidence.has_lower & evidence.has_upper & is_within))
+    return bool(fits.all())
 
 
 def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
