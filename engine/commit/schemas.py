@@ -110,6 +110,8 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     if twice is not None:
         return f"two columns are named {twice!r}"
     for unlike in _unlike_types(instant, file):
+        if widens(unlike.kind, unlike.wanted):
+            continue
         can_widen = unlike.wider is not None and unlike.table_name not in instant.partitioning
         first = f"alter(widen={{{unlike.table_name!r}: ...}}) to {unlike.wider} first, or rewrite the file"
         other = "rewrite the file, or attach it to a table of its own"
@@ -129,7 +131,7 @@ def types_to_fit(instant: Instant, file: FileSchema) -> dict[str, pa.DataType]:
 
 
 class _Unlike(NamedTuple):
-    """A column that cannot be read as the table's type without loss: its name in the file and in the table, its type,
+    """A column of another type than the table's, and no narrower one: its name in the file and in the table, its type,
     the table's, and one that contains the values of both."""
 
     name: str
@@ -144,8 +146,9 @@ def _unlike_types(instant: Instant, file: FileSchema) -> Iterator[_Unlike]:
     schema = in_table_names(file.schema, file.nested)
     for name, number in file.fields.items():
         kind, wanted = schema.field(name).type, instant.schema.field(names[number]).type
-        if kind != wanted and not widens(kind, wanted) and (name,) not in file.nested:
-            yield _Unlike(name, names[number], kind, wanted, merged_type(wanted, kind))
+        wider = wanted if kind == wanted else merged_type(wanted, kind)
+        if wider != wanted and (name,) not in file.nested:
+            yield _Unlike(name, names[number], kind, wanted, wider)
 
 
 def check_instants_fit(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> None:
@@ -227,8 +230,21 @@ def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
 
 
 def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type can be read as another without loss."""
-    return merged_type(wanted, kind) == wanted
+    """Whether values of a type can be read as another without loss. The size of offsets does not matter: `large_string`
+    is read as `string`."""
+    return merged_type(_with_small_offsets(wanted), _with_small_offsets(kind)) == _with_small_offsets(wanted)
+
+
+def _with_small_offsets(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_with_small_offsets(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _with_small_offsets(field.type)) for field in kind])
+    return kind
 
 
 def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
