@@ -240,16 +240,14 @@ class Handle:
         files = self.instant.quarantined
         if not files or self.log is not None or (files == self._warned_of and not self.strict):
             return
-        from .scan.steps import count_of
-
         first, rows = files[0], sum(file["rows"] or 0 for file in files)
         unreadable = sum(file["rows"] is None for file in files)
-        lacking = [count_of(rows, "row")] if rows or not unreadable else []
-        lacking += [f"the rows of {count_of(unreadable, 'file')} that cannot be read"] if unreadable else []
-        are = "is" if len(files) == 1 else "are"
+        lacking = [f"{rows:,} row{'' if rows == 1 else 's'}"] if rows or not unreadable else []
+        lacking += [f"the rows of files that cannot be read ({unreadable:,})"] if unreadable else []
+        are = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
         message = (
-            f"{self.location}: {count_of(len(files), 'file')} {are} quarantined, so answers lack "
-            f"{' and '.join(lacking)} ({first['path']}: {first['reason']})"
+            f"{self.location}: {are} quarantined, so answers lack {' and '.join(lacking)}; the first is "
+            f"{first['path']}: {first['reason']}"
         )
         hint = "{verify} lists them, and {sync} tries them again"
         if self.strict:

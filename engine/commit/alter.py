@@ -7,7 +7,6 @@ names are, so statistics and filters follow a rename, and a column that takes ov
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,13 +20,14 @@ from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.stats.build import stats_of_new
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
-from ..predicates import col
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, IndexState, Instant, new_transaction_id
 from ..state.run_writing import SHARD_BYTES
+from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
 from .publish import Change, publish, publish_definition, successor
 from .schemas import (
+    all_fit_nanoseconds,
     check_table_schema,
     file_schema,
     identified,
@@ -40,8 +40,6 @@ from .schemas import (
 if TYPE_CHECKING:
     from ..handle import Handle
 
-
-_NS_FIRST, _NS_LAST = dt.datetime(1677, 9, 22), dt.datetime(2262, 4, 11)
 
 Added: TypeAlias = Mapping[str, pa.DataType | pa.Field | pa.Scalar] | pa.Field | pa.Schema | Sequence[pa.Field]
 
@@ -345,10 +343,10 @@ def widening(types: Mapping[str, pa.DataType]) -> Alteration:
     return Alteration(rename={}, drop=(), widen=dict(types), add=())
 
 
-def wider_columns(handle: Handle, base: Instant, results: Sequence[TaskResult]) -> dict[str, pa.DataType]:
+def wider_columns(snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, pa.DataType]:
     """name -> type: the columns of a version that must be widened so that the files of some results fit. The types of
     more files count first. A schema that does not fit in any case widens nothing."""
-    counts = Counter[int]()
+    base, counts = snapshot.instant, Counter[int]()
     schemas: list[FileSchema] = []
     for result in results:
         of_result = Counter(result.files.column("schema_id").to_pylist())
@@ -363,26 +361,17 @@ def wider_columns(handle: Handle, base: Instant, results: Sequence[TaskResult]) 
             widened = evolved(wider, widening(types)) if types else wider
         except SchemaError:
             continue
-        if widened is not wider and fits_nanoseconds(handle, base, types):
+        if widened is not wider and _fits_nanoseconds(snapshot, types):
             wider = widened
     changed = zip(wider.schema, base.schema, strict=True)
     return {column.name: column.type for column, before in changed if column.type != before.type}
 
 
-def fits_nanoseconds(handle: Handle, instant: Instant, widen: Mapping[str, pa.DataType]) -> bool:
-    """Whether columns may be widened to nanoseconds, which span 1677 to 2262: True if the statistics of all files prove
-    that every value fits."""
-    from ..scan.plan import Plan
-    from ..scan.planning import Planning
-    from ..scan.request import ScanRequest
-
-    for name in _gaining_nanoseconds(instant, widen):
-        if pa.types.is_nested(widen[name]):
-            return False
-        beyond = (col(name) < _NS_FIRST) | (col(name) > _NS_LAST)
-        if Plan(Planning(ScanRequest.of(handle.on(instant)), beyond)).files().num_rows:
-            return False
-    return True
+def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> bool:
+    """Whether columns of a version may be widened to nanoseconds, which span 1677 to 2262. Of lists and structs that is
+    never proven."""
+    gaining = _gaining_nanoseconds(snapshot.instant, widen)
+    return all(not pa.types.is_nested(widen[name]) and all_fit_nanoseconds(snapshot, name) for name in gaining)
 
 
 def evolver(
@@ -403,7 +392,7 @@ def evolver(
                 f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
                 "for what is still wanted"
             )
-        if newest.version != base.version and not fits_nanoseconds(handle, newest, wanted.widen):
+        if newest.version != base.version and not _fits_nanoseconds(Snapshot(newest, handle.readers), wanted.widen):
             raise CommitConflictError(f"{handle.location}: another writer added timestamps that do not fit nanoseconds")
         following = evolved(newest, wanted)
         if new is None:

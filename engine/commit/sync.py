@@ -267,7 +267,7 @@ def _commit_directory(
         if copied is not None:
             change.moved = Moved(moved_rows(snapshot, kept, copied), removed_in_copy(snapshot, copied))
             change.source = {"location": handle.storage.uri}
-        wider = _wider(handle, snapshot, results) if evolution.widens else {}
+        wider = _wider(snapshot, results) if evolution.widens else {}
         after = evolved(base, widening(wider)) if wider else base
         fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
         # What is quarantined in any case brings no column.
@@ -323,13 +323,12 @@ def _attached(
     return attach(AttachRequest(*storages, change.transaction, listed, change.leftovers, reading, progress))
 
 
-def _wider(handle: Handle, snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:
+def _wider(snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:
     """name -> type: the columns that must be widened for files that then fit, as their partition keys do, too."""
-    base = snapshot.instant
-    wider = wider_columns(handle, base, results)
+    wider = wider_columns(snapshot, results)
     if wider:
-        after = evolved(base, widening(wider))
-        wider = wider_columns(handle, base, without(results, misfits(after, results, snapshot.ids_by_text())))
+        after = evolved(snapshot.instant, widening(wider))
+        wider = wider_columns(snapshot, without(results, misfits(after, results, snapshot.ids_by_text())))
     return wider
 
 

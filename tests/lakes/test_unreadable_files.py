@@ -284,7 +284,7 @@ def test_a_query_warns_once_of_the_rows_that_are_missing(lake: Path, query: str)
     for handle in (table, ss.open(lake)):
         (message,) = _warnings_of(lambda handle=handle: _QUERIES[query](handle))
         assert "2 files are quarantined" in message and "1,000 rows" in message
-        assert "the rows of 1 file that cannot be read" in message and "sync() tries them again" in message
+        assert "the rows of files that cannot be read (1)" in message and "sync() tries them again" in message
         assert _warnings_of(lambda handle=handle: _QUERIES[query](handle)) == []
     assert _warnings_of(lambda: _QUERIES[query](ss.open(lake, version=1))) == []
     with pytest.raises(ss.NotReadableError, match="2 files are quarantined") as error:
@@ -297,7 +297,7 @@ def test_a_fallback_listing_quarantines_misfits_and_warns(lake: Path) -> None:
     with pytest.warns(ss.SkipstoneWarning, match="no index"):
         table = ss.open(lake, fallback="list")
     (message,) = _warnings_of(lambda: table.scan().count())
-    assert "1 file is quarantined, so answers lack 1 row" in message
+    assert "1 file is quarantined, so answers lack 1 row;" in message
 
 
 def test_create_refuses_other_words_for_on_misfit(lake: Path) -> None:

@@ -252,11 +252,37 @@ def test_a_column_of_nulls_gets_the_type_of_later_files(tmp_path: Path) -> None:
     assert _found(table, "v = 'x'") == [2]
 
 
-def test_a_file_of_polars_next_to_files_of_pyarrow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["sync", "add_files"])
+def test_a_file_of_polars_next_to_files_of_pyarrow(tmp_path: Path, how: str) -> None:
     pl = pytest.importorskip("polars")
-    pq.write_table(pa.table({"id": [0], "v": ["a"]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"id": [0], "v": ["a"], "l": [["x"]], "s": [{"t": "p"}]}), tmp_path / "0.parquet")
     table = ss.create(tmp_path)
     table.create_index("v", kind="bloom")
-    pl.DataFrame({"id": [1], "v": ["b"]}).write_parquet(tmp_path / "1.parquet")
-    assert table.sync().quarantined == {}
-    assert (_found(table, None), _found(table, "v = 'a'"), _found(table, "v = 'b'")) == ([0, 1], [0], [1])
+    table.create_index("v", kind="secondary")
+    pl.DataFrame({"id": [1], "v": ["b"], "l": [["y"]], "s": [{"t": "q"}]}).write_parquet(tmp_path / "1.parquet")
+    if how == "sync":
+        assert table.sync().quarantined == {}
+    else:
+        with table.transaction() as tx:
+            tx.add_files(["1.parquet"])
+    assert table.schema.field("v").type == (pa.large_string() if how == "sync" else pa.string())
+    for _ in range(2):
+        assert (_found(table, None), _found(table, "v = 'a'"), _found(table, "v = 'b'")) == ([0, 1], [0], [1])
+        assert (_found(table, "s.t = 'q'"), _found(table, "v < 'b'")) == ([1], [0])
+        assert table.scan("v = 'b'").to_table()["l"].to_pylist() == [["y"]]
+        table.optimize()
+
+
+def test_add_files_names_the_widening_that_a_file_needs(tmp_path: Path) -> None:
+    _write(tmp_path, "0.parquet", 0, pa.array([1], pa.int32()))
+    table = ss.create(tmp_path)
+    _write(tmp_path, "1.parquet", 1, pa.array([2**40]))
+    with (
+        pytest.raises(ss.SchemaError, match=r"1\.parquet: .*alter\(widen=\{'v': \.\.\.\}\) to int64"),
+        table.transaction() as tx,
+    ):
+        tx.add_files(["1.parquet"])
+    table.alter(widen={"v": pa.int64()})
+    with table.transaction() as tx:
+        tx.add_files(["1.parquet"])
+    assert (_found(table, f"v = {2**40}"), _found(table, "v = 1")) == ([1], [0])
