@@ -86,6 +86,7 @@ SPARK_MODULES = (
     "rewriting_tasks",
     "builders",
     "key_files",
+    "old_calendar",
     "rewriting",
     "column_tree",
     "catalyst_tree",

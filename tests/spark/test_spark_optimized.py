@@ -384,6 +384,29 @@ def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSess
     assert _rows(sks.optimized(plain.where(where).select("id"))) == _rows(plain.where(where).select("id"))
     made = sks.optimized(plain.where("d > date '1899-01-01' AND d < date '1950-01-01' AND id = 3"))
     assert made.count() == 0 and len(made.inputFiles()) == 1
+    # A scan has one meaning, the stored value, whichever reader it could be handed over to.
+    for where in (None, "d < date '1500-01-21'", "t < timestamp '1500-01-21 00:00:00'"):
+        read, handed = (sks.scan(session, tmp_path / "lake", where, hand_over=each) for each in (False, True))
+        assert _rows(handed) == _rows(read) != []
+        with ss.open(tmp_path / "lake") as table:
+            assert sorted(row.id for row in read.collect()) == sorted(table.scan(where).to_table()["id"].to_pylist())
+    ids = sks.scan(session, tmp_path / "lake", columns=["id"], hand_over=True)
+    assert "handed over" in sks.explain(ids)  # no such column is read
+    for verb in (
+        lambda: sks.delete(session, tmp_path / "lake", "id = 3"),
+        lambda: sks.merge(session, tmp_path / "lake", plain.where("id = 3"), on="id"),
+    ):
+        with pytest.raises(ss.NotReadableError, match="old calendar"):
+            verb()
+
+
+def test_old_times_in_the_new_calendar_are_handed_over_and_rewritten(session: SparkSession, tmp_path: Path) -> None:
+    days = session.range(0, 8, 1, 2).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
+    days.write.parquet(str(tmp_path / "lake"))
+    ss.create(tmp_path / "lake").close()
+    frame = sks.scan(session, tmp_path / "lake", "d < date '1500-01-13'", hand_over=True)
+    assert "handed over" in sks.explain(frame) and frame.count() == 3
+    assert sks.delete(session, tmp_path / "lake", "id = 0").deleted == 1
 
 
 LITERALS = [
