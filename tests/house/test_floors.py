@@ -4,7 +4,7 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py · versions.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · forks.py · lazy.py · versions.py
 
 Every error is one of errors.py.
 
@@ -30,6 +30,7 @@ ROOMS = {
     "canon": 0,
     "caching": 0,
     "compiling": 0,
+    "forks": 0,
     "lazy": 0,
     "versions": 0,
     "hfile_like": 1,
