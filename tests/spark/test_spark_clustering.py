@@ -28,6 +28,8 @@ from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import clustering, clustering_tasks
 from spark_in_process import run_here
 
+pytestmark = pytest.mark.needs_spark("4.1")
+
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
 NAN_WITH_PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_0123))[0]
 

@@ -13,6 +13,8 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 import skipstone as ss
 from skipstone import spark_adapter as sks
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 
 def test_a_plain_save_from_a_fresh_thread(spark, tmp_path: Path) -> None:
     sks.register(spark)

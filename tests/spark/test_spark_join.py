@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 KEYS = ("k", "u", "d", "t", "n", "m", "x", "b")  # the last two are not compared in one way, or not as text
 HOWS = ("inner", "left_semi", "right", "left", "full_outer", "left_anti")
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.needs_spark("4.0")
+
 VIEWS = ("ours", "pinned", "plain", "handed")
 
 
