@@ -71,10 +71,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     alone with it at the end."""
     items[:], left = some_cases(items)
     config.hook.pytest_deselected(items=left)
-    for item in items:
-        for mark in item.iter_markers("needs_spark"):
-            if spark_sessions.is_older_than(mark.args[0]):
-                item.add_marker(pytest.mark.skip(reason=f"needs PySpark {mark.args[0]} or later"))
 
     def place(item: pytest.Item) -> int:
         group, folder = _group(item.nodeid), item.path.parent.name

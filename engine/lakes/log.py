@@ -110,13 +110,13 @@ class Naming:
         if not self.ids:
             return None
         if any(field_id(column) is not None for column in schema):
-            numbers = {path: field_id(each) for path, each in _fields_of(schema)}
+            numbers = {path: field_id(each) for path, each in fields_of(schema)}
             return {path: number for path, number in numbers.items() if number is not None}
         if self.physical is not None:
             return None
         if self.fallback is None:
             raise SchemaError(f"{path}: its columns have no field ids, and the table has no mapping of names")
-        return {path: self.fallback[path] for path, _ in _fields_of(schema) if path in self.fallback}
+        return {path: self.fallback[path] for path, _ in fields_of(schema) if path in self.fallback}
 
     def _add_by_ids(
         self,
@@ -174,7 +174,7 @@ def field_id(field: pa.Field) -> int | None:
     return None if value is None else int(value)
 
 
-def _fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
+def fields_of(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
     """(path, field) of each column, and of each field within columns."""
     waiting: list[tuple[tuple[str, ...], pa.Field]] = [((field.name,), field) for field in schema]
     while waiting:

@@ -129,7 +129,7 @@ def _parsed(text: str) -> dict[str, Any]:
         (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [f"{_HEAD}{text}\n)"]).fetchone()
         # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
         tree = json.loads(serialized or '{"error": true}')
-    except (duckdb.Error, RecursionError) as error:
+    except (duckdb.Error, UnicodeDecodeError, RecursionError) as error:
         raise PredicateError(f"not a predicate: {_message(error)}", text=text) from None
     finally:
         cursor.close()
@@ -325,13 +325,15 @@ def _rows(text: str, rows: pa.Table) -> Iterator[Any]:
     try:
         cursor.register(_ROWS, _readable(rows))
         yield cursor
-    except (duckdb.Error, pa.ArrowException) as error:
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
         raise PredicateError(f"DuckDB cannot test this: {_message(error)}", text=text) from None
     finally:
         cursor.close()
 
 
 def _message(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
+        return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -4,7 +4,9 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py    every error is one of errors.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py · versions.py
+
+Every error is one of errors.py.
 
 An import inside a function, or for type checkers alone, is an arrow as well.
 """
@@ -29,6 +31,7 @@ ROOMS = {
     "caching": 0,
     "compiling": 0,
     "lazy": 0,
+    "versions": 0,
     "hfile_like": 1,
     "bloom": 1,
     "engine": 2,

@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from skipstone import spark_adapter as sks
 
-pytestmark = pytest.mark.needs_spark("4.0")
+pytestmark = needs("pyspark", 4, what="a data source in Python")
 
 
 def test_a_plain_save_from_a_fresh_thread(spark, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,15 +18,6 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVM
 _SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 if not is_thorough():  # code that Spark makes for a query takes longer to compile than these queries take
     _SETTINGS |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
-
-def is_older_than(version: str) -> bool:
-    """Whether the installed PySpark is older than a version, "4.1"; False if there is none."""
-    try:
-        installed = metadata.version("pyspark")
-    except metadata.PackageNotFoundError:
-        return False
-    return tuple(map(int, installed.split(".")[:2])) < tuple(map(int, version.split(".")))
 
 
 def classic(master: str, workdir: Path, options: Mapping[str, str] | None = None) -> SparkSession:
