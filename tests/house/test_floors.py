@@ -76,6 +76,7 @@ MODULES = {
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (
+    "spark_versions",
     "options",
     "wire_types",
     "parts",
