@@ -26,7 +26,10 @@ import skipstone as ss
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.source import SkipstoneSource
+from skipstone.spark_adapter import spark_versions
+from skipstone.spark_adapter.options import WriteRequest
+from skipstone.spark_adapter.source import SkipstoneSource, writer_of
+from skipstone.spark_adapter.spark_versions import IS_SPARK_4, write_by_tasks
 from skipstone.spark_adapter.wire_types import names_in, to_table_types, wire_batches, wire_schema
 from test_spark_types import SHARED
 
@@ -37,6 +40,10 @@ NOW = dt.timedelta(0)
 
 
 def save(frame: DataFrame, path: object, mode: str = "append", **options: object) -> None:
+    """A plain save, which Spark 3.5 does not have."""
+    if not IS_SPARK_4:
+        sks.save(frame, str(path), mode, **options)  # type: ignore[arg-type]
+        return
     sks.register(frame.sparkSession)
     frame.write.format("skipstone").mode(mode).options(**options).save(str(path))
 
@@ -468,3 +475,62 @@ print(sorted({{"numba", "sqlglot"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "[]", done.stderr
+
+
+# -- PySpark 3.5 ------------------------------------------------------------------------------------------------------
+
+
+def test_saves_by_map_in_arrow_commit_one_try_of_each_task(spark: SparkSession, tmp_path: Path) -> None:
+    """A task that is tried again, or runs twice at a time, writes its files twice. One message of it comes back."""
+    frame = spark.range(0, 12, 1, 3).selectExpr("id", "id % 2 AS p")
+
+    class Repeating:
+        def __init__(self, writer: object):
+            self.inner = writer
+
+        def write(self, batches: object) -> object:
+            rows = list(batches)
+            self.inner.write(iter(rows))
+            return self.inner.write(iter(rows))
+
+        def commit(self, messages: list) -> None:
+            assert len(messages) == 3
+            self.inner.commit(messages)
+
+    lake = tmp_path / "lake"
+    request = WriteRequest.from_options({"path": str(lake), "partitioning": "p"})
+    write_by_tasks(frame, Repeating(writer_of(request, frame.schema, False)))
+    assert rows_of(lake) == Counter((i, i % 2) for i in range(12))
+    table = ss.open(lake)
+    assert len(list(lake.rglob("*.parquet"))) == 2 * len(table.files()) and not table.sync().added
+    table.clean(min_age=NOW, delete_data=True)
+    assert len(list(lake.rglob("*.parquet"))) == len(table.files()) == 6
+
+
+def test_a_failed_save_by_map_in_arrow_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    save(spark.range(4), lake)
+    frame = spark.range(0, 12, 1, 3).selectExpr("if(id = 7, raise_error('seven'), id) AS id")
+    request = WriteRequest.from_options({"path": str(lake)})
+    with pytest.raises(PySparkException, match="seven"):
+        write_by_tasks(frame, writer_of(request, frame.schema, True))
+    assert rows_of(lake) == Counter((i,) for i in range(4)) and ss.open(lake).version == 2
+    ss.open(lake).clean(min_age=NOW, delete_data=True)
+    assert pending(lake) == [] and len(list(lake.rglob("*.parquet"))) == len(ss.open(lake).files())
+
+
+@pytest.mark.parametrize("verb", ["register", "view", "optimized", "sql", "explain", "cluster"])
+def test_what_needs_newer_spark_names_the_version(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(spark_versions, "_VERSION", (3, 5))
+    calls = {
+        "register": lambda: sks.register(spark),
+        "view": lambda: sks.view(spark, "v", tmp_path),
+        "optimized": lambda: sks.optimized(spark.range(1)),
+        "sql": lambda: sks.sql(spark, "SELECT 1"),
+        "explain": lambda: sks.explain(spark.range(1)),
+        "cluster": lambda: sks.cluster(spark, tmp_path, by="k"),
+    }
+    with pytest.raises(ss.InvalidArgumentError, match=r"needs PySpark 4\.[01] or later"):
+        calls[verb]()
