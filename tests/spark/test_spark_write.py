@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 from skipstone import spark_adapter as sks
@@ -104,6 +106,7 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
     check(9)
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     save(spark.range(2), lake)
@@ -139,7 +142,7 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) ->
     table.mkdir()
     inner = pa.struct([("n", pa.uint16()), ("t", pa.list_(pa.timestamp("ms")))])
     columns = SHARED | {
-        "half": pa.array([1.5, None, float("nan")], pa.float16()),
+        "half": pa.array([np.float16(1.5), None, np.float16("nan")], pa.float16()),
         "wide": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("-9.99")], pa.decimal256(38, 2)),
         "ns": pa.array([-2_000, None, 3_000], pa.timestamp("ns", "Asia/Tokyo")),
         "pair": pa.array([[1, None], None, [3, 255]], pa.list_(pa.uint8(), 2)),
@@ -281,6 +284,7 @@ def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
 # -- refusals, before any task runs -----------------------------------------------------------------------------------
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_what_is_known_to_be_wrong_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     lake, bare = tmp_path / "lake", tmp_path / "bare"
     ss.create(lake, schema=pa.schema([("id", pa.int64()), ("s", pa.string()), ("p", pa.int32())]), partitioning=["p"])
@@ -318,6 +322,7 @@ def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> 
         names_in(twice, ["Ab"])
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_a_table_of_another_log_is_its_owners(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "lake"), pa.table({"id": pa.array([1], pa.int64())}))
@@ -341,6 +346,7 @@ def _with_side_effect(frame: DataFrame, effect: Callable[[], None]) -> DataFrame
     return frame.mapInArrow(act, frame.schema)
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     ss.create(lake, schema=pa.schema([("n", pa.uint8())]))
@@ -361,6 +367,7 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
     assert set(lake.glob("*.parquet")) == files and pending(lake) == [] and table.verify(deep=True) == []
 
 
+@needs("pyspark", 4, what="the version that a DataFrame reads")
 def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -512,7 +519,7 @@ def test_a_failed_save_by_map_in_arrow_leaves_the_table_as_it_was(spark: SparkSe
     save(spark.range(4), lake)
     frame = spark.range(0, 12, 1, 3).selectExpr("if(id = 7, raise_error('seven'), id) AS id")
     request = WriteRequest.from_options({"path": str(lake)})
-    with pytest.raises(PySparkException, match="seven"):
+    with pytest.raises(Exception, match="seven"):
         write_by_tasks(frame, writer_of(request, frame.schema, True))
     assert rows_of(lake) == Counter((i,) for i in range(4)) and ss.open(lake).version == 2
     ss.open(lake).clean(min_age=NOW, delete_data=True)
