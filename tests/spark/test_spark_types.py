@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -142,7 +143,7 @@ def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -
     ns = pa.array([-1_001, None, 1_999], pa.timestamp("ns", "Asia/Tokyo"))
     rows = pa.table(
         {
-            "half": pa.array([1.5, None, float("inf")], pa.float16()),
+            "half": pa.array([np.float16(1.5), None, np.float16("inf")], pa.float16()),
             "wide": pa.array([DECIMAL("1.50"), None, DECIMAL("-9.99")], pa.decimal256(38, 2)),
             "small": pa.array([DECIMAL("1.5"), None, DECIMAL("-9.9")], pa.decimal32(3, 1)),
             "uuid": pa.array([identity.bytes, None, b"\xff" * 16], pa.uuid()),
