@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import CorruptionError, SkipstoneError, StorageError
+from ...versions import schema_of
 from ..storage import Entry, FileMissingError, RangeFile, Storage
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
@@ -111,7 +112,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
             raise FileMissingError(f"{entry.path}: no such file") from error
         file.remote = None if isinstance(source, str) else source
         try:
-            file.arrow_schema = file.schema_arrow  # made anew at each call; where it cannot be, nothing can be read
+            file.arrow_schema = schema_of(file)  # made anew at each call; where it cannot be, nothing can be read
         except BaseException:
             file.close()
             raise
