@@ -80,8 +80,7 @@ class Line(NamedTuple):
         elif self.items is None:
             out[:] = base
         else:
-            # numpy 1 would add in the type of the items, since a scalar does not widen an array there.
-            np.add(self.items[rows], base, out=out, dtype=out.dtype, casting="unsafe")
+            np.add(self.items[rows], base, out=out, dtype=kind, casting="unsafe")
         if self.high is not None and self.items is not None and self.items.itemsize < out.itemsize:
             out += self.high[rows].astype(kind) << kind(8 * self.items.itemsize)
 
