@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from .advice.advise import Advice
-    from .choices import Dialect, Reader, Refresh, ScanMode
+    from .choices import Reader, Refresh, ScanMode
     from .column_layout import Layout
     from .progress import Progress
     from .scan.lake_dataset import LakeDataset
@@ -248,7 +248,6 @@ class ReadableTable:
         reader: Reader = "auto",
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
-        dialect: Dialect = "duckdb",
     ) -> Plan:
         """A plan for the rows that match.
 
@@ -268,8 +267,6 @@ class ReadableTable:
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
                 where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
                 and rows that cannot be among the first are not read.
-            dialect: whose SQL a text is: "duckdb", "spark" or "postgres". Of the latter two the plain comparisons are
-                understood that mean the same to DuckDB, with TimeZone UTC; rows are refused for any other part.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
@@ -284,7 +281,7 @@ class ReadableTable:
         read, selected = read_columns(columns, self.schema)
         how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **how)
-        return Plan(Planning(request, where, params, dialect), selected)
+        return Plan(Planning(request, where, params), selected)
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""

@@ -20,9 +20,9 @@ ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars"}
 
 def _engine(name: str) -> ModuleType:
     if name == "duckdb":
-        from . import duckdb_rows
+        from . import sql_allowed
 
-        return duckdb_rows
+        return sql_allowed
     if name == "pyarrow":
         from . import from_arrow
 
@@ -40,12 +40,6 @@ def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
     """
     if not unknown.engine:
         return unknown
-    if unknown.engine == "duckdb":
-        from .duckdb_rows import is_installed
-
-        if not is_installed():
-            reason = f'{unknown.reason}; DuckDB can test it: pip install "skipstone[duckdb]"'
-            return Unknown(unknown.text, reason)
     part = Residual(unknown.engine, unknown.text, (), unknown.expression)
     columns = _engine(unknown.engine).checked(part.expression or part.text, schema)
     part = Residual(part.engine, part.text, columns, part.expression)
