@@ -26,10 +26,18 @@ from .. import hive
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import DELTA
-from .delta_files import FILE_BYTES_MAX, FOLDER, LogSegment, checked_segment
-from .delta_vectors import live_vectors, rows_of
-from .log import Changes, Columns, Naming, RecordedState
-from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
+from .column_naming import ColumnNaming, Columns, normalized_schema
+from .deletion_vectors import LOG_FOLDER, live_vectors, rows_of
+from .table_format import (
+    Changes,
+    RecordedState,
+    file_fingerprint,
+    first_line_of,
+    log_files,
+    missing_package,
+    storage_errors,
+    table_path,
+)
 
 _EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
 _TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
@@ -45,7 +53,7 @@ _FEATURES = {
     "variantType-preview",
 }
 # What Python raises for JSON that holds other types and numbers than the protocol's.
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
 _PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 _ELEMENTS = {"elementType": "element", "keyType": "key", "valueType": "value"}
@@ -92,12 +100,11 @@ class DeltaSource:
             tail = self._tail(since.version + 1, wanted)
             if tail is not None and tail.is_clear() and not (tail.count and since.has_nested_names):
                 try:
-                    with self._not_too_deep():
-                        return self._followed(tail, since) if tail.count else None
+                    return self._followed(tail, since) if tail.count else None
                 except SkipstoneError:
                     raise
                 except (*_MALFORMED, pa.ArrowException):
-                    pass  # deltalake says what is wrong with it
+                    pass  # deltalake reports what is wrong
         state = self._whole_state(wanted)
         same = since is not None and (state.version, state.table_id, state.mark) == (
             since.version,
@@ -113,7 +120,7 @@ class DeltaSource:
         return str(log_version)
 
     def _mark(self, version: int) -> str:
-        return head_mark(self._storage, _commit_path(version)) or _EXPIRED
+        return file_fingerprint(self._storage, _commit_path(version)) or _EXPIRED
 
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
@@ -122,26 +129,17 @@ class DeltaSource:
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
-                commit = self._storage.read(_commit_path(first + tail.count), FILE_BYTES_MAX)
+                commit = self._storage.read(_commit_path(first + tail.count))
             except FileMissingError:
                 # Commits expire below a checkpoint: one beyond what was found says that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
-            with self._not_too_deep():
-                if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
-                    return None
+            if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
+                return None
         return tail if tail.count else None
 
-    @contextlib.contextmanager
-    def _not_too_deep(self) -> Iterator[None]:
-        """Raises NotReadableError for JSON nested deeper than Python reads: at such deltalake ends the process."""
-        try:
-            yield
-        except RecursionError:
-            raise NotReadableError(f"{self._storage.uri}: its Delta log holds JSON that is nested too deep") from None
-
     def _checkpoint(self) -> int:
-        with self._not_too_deep(), contextlib.suppress(FileMissingError, *_MALFORMED):
-            return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
+        with contextlib.suppress(FileMissingError, *_MALFORMED):
+            return int(json.loads(self._storage.read(f"{LOG_FOLDER}/_last_checkpoint"))["version"])
         return -1
 
     def _followed(self, tail: _Tail, since: RecordedState) -> DeltaState:
@@ -167,24 +165,19 @@ class DeltaSource:
 
     def _whole_state(self, version: int | None) -> DeltaState:
         with storage_errors(self._storage, "deltalake"):
-            segment, table = self._table(version)
+            table = self._table(version)
             columns = _columns(table)
             return DeltaState(
                 table.version(),
                 str(table.metadata().id),
                 self._mark(table.version()),
                 columns,
-                Changes(self._live(table, columns, segment), None),
+                Changes(self._live(table, columns), None),
             )
 
-    def _table(self, version: int | None) -> tuple[LogSegment, Any]:
-        """A version, and the part of the log that it is read from."""
-        segment = checked_segment(self._storage, version)
+    def _table(self, version: int | None) -> Any:
         try:
-            table = _delta_table(self._storage, version, self._options)
-            if table.version() != segment.version:  # it was written to meanwhile
-                segment = checked_segment(self._storage, table.version())
-            return segment, table
+            return _delta_table(self._storage, version, self._options)
         except SkipstoneError:
             raise
         except Exception as error:
@@ -195,10 +188,10 @@ class DeltaSource:
                 f"{self._storage.uri}: version {version} of its Delta log expired ({message})"
             ) from cause
 
-    def _live(self, table: Any, columns: Columns, segment: LogSegment) -> pa.Table:
+    def _live(self, table: Any, columns: Columns) -> pa.Table:
         actions = pa.table(table.get_add_actions())
         has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-        vectors = live_vectors(self._storage, segment) if has_vectors else {}
+        vectors = live_vectors(self._storage, table.version()) if has_vectors else {}
         ids = {self._path(path): vector.unique_id for path, vector in vectors.items()}
         paths = [self._path(path) for path in actions.column("path").to_pylist()]
         values = []
@@ -216,11 +209,8 @@ class DeltaSource:
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         with storage_errors(self._storage, "deltalake"):
-            version = None if position is None else int(position)
-            segment = checked_segment(self._storage, version)
-            if version is not None and segment.version != version:
-                raise NotATableError(f"{self._storage.uri}: version {version} of its Delta log expired")
-            vectors = live_vectors(self._storage, segment).items()
+            assert position is not None  # every state of a Delta log has one
+            vectors = live_vectors(self._storage, int(position)).items()
             wanted = set(paths)
             return rows_of(self._storage, {file: v for path, v in vectors if (file := self._path(path)) in wanted})
 
@@ -264,7 +254,7 @@ class _Tail:
 
 
 def _commit_path(version: int) -> str:
-    return f"{FOLDER}/{version:020d}.json"
+    return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def _is_well_formed(add: dict) -> bool:
@@ -328,7 +318,7 @@ def _columns(table: Any) -> Columns:
             f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which this version does not know"
         )
     metadata = table.metadata()
-    schema = loose_schema(pa.schema(table.schema().to_arrow()))
+    schema = normalized_schema(pa.schema(table.schema().to_arrow()))
     fields = json.loads(table.schema().to_json())["fields"]
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
@@ -337,10 +327,10 @@ def _columns(table: Any) -> Columns:
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
     names = {physical: name for name, physical in keys.items()}
     nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
-    naming = Naming(names, nested={each.path: each.name for each in nested})
+    naming = ColumnNaming(names, nested={each.path: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
-        naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
+        naming = ColumnNaming(None, ids | {each.number: each.place for each in nested if each.number is not None})
         nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
     inner = {".".join(each.path): f"{each.path[0]}{each.place[len(names[each.path[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)

@@ -30,11 +30,11 @@ from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
+from .column_naming import Columns
+from .iceberg_catalog import pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
-from .iceberg_files import live_entries, manifests_of, open_checked, static_table
-from .locations import pyiceberg_options
-from .log import Changes, Columns, RecordedState
-from .log_files import head_mark, log_files, storage_errors, table_path
+from .iceberg_files import live_entries, manifests_of, static_table
+from .table_format import Changes, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -65,7 +65,7 @@ class IcebergSource:
     def state_at(self, position: str | None, since: RecordedState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
-        mark = head_mark(self._storage, path)
+        mark = file_fingerprint(self._storage, path)
         if mark is None:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == position and since.mark == mark:
@@ -168,7 +168,7 @@ class IcebergState:
     def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
         """The rows that a position delete file takes out of a data file. `files`: those that were read."""
         if deletes not in files:
-            with open_checked(self.table.io, deletes) as file:
+            with self.table.io.new_input(deletes).open() as file:
                 files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
             if any(column.null_count for column in files[deletes].columns):
                 raise CorruptionError("a delete of a row that it does not name", path=deletes, check="position deletes")

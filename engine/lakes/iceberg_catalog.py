@@ -1,12 +1,24 @@
-"""Asking an Iceberg catalog, through pyiceberg and its own configuration, which metadata file of a table counts."""
+"""Iceberg catalogs, through pyiceberg and its configuration, and the options that pyiceberg shares with us."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
-from .log_files import missing_package
+from .table_format import missing_package
+
+# Options that mean the same to pyiceberg's file systems and to our storages.
+_PYICEBERG_NAMES = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+    "adls.account-name": "account_name",
+    "adls.account-key": "account_key",
+    "adls.sas-token": "sas_token",
+}
 
 
 def newest_metadata(table: Any) -> Callable[[], str]:
@@ -26,7 +38,7 @@ def newest_metadata(table: Any) -> Callable[[], str]:
 def load_table(name: Any, catalog: Any) -> Any:
     """pyiceberg's table of a name. `catalog`: one of pyiceberg's, the name of one, or None for its default.
 
-    Raises as `locations.located`.
+    Raises as `detect.locate`.
     """
     if not isinstance(name, (str, tuple)):
         raise InvalidArgumentError(f"a table of a catalog is named by a text, not {name!r}")
@@ -56,3 +68,14 @@ def _from_catalog(request: Callable[[], Any], name: Any) -> Any:
     except Exception as error:  # catalogs raise what their clients do
         kind = type(error).__name__  # its text may hold credentials
         raise StorageError(f"{name}: the catalog cannot be read ({kind})") from None
+
+
+def pyiceberg_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our options, and the same options by pyiceberg's names."""
+    same = {name: options[ours] for name, ours in _PYICEBERG_NAMES.items() if ours in options}
+    return {**same, **options}
+
+
+def our_options(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of our storages among the properties of a pyiceberg FileIO."""
+    return {ours: properties[name] for name, ours in _PYICEBERG_NAMES.items() if properties.get(name)}

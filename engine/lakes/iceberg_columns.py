@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .log import Columns, Naming
-from .log_files import loose_schema
+from .column_naming import ColumnNaming, Columns, normalized_schema
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -23,7 +22,7 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
     """The table's columns as they are now."""
     schema = table.schema()
     names = {field.field_id: field.name for field in schema.fields}
-    arrow = loose_schema(schema.as_arrow())
+    arrow = normalized_schema(schema.as_arrow())
     ids = _paths(schema)
     defaults, nested_defaults = {}, set()
     for number, path in ids.items():
@@ -43,7 +42,7 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
         arrow,
         tuple(names[number] for number in partition_ids),
         {name: str(number) for number, name in names.items()},
-        Naming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
+        ColumnNaming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )
@@ -104,7 +103,7 @@ def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...
     for number in sorted(spec_ids):
         sources = [f.source_id for f in table.specs()[number].fields if isinstance(f.transform, IdentityTransform)]
         common = sources if common is None else [source for source in common if source in sources]
-    arrow = loose_schema(table.schema().as_arrow())
+    arrow = normalized_schema(table.schema().as_arrow())
     usable = tuple(n for n in common or () if n in top and _has_text_form(arrow.field(top[n].name).type))
     return usable if len(usable) < len(top) else ()  # a table needs a column besides
 

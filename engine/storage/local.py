@@ -39,7 +39,13 @@ class LocalStorage:
     options = StorageOptions()
 
     def __init__(self, root: str | os.PathLike[str], *, is_index: bool = False):
-        self.root = os.path.abspath(os.fspath(root))
+        try:
+            self.root = os.path.abspath(os.fspath(root))
+        except OSError as error:
+            raise StorageError(
+                f"{os.fspath(root)}: a relative path needs a working directory, and this one does not exist; "
+                "pass an absolute path, or change the working directory"
+            ) from error
         self._is_index = is_index
         self.uri = self.root
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 from ....arrays import string_array
 from ....errors import NotReadableError
 from ...hive import NULL_VALUE, partition_texts, typed_texts
-from ..log import Columns, Naming
-from ..log_files import loose_schema
+from ..column_naming import ColumnNaming, Columns, normalized_schema
 
 PARTITION_PATH = "_hoodie_partition_path"
 META_FIELDS = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", PARTITION_PATH, "_hoodie_file_name")
@@ -69,9 +68,9 @@ class HudiColumns:
         else:
             has_path = self._fields and any(f.name == PARTITION_PATH for f in fields)
             partitioning = (PARTITION_PATH,) if has_path else ()
-        arrow = loose_schema(pa.schema(fields))
+        arrow = normalized_schema(pa.schema(fields))
         keys = {name: name for name in arrow.names}
-        self.columns = Columns(arrow, partitioning, keys, Naming(dict(keys), types=arrow))
+        self.columns = Columns(arrow, partitioning, keys, ColumnNaming(dict(keys), types=arrow))
 
     def _check_dropped(self, fields: Sequence[pa.Field], where: str) -> None:
         generator = self.properties.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]

@@ -9,14 +9,12 @@ Numbers are big-endian; a header is a count, then (key u32, length u32, UTF-8). 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...storage import FileMissingError, Storage
 
 COMMAND, DELETE, CORRUPT, DATA = "command", "delete", "corrupt", "data"
 _KINDS = {0: COMMAND, 1: DELETE, 2: CORRUPT, 3: DATA, 4: DATA, 5: DATA}  # 6 is change data, which no reader merges
-_HFILE = 4
 _MAGIC = b"#HUDI#"
 _FRONT = len(_MAGIC) + 8
 _INSTANT_TIME, _TARGET_TIME, _COMMAND, _IS_PARTIAL = 0, 1, 3, 7
@@ -82,20 +80,6 @@ def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tupl
     return LogBlock(kind, instant, header.get(_TARGET_TIME), header.get(_IS_PARTIAL, "").lower() == "true"), length
 
 
-def hfile_blocks(data: bytes) -> Iterator[bytes]:
-    """The contents of the blocks of a whole log file that hold HFiles. Raises ValueError or struct.error for a log that
-    is not understood."""
-    offset = 0
-    while offset < len(data):
-        fields = _Fields(data[offset:])
-        length, number = fields.block_length(), fields.u32()
-        fields.header()
-        content = fields.content()
-        if number == _HFILE:
-            yield content
-        offset += length
-
-
 class _Fields:
     """Reads one field after the other; struct.error where the bytes end."""
 
@@ -124,13 +108,6 @@ class _Fields:
             self._offset += length
             header[key] = text.decode("utf-8", "replace")
         return header
-
-    def content(self) -> bytes:
-        (size_bytes,) = self._take(">Q")
-        content = self._data[self._offset : self._offset + size_bytes]
-        if len(content) < size_bytes:
-            raise ValueError("the content ends beyond its file")
-        return content
 
     def _take(self, form: str) -> tuple:
         values = struct.unpack_from(form, self._data, self._offset)

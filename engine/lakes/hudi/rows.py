@@ -15,7 +15,7 @@ import pyarrow as pa
 from ....errors import NotReadableError
 from ...state.manifest import BASE
 from ...storage import Storage
-from ..log_files import first_line_of
+from ..table_format import first_line_of
 from .log_blocks import COMMAND, LogBlock, log_blocks
 from .timeline import HudiTimeline
 

@@ -21,13 +21,11 @@ import pyarrow as pa
 from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
-from ...state.manifest import LOG
 from ...storage import Entry, FileMissingError, Storage
 from .. import HUDI
-from ..log import Changes, Columns, RecordedState
-from ..log_files import log_files, loose_schema
+from ..column_naming import Columns, normalized_schema
+from ..table_format import Changes, RecordedState, log_files
 from .columns import HudiColumns
-from .metadata_table import log_bounds
 from .rows import SliceReader
 from .timeline import (
     CLEAN,
@@ -71,25 +69,6 @@ class HudiState:
 
     def columns(self) -> Columns:
         return self.hudi_columns.columns
-
-    def bounds_of_logs(self, files: pa.Table, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """See `KnowsBounds`: of logs that no other commit adds to, and whose rows replace the base's."""
-        own = self.hudi_columns.columns
-        ordinary = [name for name in own.schema.names if name in columns and name not in own.partitioning]
-        types = {name: own.schema.field(name).type for name in ordinary}
-        names = [posixpath.basename(path) for path in files.column("path").to_pylist()]
-        logs = {
-            name: row["commit"]
-            for name, row in zip(names, files.select(["kind", "merge", "commit"]).to_pylist(), strict=True)
-            if row["kind"] == LOG and row["merge"] == "whole" and self.timeline.layout == 2
-        }
-        known = log_bounds(self.source.storage, self.hudi_columns.properties, logs, types)
-        bounds = {}
-        for column in sorted({column for of_file in known.values() for column in of_file}):
-            pairs = [known.get(name, {}).get(column) for name in names]
-            rows = [None if pair is None else dict(zip(("min", "max"), pair, strict=True)) for pair in pairs]
-            bounds[column] = pa.array(rows, pa.struct([("min", types[column]), ("max", types[column])]))
-        return bounds
 
     def changes(self, *, is_anew: bool = False) -> Changes:
         if is_anew and self.changes_since.removed is not None:
@@ -227,7 +206,7 @@ class _Look:
             return None
         entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
         with open_parquet(self.storage, entry, is_checked=False) as file:
-            return loose_schema(file.arrow_schema)
+            return normalized_schema(file.arrow_schema)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ....errors import NotATableError, NotReadableError
 from ...storage import FileMissingError, Storage
-from ..log_files import missing_package
+from ..table_format import missing_package
 
 FOLDER = ".hoodie"
 COMMIT, DELTA_COMMIT, REPLACE_COMMIT = "commit", "deltacommit", "replacecommit"
