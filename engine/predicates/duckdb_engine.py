@@ -17,6 +17,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
+from .coerce import is_list
 from .literals import literal_value
 from .operands import quoted
 
@@ -92,8 +93,9 @@ def message_of(error: BaseException) -> str:
 # -- planning ---------------------------------------------------------------------------------------------------------
 
 
-def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any]:
-    """The tree that DuckDB's binder makes of an expression over these columns of the schema.
+def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any] | None:
+    """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
+    `columns`. None where it makes a join of it, as of x = ANY(list).
 
     Raises PredicateError for what cannot be bound, or is neither true nor false.
     """
@@ -105,13 +107,15 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
     if planned["error"]:
         raise PredicateError(f"DuckDB cannot test this: {message_of(Exception(planned['error_message']))}", text=text)
     (projection,) = planned["plans"]
-    (expression,) = projection["expressions"]
     if projection["type"] != "LOGICAL_PROJECTION":
         raise PredicateError("a predicate tests each row by itself, and this reads others", text=text)
+    (expression,) = projection["expressions"]
     kind = (expression.get("return_type") or {"id": "BOOLEAN"})["id"]
     if kind not in _TRUTH_TYPES:
         raise PredicateError(f"a predicate is true or false, and this is of type {kind}", text=text)
-    return expression
+    (rows,) = projection["children"]
+    is_direct = rows["type"] == "LOGICAL_PROJECTION" and rows["children"][0]["type"] == "LOGICAL_DUMMY_SCAN"
+    return expression if is_direct else None
 
 
 def _type_of(field: pa.Field, text: str) -> str:
@@ -132,6 +136,10 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
     """The type in which DuckDB reads a column."""
     if isinstance(kind, pa.BaseExtensionType) and not canon.is_uuid(kind):
         return _readable_type(kind.storage_type)
+    if pa.types.is_struct(kind):  # SQL names no field without a name
+        return pa.struct([(field.name, _readable_type(field.type)) for field in kind if field.name])
+    if is_list(kind):
+        return pa.list_(_readable_type(kind.value_type))
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_decimal256(kind):  # literals beside it are of its scale

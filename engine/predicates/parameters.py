@@ -33,6 +33,7 @@ _CLOCK = {
 _CLOCK_WORDS = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # without parentheses, too
 _LISTS = (list, tuple, set, frozenset, pa.Array, pa.ChunkedArray)
 _WRITTEN_MAX = 100  # values of a list in the tree
+LENGTH_MAX = 1_000_000  # characters of a text
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,13 @@ def _in_list(operand: dict[str, Any], values: list[Any], lists: dict[int, LongLi
         plain = [one.value for one in literals if one.value is not None]
         is_plain = {type(one) for one in plain} in ({int}, {str})
         shown = [min(plain), max(plain), *([None] if len(plain) < len(literals) else [])] if is_plain else values
-    node = _parsed_literal(f"NULL IN ({', '.join(map(_written, shown))})")
+    listed = ", ".join(map(_written, shown))
+    if len(listed) > LENGTH_MAX:
+        raise PredicateError(
+            f"a list of parameters beside more than a column is written as text, here of {len(listed):,} characters, and "
+            f"a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
+        )
+    node = _parsed_literal(f"NULL IN ({listed})")
     node["children"][0] = operand
     if shown is not values:
         lists[id(node)] = LongList(literals)

@@ -26,11 +26,10 @@ from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, nodes_of, pa
 from .implied import implied_by
 from .literals import DAY_NS, LiteralValue, Temporal, string_sql
 from .operands import Column, Literal
-from .parameters import LongList, with_values
+from .parameters import LENGTH_MAX, LongList, with_values
 from .sql_allowed import columns_in, parse_sql, place_of, text_of
 from .sql_extensions import in_duckdb_sql
 
-LENGTH_MAX = 1_000_000  # characters of a text
 _ARROW_TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -99,19 +98,32 @@ class TermReader:
         self._is_as_written = tree is parse_sql(text)
         self._tree = parsed(tree)
         sql = text if self._is_as_written else text_of(tree, text)
-        self._bound = bound(plan(sql, self._columns, schema, text))
+        planned = plan(sql, self._columns, schema, text)
+        self._bound = None if planned is None else bound(planned)
         self._values: dict[str, Any] = {}
         self._wanted: dict[str, Parsed] = {}
 
-    def node(self) -> Node:
+    def node(self, is_negated: bool = False) -> Node:
         """The predicate. A reading collects the constants that DuckDB has to compute, for one query; they may show that
         others are needed."""
+        if self._bound is None:
+            return self._by_parts(is_negated)
         while True:
-            node = self._read(self._tree, self._bound, False)
+            node = self._read(self._tree, self._bound, is_negated)
             if not self._wanted:
                 return node
             self._values |= self._computed()
             self._wanted = {}
+
+    def _by_parts(self, is_negated: bool) -> Node:
+        """Each part between AND, OR and NOT planned alone."""
+        op, children = self._tree.op, self._tree.children
+        if op not in ("and", "or", "not") or self._lists:
+            return self._residual(self._tree)
+        texts = [text_of(child.json, self._text) for child in children]
+        readers = [TermReader(text, parse_sql(text), {}, self._schema) for text in texts]
+        parts = tuple(reader.node(is_negated or op == "not") for reader in readers)
+        return Not(parts[0]) if op == "not" else (And if op == "and" else Or)(parts)
 
     def _computed(self) -> dict[str, Any]:
         expressions = list(self._wanted)

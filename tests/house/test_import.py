@@ -14,7 +14,7 @@ import pytest
 import skipstone
 
 REPOSITORY = Path(__file__).parents[2]
-LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "sqlglot", "obstore", "pandas"}
+LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "duckdb", "obstore", "pandas"}
 
 
 # Of ours, in a process that looks one value up: by statistics, and by a filter. Each costs about half a millisecond.
