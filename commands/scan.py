@@ -94,9 +94,7 @@ def scan(
         is_preview = shape is OutputFormat.table and limit is None
         order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
         shown = _SHOWN_ROWS + 1 if is_preview else limit
-        plan = table.scan(
-            where, columns=split(columns), limit=shown, order_by=order or None, mode=mode
-        )
+        plan = table.scan(where, columns=split(columns), limit=shown, order_by=order or None, mode=mode)
         if by is not None:
             _print_groups(plan.count(by=split(by) or ()), shape)
         elif count:

@@ -24,11 +24,9 @@ from ..engine.predicates import (
     Column,
     Comparison,
     Constant,
-    In,
     IsNaN,
     IsNull,
     Like,
-    Literal,
     Node,
     Not,
     Or,
@@ -339,13 +337,17 @@ def _tree_of_sql(tree: Parsed) -> Tree:
         return Call(op, tuple(map(_tree_of_sql, children)))
     if op in ("not", "not in", "is distinct"):
         positive = {"not in": "in", "is distinct": "<=>"}.get(op)
-        return Call("!", (Call(positive, tuple(map(_tree_of_sql, children))) if positive else _tree_of_sql(children[0]),))
+        return Call(
+            "!", (Call(positive, tuple(map(_tree_of_sql, children))) if positive else _tree_of_sql(children[0]),)
+        )
     if op == "!=" or op in _COMPARISONS or op in ("in", "between"):
         return Call(op, tuple(map(_tree_of_sql, children)))
     if op in ("is null", "is not null"):
         return Call("isnull" if op == "is null" else "isnotnull", (_tree_of_sql(children[0]),))
     if op in ("~~", "!~~", "like_escape", "not_like_escape"):
-        like = Call("like", tuple(map(_tree_of_sql, children)) + (() if len(children) == 3 else (Value("string", "\0"),)))
+        like = Call(
+            "like", tuple(map(_tree_of_sql, children)) + (() if len(children) == 3 else (Value("string", "\0"),))
+        )
         return Call("!", (like,)) if op in ("!~~", "not_like_escape") else like
     if op in _SQL_CALLS:
         return Call(op, tuple(map(_tree_of_sql, children)))

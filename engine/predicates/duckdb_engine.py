@@ -100,7 +100,7 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
     Raises PredicateError for what cannot be bound, or is neither true nor false.
     """
     fields = ", ".join(f"NULL::{_type_of(schema.field(name), text)} AS {quoted(name)}" for name in columns)
-    query = f'SELECT (\n{sql}\n) FROM (SELECT {fields or "NULL"}) AS {ROWS}'
+    query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
     with cursor_of(text) as cursor:
         (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
     planned = json.loads(serialized)
@@ -121,8 +121,9 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
 def _type_of(field: pa.Field, text: str) -> str:
     try:
         return _type_sql(_readable_type(field.type))
-    except PredicateError as error:
-        raise PredicateError(f"column {field.name!r} is {field.type}, whose values DuckDB does not know", text=text) from error
+    except PredicateError:
+        message = f"column {field.name!r} is {field.type}, whose values DuckDB does not know"
+        raise PredicateError(message, text=text) from None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -152,7 +153,9 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
     values: list[Any] = []
     for start in range(0, len(expressions), _CONSTANTS_PER_QUERY):
         with cursor_of(text) as cursor:
-            table = cursor.sql(f"SELECT {', '.join(expressions[start : start + _CONSTANTS_PER_QUERY])}").to_arrow_table()
+            table = cursor.sql(
+                f"SELECT {', '.join(expressions[start : start + _CONSTANTS_PER_QUERY])}"
+            ).to_arrow_table()
         for column in table.columns:
             is_interval = pa.types.is_interval(column.type)
             values.append(column[0].as_py() if is_interval else literal_value(column[0]))

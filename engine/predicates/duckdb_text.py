@@ -25,8 +25,8 @@ def predicate_text(bound: Node) -> tuple[str, list[Any]] | None:
     """Return SQL that is TRUE for exactly the rows that a bound predicate matches, and the values of its parameters
     `$1`, `$2`, ...; None if DuckDB has no such SQL (parts that pyarrow or polars test, types that it lacks).
 
-    The columns must have the table's names, and the types in which DuckDB reads the table's Arrow types. TimeZone must be
-    UTC if the predicate has SQL text of the user.
+    The columns must have the table's names, and the types in which DuckDB reads the table's Arrow types. TimeZone must
+    be UTC if the predicate has SQL text of the user.
     """
     params: list[Any] = []
     try:

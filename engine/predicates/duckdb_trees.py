@@ -3,8 +3,8 @@
     Parsed    what its parser reads (`json_serialize_sql`)
     Bound     what its binder makes of it (`json_serialize_plan`): names are columns, and every cast is a node
 
-The versions write literals, casts, comparisons and functions differently. Only this file knows these differences. A node
-that it does not know gets the operator "unknown", which no reader understands.
+The versions write literals, casts, comparisons and functions differently. Only this file handles the differences. A
+node that it does not know gets the operator "unknown", which no reader understands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Parsed:
-    """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is DuckDB's node."""
+    """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is DuckDB's
+    node."""
 
     op: str
     children: tuple[Parsed, ...]
@@ -53,8 +54,8 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Bound:
-    """A node of the bound tree. `op` is as in `Parsed`, or "column", "constant" or "cast". `type` is DuckDB's name of its
-    type. `value` is the index of a column, or the value of a constant in JSON."""
+    """A node of the bound tree. `op` is as in `Parsed`, or "column", "constant" or "cast". `type` is DuckDB's name of
+    its type. `value` is the index of a column, or the value of a constant in JSON."""
 
     op: str
     type: str
@@ -85,6 +86,7 @@ def parsed(node: dict[str, Any]) -> Parsed:
 def bound(node: dict[str, Any]) -> Bound:
     """Translate a node of the bound tree."""
     kind, type_name = node["expression_class"], type_sql(node.get("return_type"))
+    op = _OPERATORS.get(node["type"], "unknown")
     if kind in ("BOUND_REF", "BOUND_COLUMN_REF"):
         return Bound("column", type_name, value=node.get("index", 0))
     if kind == "BOUND_CONSTANT":
@@ -93,20 +95,20 @@ def bound(node: dict[str, Any]) -> Bound:
     if kind == "BOUND_CAST":  # 1.4
         return Bound("unknown" if node.get("try_cast") else "cast", type_name, (bound(node["child"]),))
     if kind == "BOUND_COMPARISON":  # 1.4
-        children = (bound(node["left"]), bound(node["right"]))
-        return Bound(_OPERATORS.get(node["type"], "unknown"), "BOOLEAN", children)
+        return Bound(op, "BOOLEAN", (bound(node["left"]), bound(node["right"])))
     children = tuple(map(bound, node.get("children") or ()))
     if kind in ("BOUND_CONJUNCTION", "BOUND_OPERATOR"):
-        return Bound(_OPERATORS.get(node["type"], "unknown"), "BOOLEAN" if kind == "BOUND_CONJUNCTION" else type_name, children)
+        return Bound(op, type_name, children)
     if kind != "BOUND_FUNCTION":
         return Bound("unknown", type_name, children or _anything_in(node))
     details = node.get("function_data") or {}
     if node["type"] == "OPERATOR_CAST":
         return Bound("unknown" if details.get("try_cast") else "cast", type_name, children)
-    if node["type"] == "COMPARE_BETWEEN" and not (details["lower_inclusive"] and details["upper_inclusive"]):
-        return Bound("unknown", type_name, children)
-    name = node["name"] if "name" in node else node["qname"]["path"][-1]
-    return Bound(_OPERATORS.get(node["type"], name.lower()), type_name, children)
+    if op == "between" and not (details["lower_inclusive"] and details["upper_inclusive"]):
+        op = "unknown"
+    elif node["type"] not in _OPERATORS:
+        op = str(node["name"] if "name" in node else node["qname"]["path"][-1]).lower()
+    return Bound(op, type_name, children)
 
 
 def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
@@ -139,14 +141,15 @@ def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def constant_of(node: dict[str, Any]) -> Any:
-    """The value of a CONSTANT of the parser's tree. Raises LookupError for another than a number, text or truth value."""
+    """The value of a CONSTANT of the parser's tree. Raises LookupError unless it is a number, text or truth value."""
     if "literal" not in node:  # 1.4
         return plain_value(bound({"expression_class": "BOUND_CONSTANT", **node}))
     kind, text = node["literal"]["kind"], node["literal"].get("text", "")
     if kind == "NUMERIC":
         return float(text) if "e" in text.lower() else decimal.Decimal(text)
-    readers = {"INTEGER": int, "STRING": str, "BOOLEAN": "true".__eq__, "NULL_LITERAL": lambda _: None}
-    return readers[kind](text)
+    if kind == "INTEGER":
+        return int(text)
+    return {"STRING": text, "BOOLEAN": text == "true", "NULL_LITERAL": None}[kind]
 
 
 def cast_type(node: dict[str, Any]) -> str:
@@ -158,7 +161,8 @@ def cast_type(node: dict[str, Any]) -> str:
 
 
 def type_sql(json: dict[str, Any] | None) -> str:
-    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE"; "?" for one with details of another kind."""
+    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE"; "?" for one with other details. DuckDB
+    writes no type for operators that are BOOLEAN."""
     if json is None:
         return "BOOLEAN"
     details = json.get("type_info") or {}

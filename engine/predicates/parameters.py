@@ -1,7 +1,7 @@
 """The parameters of a text, and the clock: put into DuckDB's tree as literals before it is bound.
 
-A long list after IN stays out of the tree, where a few of its values stand for all: a million take minutes and gigabytes
-to parse.
+A long list after IN stays out of the tree, where a few of its values stand for all: DuckDB would take minutes and
+gigabytes to parse a million.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ class LongList:
 def with_values(
     tree: dict[str, Any], params: Sequence | Mapping | None, text: str, schema: pa.Schema, are_written: bool = False
 ) -> tuple[dict[str, Any], dict[int, LongList]]:
-    """The tree with literals for parameters and for the clock; the tree itself where it has neither. And the long lists,
-    by the `id` of their IN in the tree, where they are not to be written."""
+    """The tree with literals for parameters and the clock (the tree itself if it has neither), and the long lists by
+    the `id` of their IN in the tree. With `are_written`, long lists are literals, too."""
     parameters = _Parameters(text, params)
     names = {name.casefold() for name in schema.names}
     if not any(node.get("class") == "PARAMETER" or _clock_of(node, names) for node in nodes_of(tree)):
         parameters.check_all_used()
         return tree, {}
-    tree, lists, now = {"": copy.deepcopy(tree)}, {}, dt.datetime.now(dt.UTC)
-    for node in nodes_of(tree):
+    root, now = {"": copy.deepcopy(tree)}, dt.datetime.now(dt.UTC)
+    lists: dict[int, LongList] = {}
+    for node in nodes_of(root):
         for name, child in node.items():
             if isinstance(child, dict):
                 node[name] = _replaced(child, parameters, names, now, lists, are_written)
             elif isinstance(child, list):
                 node[name] = [_replaced(one, parameters, names, now, lists, are_written) for one in child]
     parameters.check_all_used()
-    return tree[""], lists
+    return root[""], lists
 
 
 def _replaced(
@@ -101,7 +102,9 @@ def _parsed_literal(sql: str) -> dict[str, Any]:
     return copy.deepcopy(parse_sql(sql))
 
 
-def _in_list(operand: dict[str, Any], values: list[Any], lists: dict[int, LongList], are_written: bool) -> dict[str, Any]:
+def _in_list(
+    operand: dict[str, Any], values: list[Any], lists: dict[int, LongList], are_written: bool
+) -> dict[str, Any]:
     if not values:
         return _parsed_literal("FALSE")
     is_long = len(values) > _WRITTEN_MAX and not are_written
@@ -114,8 +117,8 @@ def _in_list(operand: dict[str, Any], values: list[Any], lists: dict[int, LongLi
     listed = ", ".join(map(_written, shown))
     if len(listed) > LENGTH_MAX:
         raise PredicateError(
-            f"a list of parameters beside more than a column is written as text, here of {len(listed):,} characters, and "
-            f"a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
+            f"a list of parameters next to more than a column is written as text, here of {len(listed):,} characters, "
+            f"and a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
         )
     node = _parsed_literal(f"NULL IN ({listed})")
     node["children"][0] = operand

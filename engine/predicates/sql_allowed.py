@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import too_deep
 from .bound import near_matches
-from .duckdb_engine import ROWS, cursor_of, outcomes, plan
+from .duckdb_engine import ROWS, cursor_of, plan
 from .duckdb_trees import arguments_of, nodes_of, without_places
 
 _PLAIN_CLASSES = frozenset(
@@ -124,8 +124,8 @@ def where_of_select(text: str) -> str:
 
 
 def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: bool = False) -> tuple[str, ...]:
-    """The columns of the schema that a tree of the text names. Raises PredicateError for what the tree must not contain,
-    and, with `are_tested`, for a column whose values DuckDB cannot read."""
+    """The columns of the schema that a tree of the text names. Raises PredicateError for what the tree must not
+    contain, and, with `are_tested`, for a column whose values DuckDB cannot read."""
     by_folded: dict[str, list[str]] = {}
     for name in schema.names:
         by_folded.setdefault(name.casefold(), []).append(name)
@@ -158,25 +158,25 @@ def _names_in(tree: dict[str, Any], text: str) -> tuple[list[tuple[list[str], in
     variables: set[str] = set()
     waiting: list[Any] = [tree]
     while waiting:
-        tree = waiting.pop()
-        if isinstance(tree, list):
-            waiting.extend(reversed(tree))
-        elif isinstance(tree, dict):
-            kind = tree.get("class")
-            place = place_of(tree, text)
-            if kind == "SUBQUERY" and (inner := _list_of_any(tree)) is not None:
-                waiting += [tree["child"], inner]
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(reversed(node))
+        elif isinstance(node, dict):
+            kind = node.get("class")
+            place = place_of(node, text)
+            if kind == "SUBQUERY" and (inner := _list_of_any(node)) is not None:
+                waiting += [node["child"], inner]
                 continue
             if kind is not None and kind not in _PLAIN_CLASSES:
                 what = _REFUSED_CLASSES.get(kind, f"{kind.lower()}")
                 raise PredicateError(f"{what} cannot be part of a predicate", text=text, position=place)
             if kind == "FUNCTION":
-                _check_function(tree["function_name"], len(arguments_of(tree)), text, place)
+                _check_function(node["function_name"], len(arguments_of(node)), text, place)
             elif kind == "COLUMN_REF":
-                columns.append((tree["column_names"], place))
+                columns.append((node["column_names"], place))
             elif kind == "LAMBDA":
-                variables.update(_variables(tree))
-            waiting.extend(reversed([value for value in tree.values() if isinstance(value, dict | list)]))
+                variables.update(_variables(node))
+            waiting.extend(reversed([value for value in node.values() if isinstance(value, dict | list)]))
     return columns, variables
 
 
@@ -191,7 +191,7 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def place_of(tree: dict[str, Any], text: str) -> int | None:
-    """Where a node of a tree begins in the text. DuckDB counts bytes, and is wrong about some nodes: for messages only."""
+    """Where a node of a tree begins in the text, for messages: DuckDB is wrong about some nodes. It counts bytes."""
     location = tree.get("query_location")
     if not isinstance(location, int):
         return None

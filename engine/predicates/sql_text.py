@@ -9,6 +9,7 @@ becomes a `Residual`, which DuckDB tests on the rows.
 
 from __future__ import annotations
 
+import decimal
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -217,11 +218,11 @@ class TermReader:
         column = self.column(operands[0])
         long_list = self._lists.get(id(tree.json))
         if long_list is not None:
-            kind, values = self.kind_of(column), long_list.values
-            are_texts = any(isinstance(one.value, str) for one in values)
+            kind = self.kind_of(column)
+            are_texts = any(isinstance(one.value, str) for one in long_list.values)
             if kind is None or not (is_text(kind) if are_texts else pa.types.is_integer(kind)):
                 raise NotUnderstoodError
-            return In(column, values, is_negated)
+            return In(column, long_list.values, is_negated)
         values = [self.literal(one, its) for one, its in zip(tree.children[1:], operands[1:], strict=True)]
         return In(column, tuple(values), is_negated)
 
@@ -329,24 +330,15 @@ def arrow_type(name: str) -> pa.DataType | None:
 
 def _plain_constant(operand: Bound, target: str) -> LiteralValue:
     """The value of a constant whose cast to the type `target` changes nothing. Raises LookupError for others."""
-    inner = operand
-    while inner.op == "cast" and inner.children[0].type == inner.type:
-        inner = inner.children[0]
-    if inner.op == "cast" and inner.type == target and inner.children[0].op == "constant":
-        inner = inner.children[0]
+    inner = operand.children[0] if operand.op == "cast" and operand.type == target else operand
     if inner.op != "constant":
         raise LookupError
     value = plain_value(inner)
+    kinds = arrow_type(inner.type), arrow_type(target)
     if inner.type == target or value is None:
         return value
-    kinds = arrow_type(inner.type), arrow_type(target)
-    if type(value) is int and kinds[1] is not None and pa.types.is_integer(kinds[1]):
-        bits = kinds[1].bit_width - pa.types.is_signed_integer(kinds[1])
-        if 0 <= value < 2**bits or (pa.types.is_signed_integer(kinds[1]) and -(2**bits) <= value < 0):
-            return value
-    elif kinds[0] is not None and kinds[1] is not None and pa.types.is_decimal(kinds[1]):
-        if not pa.types.is_floating(kinds[0]) and is_exact_widening(*kinds):
-            return value
+    if isinstance(value, int | decimal.Decimal) and None not in kinds and is_exact_widening(*kinds):
+        return value
     raise LookupError
 
 

@@ -23,7 +23,6 @@ from skipstone.engine.predicates import (
     Comparison,
     Constant,
     In,
-    IsNaN,
     IsNull,
     Leaf,
     Like,
@@ -61,7 +60,10 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 @settings(max_examples=examples(40))
-@given(_TEXT.filter(bool), _TEXT | st.binary() | st.floats() | st.integers(-(2**63), 2**63 - 1) | st.datetimes() | st.dates())
+@given(
+    _TEXT.filter(bool),
+    _TEXT | st.binary() | st.floats() | st.integers(-(2**63), 2**63 - 1) | st.datetimes() | st.dates(),
+)
 def test_any_name_and_any_literal_read_back(name, value):
     node = col(name) == value
     schema = pa.schema([(name, pa.scalar(value).type)])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from spark_texts import ROWS, texts
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.predicates import Node, unknowns
 from skipstone.errors import PredicateError
 from skipstone.spark_adapter.where_text import text_predicate
+from spark_texts import ROWS, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

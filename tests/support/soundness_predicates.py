@@ -10,8 +10,8 @@ where_of       the same predicate in a form that `scan` takes: nodes, SQL text, 
 from __future__ import annotations
 
 import operator
-import re
 import random
+import re
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
