@@ -7,7 +7,7 @@ It never replaces the term, and is under no NOT: where the term is NULL it may b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,9 +16,7 @@ from .coerce import is_text
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
 from .literals import DAY_NS, Temporal, days_from_civil
 from .operands import Column, Literal
-
-if TYPE_CHECKING:
-    from .sql_text import TermReader
+from .sql_operands import Operands
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _NS_AT_MOST = {
@@ -31,7 +29,7 @@ _NS_AT_MOST = {
 _YEARS = range(1, 9_999)
 
 
-def implied_by(tree: Parsed, of_tree: Bound, reader: TermReader) -> Node | None:
+def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
     """What follows from a comparison of a function of one column with a constant; None where nothing that we know."""
     paired = same_operands(tree, of_tree)
     if paired is None or tree.op not in ("=", "<", "<=", ">", ">="):
@@ -51,20 +49,20 @@ def implied_by(tree: Parsed, of_tree: Bound, reader: TermReader) -> Node | None:
 # -- times, cut down to a unit, or moved ------------------------------------------------------------------------------
 
 
-def _cast(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _cast(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """CAST(ts AS DATE) is the day that ts is in, counted down also before 1970: day <= ts < day + 1."""
     if call.type != "DATE":
         return None
     return _cut_down(call.children[0], op, value, DAY_NS, reader)
 
 
-def _date_trunc(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _date_trunc(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """date_trunc(unit, ts) is the start of the unit that ts is in: start <= ts < start + the longest that a unit is."""
     unit = str(call.children[0].value).lower()
     return _cut_down(call.children[1], op, value, _NS_AT_MOST[unit], reader) if unit in _NS_AT_MOST else None
 
 
-def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: TermReader) -> Node | None:
+def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operands) -> Node | None:
     """Of f(x) <= x < f(x) + unit: f(x) < m and f(x) <= m give x < m + unit; f(x) > m and f(x) >= m give x >= m."""
     column, slack = _time_column(operand, reader)
     if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
@@ -79,7 +77,7 @@ def _between(column: Column, op: str, first: int, stop: int) -> Node:
     return And(parts) if op == "=" else parts[1 if op in ("<", "<=") else 0]
 
 
-def _time_column(operand: Bound, reader: TermReader) -> tuple[Column, int]:
+def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
     """A column of instants, and by how many nanoseconds DuckDB may round its values before it cuts or moves them."""
     while operand.op == "cast" and "_NS" in operand.children[0].type:  # to microseconds
         operand = operand.children[0]
@@ -90,7 +88,7 @@ def _time_column(operand: Bound, reader: TermReader) -> tuple[Column, int]:
     return column, 1_000 if pa.types.is_timestamp(kind) and kind.unit == "ns" else 0
 
 
-def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """year(ts) = y where ts is from the first of January of y to that of y + 1, and it never falls as ts grows."""
     operand = call.children[-1]
     if call.op == "date_part" and str(call.children[0].value).lower() != "year":
@@ -106,7 +104,7 @@ def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) ->
     return _between(column, op, first - slack, stop + slack)
 
 
-def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """ts + d is from ts + least to ts + most, where d has months: of 28 to 31 days, and the day may be cut by 3."""
     column, slack = _time_column(call.children[0], reader)
     step = reader.constant(tree.children[1], call.children[1])
@@ -127,7 +125,7 @@ def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -
 # -- numbers and texts ------------------------------------------------------------------------------------------------
 
 
-def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """x + c op v, of integers, is x op v - c: DuckDB does not wrap, it fails on a row where a sum leaves the type."""
     if len(call.children) != 2 or len(tree.children) != 2:
         return None
@@ -147,19 +145,19 @@ def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> 
     return Comparison(FLIPPED[op], column, Literal(constant - value))  # c - x op v
 
 
-def _is_integer(operand: Bound, reader: TermReader) -> bool:
+def _is_integer(operand: Bound, reader: Operands) -> bool:
     kind = reader.kind_of(reader.column(operand))
     return kind is not None and pa.types.is_integer(kind) and "INT" in operand.type
 
 
-def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """substr(s, 1, n) = 'abc': what is cut from the beginning of s, at whatever length, is what s begins with."""
     if len(call.children) != 3 or reader.literal(tree.children[1], call.children[1]).value != 1:
         return None
     return _prefix(call, tree, op, value, reader)
 
 
-def _prefix(call: Bound, tree: Parsed, op: str, value: Any, reader: TermReader) -> Node | None:
+def _prefix(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     column = reader.column(call.children[0])
     kind = reader.kind_of(column)
     if op != "=" or kind is None or not is_text(kind) or not isinstance(value, str) or not value:
