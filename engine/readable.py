@@ -254,7 +254,7 @@ class ReadableTable:
         Args:
             where: SQL text, pyarrow tuples, a `col` predicate, or an expression of pyarrow or polars; None for every
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
-                on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
+                on the rows that are left by DuckDB, pyarrow or polars.
             columns: what to read (default: all), in this order; a field of a struct by its dotted path, which is then
                 the column's name.
             limit: at most so many rows: the first ones of `order_by`, else any.

@@ -26,7 +26,7 @@ def predicate_text(bound: Node) -> tuple[str, list[Any]] | None:
     `$1`, `$2`, ...; None if DuckDB has no such SQL (parts that pyarrow or polars test, types that it lacks).
 
     The columns must have the table's names, and the types in which DuckDB reads the table's Arrow types. TimeZone must
-    be UTC if the predicate has SQL text of the user.
+    be UTC.
     """
     params: list[Any] = []
     try:
@@ -52,7 +52,9 @@ def _sql(node: Node, params: list[Any]) -> str:
         are_alike = kinds[0] == kinds[1] or any(
             all(map(family, kinds)) for family in (pa.types.is_integer, pa.types.is_floating, is_text)
         )
-        if are_alike and node.left.is_uuid == node.right.is_uuid and _is_served(kinds[0]):
+        if all(map(pa.types.is_timestamp, kinds)):
+            are_alike = kinds[0].unit == kinds[1].unit
+        if are_alike and node.left.is_uuid == node.right.is_uuid and all(map(_is_served, kinds)):
             return f"({_column(node.left)} {_operator(node.op)} {_column(node.right)})"
     raise _NoTextError
 

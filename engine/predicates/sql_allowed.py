@@ -190,6 +190,30 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
     return columns
 
 
+def has_low_arrow(text: str) -> bool:
+    """Whether `->` or `->>` of the text applies to a comparison, AND, OR or NOT, which few people mean."""
+    waiting = [(parse_sql(text), False)]
+    while waiting:
+        node, is_argument = waiting.pop()
+        is_arrow = node.get("class") == "LAMBDA" or node.get("function_name") in ("->", "->>")
+        if is_arrow and not is_argument and any(one.get("class") in _TRUTH_CLASSES for one in nodes_of(node)):
+            return True
+        is_call = node.get("class") == "FUNCTION" and not node.get("is_operator")
+        for child in arguments_of(node) if is_call else ():
+            waiting.append((child, child.get("class") == "LAMBDA"))
+        below = [] if is_call else [one for value in node.values() for one in _objects(value)]
+        waiting += [(one, False) for one in below]
+    return False
+
+
+_TRUTH_CLASSES = frozenset({"COMPARISON", "CONJUNCTION", "BETWEEN"})
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    return [one.get("expression", one) for one in values if isinstance(one, dict)]
+
+
 def place_of(tree: dict[str, Any], text: str) -> int | None:
     """Where a node of a tree begins in the text, for messages: DuckDB is wrong about some nodes. It counts bytes."""
     location = tree.get("query_location")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import decimal
+import uuid
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from any_where import WHERES, any_where_rows
+from skipstone.engine.predicates import matches, parse, prepare
+from skipstone.engine.predicates.duckdb_text import predicate_text
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,46 @@ def test_the_rows_are_those_of_duckdb(table: ss.Table, duck: duckdb.DuckDBPyConn
     assert _by_us(table, where) == expected
     assert table.scan(where).count() == len(expected)
     assert _by_us(table, f"NOT (\n{where}\n)") == _by_duckdb(duck, f"NOT (\n{where}\n)")
+
+
+@pytest.mark.some_cases(12)
+@pytest.mark.parametrize("where", WHERES)
+def test_the_text_for_duckdb_chooses_the_same_rows(table: ss.Table, where: str) -> None:
+    rows = any_where_rows().combine_chunks()
+    bound = prepare(parse(where, table.schema), table.schema)
+    sql, params = predicate_text(bound) or ("", [])
+    assert sql, "DuckDB can test any SQL text"
+    assert _matching(rows, sql, params) == rows["n"].filter(matches(bound, rows)).to_pylist()
+
+
+def test_texts_of_other_predicates_choose_the_same_rows() -> None:
+    rows = any_where_rows().combine_chunks()
+    schema, n = rows.schema, pc.field("n")
+    for where in (
+        [("i", "in", [1, None])],
+        [("s", "not in", ["a"])],
+        ss.col("i").is_in(range(-5_000, 3)),
+        ~ss.col("s").is_in([str(i) for i in range(2_000)]),
+        ss.col("d").is_nan() | ss.col("d").eq_missing(None),
+        (ss.col("f") > 0.1) & (ss.col("dec") <= decimal.Decimal("1.1")),
+        ss.col("tz") >= "2024-01-05",
+        ss.col("s").like("%\\%%") | ss.col("s").starts_with("a'"),
+        ~(ss.col("i") < ss.col("b")),
+        ss.col("bin") == b"a\x00",
+        ss.col("u") == uuid.UUID(int=1),
+        (n > 3) & (n <= 20),
+    ):
+        bound = prepare(where, schema)
+        sql, params = predicate_text(bound) or ("", [])
+        assert _matching(rows, sql, params) == rows["n"].filter(matches(bound, rows)).to_pylist(), str(bound)
+    assert predicate_text(prepare(pc.utf8_lower(pc.field("s")) == "a", schema)) is None, "pyarrow tests it"
+
+
+def _matching(rows: pa.Table, sql: str, params: list) -> list[int]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("lake", rows)
+        return [n for (n,) in connection.execute(f"SELECT n FROM lake WHERE {sql}", params).fetchall()]
 
 
 def test_a_number_that_duckdb_cannot_cast_to_the_columns_decimal_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import col
+from skipstone.engine.predicates.sql_allowed import has_low_arrow
 
 ROWS = pa.table(
     {
@@ -245,6 +246,29 @@ def test_names_that_differ_in_case_alone(tmp_path: Path) -> None:
     for where in ('abs(a) = abs("A")', 'a = 1 OR "A" = 1'):
         with pytest.raises(ss.PredicateError, match="in case alone"):
             table.scan(where)
+
+
+def test_an_arrow_above_a_comparison_gets_a_hint(tmp_path: Path) -> None:
+    texts = ['{"user": "ann"}', '{"user": "bob"}', None]
+    for day, payload in enumerate(texts, 1):
+        row = {"payload": pa.array([payload]), "day": pa.array([dt.date(2024, 1, day)]), "l": pa.array([[day]])}
+        pq.write_table(pa.table(row), tmp_path / f"{day}.parquet")
+    table = ss.create(tmp_path)
+    plan = table.scan("payload->>'user' = 'bob' AND day >= '2024-01-02'")
+    assert plan.files().num_rows == 2 and plan.count() == 1, "the date prunes"
+    for where, is_low in {
+        "payload->'user' = '\"bob\"'": True,
+        "(payload->'user') = '\"bob\"'": False,
+        "payload->>'user' = 'bob'": False,
+        "len(list_filter(l, x -> x > 1)) = 1": False,
+        "payload->>'user' IN ('bob') AND len(list_filter(l, lambda x: x > 1)) = 1": False,
+    }.items():
+        assert has_low_arrow(where) == is_low, where
+        try:
+            shown = str(table.scan(where).explain())
+        except ss.PredicateError:  # DuckDB cannot bind it
+            continue
+        assert ("in parentheses" in shown) == is_low, where
 
 
 # -- other engines ----------------------------------------------------------------------------------------------------

@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLAIN = [  # of which Spark refuses none
-    "i = '1'",
     "i > 1.5",
     "b >= 9007199254740993",
-    "x = 9007199254740993",
     "x > 0.1",
     "f <= 1.5",
-    "m IN (1.5, 2)",
-    's = "b"',
     "s LIKE 'a!%%' ESCAPE '!'",
     "day < TIMESTAMP '2024-01-03 12:00:00'",
     "ts > DATE '2024-01-04'",
