@@ -10,9 +10,9 @@ from pyspark.sql import Column
 
 from ..engine.predicates import Node
 from .catalyst_tree import meaning_of
-from .formats import sessions_of
 from .from_columns import from_column, from_tree
 from .spark_semantics import Session
+from .spark_versions import IS_SPARK_4, java_sessions
 from .where_text import where_node
 from .wire_types import readable_schema, spark_schema
 
@@ -43,17 +43,17 @@ def as_column(spark: SparkSession, where: str | Column) -> Column:
 def session_of(spark: Any) -> Session:
     """The settings of a session that decide what a predicate means."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    # Unset, it follows the ANSI mode.
+    # Unset, it follows the ANSI mode; before Spark 4 it is true.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
     is_null = str(legacy).lower() == "true"
     if legacy is None:
-        is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
+        is_null = not IS_SPARK_4 or str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
     return Session(str(zone), str(case).lower() == "true", is_null)
 
 
 def spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
     """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
-    if isinstance(where, str) and is_classic(spark):
+    if is_classic(spark) and (isinstance(where, str) or not IS_SPARK_4):
         tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
         return from_tree(tree, schema, session_of(spark))
     return from_column(as_column(spark, where), schema, session_of(spark))
@@ -70,7 +70,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     if not is_classic(spark):
         yield
         return
-    sessions = sessions_of(spark)
+    sessions = java_sessions(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:

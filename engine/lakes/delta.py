@@ -1,9 +1,9 @@
-"""Delta tables: their live files through `deltalake`, and the tail of their log from its own commit files.
+"""Delta tables: live files through `deltalake`, and the newest commits from their own files.
 
-A state that was looked up before is followed commit by commit: `_delta_log/00000000000000000042.json` holds an action a
-line (the Delta protocol, "Delta Log Entries"), so a look at an unchanged table is two requests, and one at a changed
-table costs what changed. Where commits are not enough - some expired, the log is shorter than it was or was
-replaced, the schema or the protocol changed - the whole state is read through `deltalake`.
+From a recorded state, Skipstone follows the log commit by commit: `_delta_log/00000000000000000042.json` contains one
+action per line (the Delta protocol, "Delta Log Entries"). Checking an unchanged table costs two requests, and a changed
+one costs what changed. If commits are not enough (some expired, the log was replaced, the schema or the protocol
+changed), `deltalake` reads the whole state.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .table_format import (
     table_path,
 )
 
-_EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
-_TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
+_EXPIRED = "expired"  # the mark of a commit whose file expired; it does not identify the commit
+_TAIL_COMMITS_MAX = 1000  # for more commits, reading the whole state is cheaper
 _FEATURES = {
     "columnMapping",
     "deletionVectors",
@@ -52,7 +52,7 @@ _FEATURES = {
     "variantType",
     "variantType-preview",
 }
-# What Python raises for JSON that holds other types and numbers than the protocol's.
+# Errors for JSON whose types or numbers are not the protocol's.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
 _PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
@@ -78,7 +78,7 @@ class DeltaState:
         return self.table_columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        assert not is_anew or self.changes_since.removed is None  # commits that are followed change no column
+        assert not is_anew or self.changes_since.removed is None  # followed commits change no column
         return self.changes_since
 
 
@@ -125,13 +125,13 @@ class DeltaSource:
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
     def _tail(self, first: int, last: int | None) -> _Tail | None:
-        """The commits from `first` on, to the latest or to `last`; None where they are not enough."""
+        """Return the commits from `first` to `last` or the latest; None if they are not enough."""
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
                 commit = self._storage.read(_commit_path(first + tail.count))
             except FileMissingError:
-                # Commits expire below a checkpoint: one beyond what was found says that some are missing.
+                # Commits expire below a checkpoint: one above the last commit found means that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
             if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
                 return None
@@ -216,10 +216,10 @@ class DeltaSource:
 
 
 class _Tail:
-    """Commits that were read, one after the other.
+    """Consecutive commits.
 
     count    how many
-    files    (path, deletion vector) -> its last action: the add, or None where it was removed
+    files    {(path, deletion vector): the last add, or None if it was removed}
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class _Tail:
         self.files: dict[tuple[str, str | None], dict | None] = {}
 
     def take(self, commit: bytes) -> bool:
-        """Reads the next commit; False where it holds more than files that come and go."""
+        """Read the next commit. Return False if it changes more than files."""
         seen = set()
         try:
             for line in commit.splitlines():
@@ -248,7 +248,7 @@ class _Tail:
         return True
 
     def is_clear(self) -> bool:
-        """True where no path is live twice."""
+        """Return whether no path is live twice."""
         live = [path for (path, _), action in self.files.items() if action is not None]
         return len(set(live)) == len(live)
 
@@ -262,7 +262,7 @@ def _is_well_formed(add: dict) -> bool:
 
 
 def _vector_id(vector: dict | None) -> str | None:
-    """The protocol's unique id of a deletion vector."""
+    """Return the protocol's unique id of a deletion vector."""
     if vector is None:
         return None
     offset = vector.get("offset")
@@ -277,7 +277,7 @@ def _row_count(add: dict) -> int | None:
 
 
 def _typed(texts: list[str | None], field: pa.Field) -> pa.Array:
-    """Partition values from their texts in a commit, where an empty one is null and a time without a zone is UTC."""
+    """Convert partition values from their texts in a commit. An empty text is null; a time without a zone is UTC."""
     values = _empty_as_null(string_array(texts))
     kind = field.type
     try:
@@ -315,14 +315,14 @@ def _columns(table: Any) -> Columns:
     features = set(table.protocol().reader_features or ())
     if not features <= _FEATURES:
         raise NotReadableError(
-            f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which this version does not know"
+            f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which Skipstone does not support"
         )
     metadata = table.metadata()
     schema = normalized_schema(pa.schema(table.schema().to_arrow()))
     fields = json.loads(table.schema().to_json())["fields"]
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
-        raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which this version does not follow")
+        raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which Skipstone does not support")
     is_mapped = mode != "none"
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
     names = {physical: name for name, physical in keys.items()}
@@ -342,7 +342,7 @@ class _NestedField:
 
     path      its path in files
     name      its name in the table, and `place`, its dotted path there
-    number    its id; None for an element of a list or a map
+    number    its field id; None for an element of a list or a map
     """
 
     path: tuple[str, ...]
@@ -352,7 +352,7 @@ class _NestedField:
 
 
 def _nested_fields(kind: Any, path: tuple[str, ...], place: str) -> Iterator[_NestedField]:
-    """The fields within a type of a Delta schema, whose path is `path` in files and `place` in the table."""
+    """Yield the fields within a type of a Delta schema, at `path` in files and at `place` in the table."""
     if not isinstance(kind, dict):
         return
     steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in kind.get("fields", ())]

@@ -183,8 +183,10 @@ def _nearest_log(storage: Storage) -> Log | None:
                 names = storage.peek(folder)
             else:
                 names = outer.peek(posixpath.join(log.root[len(outer.uri) :].strip("/"), folder))
-        except StorageError:  # folders above may be forbidden; for this one, the listing that follows raises
-            return False
+        except StorageError:
+            if log.root == storage.uri:
+                raise
+            return False  # folders above the table may be forbidden
         return any(name.endswith(endings) for name in names)
 
     found = prefetched(exists, candidates, STAT_THREADS, "skipstone-detect")

@@ -22,7 +22,7 @@ _PYICEBERG_NAMES = {
 
 
 def newest_metadata(table: Any) -> Callable[[], str]:
-    """What gives the metadata file of a table object at the first call, and what its catalog names at the others."""
+    """Return a function: its first call returns the metadata file of the table object, later calls ask the catalog."""
     calls = 0
 
     def metadata() -> str:
@@ -36,12 +36,12 @@ def newest_metadata(table: Any) -> Callable[[], str]:
 
 
 def load_table(name: Any, catalog: Any) -> Any:
-    """pyiceberg's table of a name. `catalog`: one of pyiceberg's, the name of one, or None for its default.
+    """Load a table by name. `catalog`: a pyiceberg catalog, its name, or None for the default.
 
     Raises as `detect.locate`.
     """
     if not isinstance(name, (str, tuple)):
-        raise InvalidArgumentError(f"a table of a catalog is named by a text, not {name!r}")
+        raise InvalidArgumentError(f"the name of a table in a catalog is a string, not {name!r}")
     if catalog is None or isinstance(catalog, str):
         try:
             from pyiceberg.catalog import load_catalog
@@ -50,7 +50,7 @@ def load_table(name: Any, catalog: Any) -> Any:
         label = catalog
         catalog = _from_catalog(lambda: load_catalog(label), name)
     elif not hasattr(catalog, "load_table"):
-        raise InvalidArgumentError(f"catalog= is the name of a catalog or one of pyiceberg's, not {catalog!r}")
+        raise InvalidArgumentError(f"catalog= is the name of a catalog or a pyiceberg catalog, not {catalog!r}")
     return _from_catalog(lambda: catalog.load_table(name), name)
 
 
@@ -66,7 +66,7 @@ def _from_catalog(request: Callable[[], Any], name: Any) -> Any:
     except ValueError as error:
         raise InvalidArgumentError(f"{name}: the catalog is not configured ({str(error).splitlines()[0]})") from error
     except Exception as error:  # catalogs raise what their clients do
-        kind = type(error).__name__  # its text may hold credentials
+        kind = type(error).__name__  # its text may contain credentials
         raise StorageError(f"{name}: the catalog cannot be read ({kind})") from None
 
 

@@ -79,7 +79,7 @@ def cursor_of(text: str) -> Iterator[Any]:
     cursor = _cursor(duckdb)
     try:
         yield cursor
-    except (duckdb.Error, pa.ArrowException) as error:
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
         raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
     finally:
         cursor.close()
@@ -87,6 +87,8 @@ def cursor_of(text: str) -> Iterator[Any]:
 
 def message_of(error: BaseException) -> str:
     """The first line of what DuckDB says."""
+    if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
+        return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -4,7 +4,7 @@ A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, 
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
 Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
-`parse_temporal`; `literal_sql` prints what `from_sql` reads back.
+`parse_temporal`; `literal_sql` writes SQL of DuckDB.
 """
 
 from __future__ import annotations

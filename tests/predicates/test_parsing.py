@@ -276,7 +276,7 @@ def test_the_builder_builds():
     assert x.between(1, 2) == And((x >= 1, x <= 2))
     assert x.is_not_null() == Not(IsNull(X))
     assert x.isin([1]) == x.is_in([1]) and x.startswith("a") == x.starts_with("a")
-    assert x.contains("a_%\\") == Like(X, "%a\\_\\%\\\\%")
+    assert x.contains("a_%\\") == Like(X, "%a\\_\\%\\\\%", "\\")
     assert (x & ~col("y")) == And((X_IS_TRUE, Not(Comparison("=", Column("y"), Literal(True)))))
     assert ((x == 1) & (x == 2) & (x == 3)) == And((x == 1, x == 2, x == 3))
     assert ((x == 1) | x) == Or((x == 1, X_IS_TRUE))

@@ -225,7 +225,8 @@ def _not_kept() -> Iterator[types.DataType]:
         if hasattr(types, name):
             yield getattr(types, name)(4326) if name.startswith("Geo") else getattr(types, name)()
     yield Point()
-    yield types.StringType("UTF8_LCASE")
+    if hasattr(types.StringType(), "collation"):  # Spark 4
+        yield types.StringType("UTF8_LCASE")
     yield types.CharType(3)
     yield types.VarcharType(3)
 
