@@ -86,7 +86,7 @@ def statements(text: str) -> list[str]:
 
 def _where_text(text: str) -> str:
     if _SELECT.match(text):
-        from ..predicates.from_sql import where_of_select
+        from ..predicates.sql_allowed import where_of_select
 
         return where_of_select(text)
     return _WHERE.sub("", text, count=1)

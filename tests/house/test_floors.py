@@ -120,7 +120,6 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "zstandard": lambda module: True,
     "numba": lambda module: _is_kernels(module) or module == "compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
-    "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
@@ -128,7 +127,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
-        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")

@@ -165,7 +165,7 @@ def test_files_are_skipped_by_each_kind_of_index(table: ss.Table) -> None:
         "u = UUID 'a'",
         col("u").like("0%"),
         "u LIKE '0%'",
-        "startswith(u, '0')",
+        "starts_with(u, '0')",
         col("u") == col("text"),
     ],
 )

@@ -478,7 +478,7 @@ schema = StructType().add("id", "long").add("s", "string")
 writer = SkipstoneSource({{"path": {str(tmp_path / "lake")!r}}}).writer(schema, False)
 rows = pa.RecordBatch.from_pydict({{"id": [1, 2], "s": ["a", "b"]}})
 writer.commit([writer.write(iter([rows]))])
-print(sorted({{"numba", "sqlglot"}} & set(sys.modules)))
+print(sorted({{"numba", "duckdb"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "[]", done.stderr
