@@ -212,4 +212,4 @@ def test_nanoseconds_are_compared_as_spark_has_them(spark: SparkSession, tmp_pat
             Column.__eq__, Column.__ne__, Column.__lt__, Column.__le__, Column.__gt__, Column.__ge__, Column.eqNullSafe,
         )]  # fmt: skip
         columns += [F.col("naive") <= "2020-03-08 12:00:00", ~F.col("naive").isin(NOON), F.col("at").isin(values)]
-        assert _check(sks.scan(spark, tmp_path), table, columns, Session()) == 1
+        assert _check(sks.scan(spark, tmp_path), table, columns, spark) == 1
