@@ -26,6 +26,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame as DF
 from pyspark.sql import functions as F
 from pyspark.sql import types
+from pyspark.sql.pandas import types as pandas_types
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import spark_versions
 from skipstone.spark_adapter.wire_types import arrow_schema, spark_schema, wire_batches, wire_schema
@@ -366,12 +367,12 @@ def test_the_wire_is_sparks_own_arrow_schema() -> None:
 
 @needs("pyspark", 4, 2, what="to_arrow_schema(timezone=)")
 def test_arrow_schemas_of_a_pyspark_that_knows_no_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = spark_versions.pandas_types.to_arrow_schema
+    theirs = pandas_types.to_arrow_schema
 
     def of_4_1(schema: types.StructType, timestamp_utc: bool = True) -> pa.Schema:
         return theirs(schema, timezone="UTC" if timestamp_utc else None)
 
-    monkeypatch.setattr(spark_versions.pandas_types, "to_arrow_schema", of_4_1)
+    monkeypatch.setattr(pandas_types, "to_arrow_schema", of_4_1)
     schema = types.StructType().add("t", types.TimestampType()).add("k", types.LongType())
     assert arrow_schema(schema).types == [pa.timestamp("us", "UTC"), pa.int64()]
 
