@@ -41,7 +41,8 @@ def as_column(spark: SparkSession, where: str | Column) -> Column:
     else:
         from pyspark.sql.connect.functions import expr
     try:
-        return expr(where)
+        with active(spark):  # Spark 3.5 parses it now, by the settings of the thread's session
+            return expr(where)
     except ParseException as error:
         raise PredicateError(f"Spark finds no meaning in the predicate: {error}") from error
 
