@@ -24,6 +24,7 @@ from skipstone.spark_adapter.column_tree import columns_needed
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
 from skipstone.spark_adapter.sessions import spark_node
 from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.spark_adapter.spark_versions import IS_SPARK_4
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ CASES = {
     "SQL": (lambda: F.expr("k = 12 OR k = 99") & (F.col("k") > 5), 1),
 }
 
+CAST_BY_SPARK_3_5 = ("a decimal beside an integer",)  # where its analyzer casts the column
+
 
 def _truths(frame: DataFrame, key: str, columns: list[Column]) -> list[set]:
     """For each Column the keys of the rows for which Spark says TRUE: one job for them all."""
@@ -112,6 +115,8 @@ def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: Da
     columns = {case: made() for case, (made, _) in CASES.items()}
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
+        if case in CAST_BY_SPARK_3_5 and not IS_SPARK_4:
+            continue
         node = spark_node(spark, columns[case], table.schema)
         assert not unknowns(node), case
         plan = table.scan(node, ["n"])
