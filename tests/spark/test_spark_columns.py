@@ -96,8 +96,6 @@ CASES = {
     "SQL": (lambda: F.expr("k = 12 OR k = 99") & (F.col("k") > 5), 1),
 }
 
-CAST_BY_SPARK_3_5 = ("a decimal beside an integer",)  # where its analyzer casts the column
-
 
 def _truths(frame: DataFrame, key: str, columns: list[Column]) -> list[set]:
     """For each Column the keys of the rows for which Spark says TRUE: one job for them all."""
@@ -115,10 +113,12 @@ def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: Da
     columns = {case: made() for case, (made, _) in CASES.items()}
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
-        if case in CAST_BY_SPARK_3_5 and not IS_SPARK_4:
-            continue
         node = spark_node(spark, columns[case], table.schema)
-        assert not unknowns(node), case
+        if unknowns(node):
+            assert not IS_SPARK_4, case  # Spark 3.5 puts casts around some columns before they are read
+            found = table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()
+            assert truth <= set(found), case
+            continue
         plan = table.scan(node, ["n"])
         assert set(plan.to_table().column("n").to_pylist()) == truth, case
         assert plan.files().num_rows == CASES[case][1], case
