@@ -21,6 +21,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
+from ...versions import check_nanoseconds
 from .bound import near_matches
 
 _ROWS = "__rows"
@@ -96,6 +97,8 @@ def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome a row: true, false, or null. Raises PredicateError where DuckDB fails on a row."""
+    for field in rows.schema:
+        check_nanoseconds(_duckdb().__version__, field)
     with _rows(text, rows) as cursor:
         result = cursor.sql(_query(text, "BOOLEAN")).to_arrow_table().column(0).combine_chunks()
     if len(result) != rows.num_rows:
