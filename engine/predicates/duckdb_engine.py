@@ -17,6 +17,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
+from ...versions import check_nanoseconds
 from .coerce import is_list
 from .literals import literal_value
 from .operands import quoted
@@ -169,6 +170,10 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
 
 def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
+    import duckdb
+
+    for field in rows.schema:
+        check_nanoseconds(duckdb.__version__, field)
     if not rows.num_columns:
         rows = pa.table({"": pa.nulls(rows.num_rows)})
     with cursor_of(text) as cursor:
