@@ -95,8 +95,8 @@ def text_of(tree: dict[str, Any], text: str) -> str:
             if without_places(parse_sql(one)) == without_places(tree):
                 return one
     raise NotWritableError(
-        "DuckDB writes a part of this in another way than it reads it: write the values of parameters and the time into "
-        "the text",
+        "DuckDB writes a part of this in another way than it reads it: write the values of parameters and the time "
+        "into the text",
         text=text,
     )
 
