@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column
 
 from ..engine.predicates import Node
+from ..errors import PredicateError
 from .catalyst_tree import meaning_of
 from .from_columns import from_column, from_tree
 from .spark_semantics import Session
@@ -30,14 +32,19 @@ def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> 
 
 
 def as_column(spark: SparkSession, where: str | Column) -> Column:
-    """A text as the Column that it is to a session."""
+    """A text as the Column that it is to a session. Raises PredicateError, with Spark's message, if Spark 3.5 cannot
+    parse it; later versions parse it when it is analyzed."""
     if isinstance(where, Column):
         return where
     if is_classic(spark):
         from pyspark.sql.functions import expr
     else:
         from pyspark.sql.connect.functions import expr
-    return expr(where)
+    try:
+        with active(spark):  # Spark 3.5 parses it now, by the settings of the thread's session
+            return expr(where)
+    except ParseException as error:
+        raise PredicateError(f"Spark finds no meaning in the predicate: {error}") from error
 
 
 def session_of(spark: Any) -> Session:

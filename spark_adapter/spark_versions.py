@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyspark
-from pyspark.sql.pandas import types as pandas_types
 
 from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 IS_SPARK_4 = _VERSION >= (4, 0)
+READER_WIDENS = IS_SPARK_4  # the Parquet reader: an INT file as BIGINT, and INT96 as TIMESTAMP_NTZ
 
 if TYPE_CHECKING or IS_SPARK_4:
     from pyspark.sql.datasource import (
@@ -55,6 +55,7 @@ else:
 
 __all__ = [
     "IS_SPARK_4",
+    "READER_WIDENS",
     "DataSource",
     "DataSourceArrowWriter",
     "DataSourceReader",
@@ -88,7 +89,9 @@ def check_spark(least: str, feature: str) -> None:
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """Spark's own Arrow form of a Spark schema, its instants in UTC. Raises Spark's own errors."""
-    to_arrow_schema: Any = pandas_types.to_arrow_schema
+    from pyspark.sql.pandas import types
+
+    to_arrow_schema: Any = types.to_arrow_schema
     if "timezone" in inspect.signature(to_arrow_schema).parameters:  # 4.2
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
@@ -96,11 +99,15 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
     """The Spark schema of an Arrow schema; a timestamp without a zone is TIMESTAMP_NTZ, which 4.1 has to be told."""
-    return pandas_types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def collected(frame: DataFrame) -> pa.Table:
     """The rows of a DataFrame. This is an action."""
+    import pyarrow as pa
+
     if IS_SPARK_4:
         return frame.toArrow()
     older: Any = frame
@@ -140,6 +147,8 @@ def catalyst_expression(column: Any) -> Any:
 
 def read_by_tasks(spark: SparkSession, reader: Any, schema: StructType) -> DataFrame:
     """The rows that a reader yields for its partitions, a task for each."""
+    import pyarrow as pa
+
     parts = pa.array([pickle.dumps(part) for part in reader.partitions()], pa.binary())
     return frame_of_rows(spark, pa.table({"part": parts}), "part binary").mapInArrow(_read(reader), schema)
 
@@ -158,6 +167,8 @@ def write_by_tasks(frame: DataFrame, writer: Any) -> None:
     tried again or ran twice. Files of other tries are in no message: a clean removes them."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         message = pickle.dumps(writer.write(batches))
         yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], names=["message"])
 

@@ -109,7 +109,7 @@ SPARK_MODULES = (
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
-NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
+NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("versions", "errors"), ("cli", "spark_adapter")}
 
 TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from library_versions import has
+from library_versions import has, needs
 from predicate_strategies import predicates, schemas
 from skipstone import col
 from skipstone.engine.predicates import Node, parse
@@ -159,6 +159,7 @@ def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path
     assert sorted(found) == list(range(15, 96))
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lake: Path, tmp_path: Path) -> None:
     """Partitions hold all that it needs. Of the index only the files that they name stay, without their footers."""
     with ss.open(lake) as table:
