@@ -98,7 +98,7 @@ def message_of(error: BaseException) -> str:
 
 def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any] | None:
     """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
-    `columns`. None where it makes a join of it, as of x = ANY(list).
+    `columns`. None if it makes a join of it, as of x = ANY(list), or writes no valid JSON.
 
     Raises PredicateError for what cannot be bound, or is neither true nor false.
     """
@@ -106,7 +106,10 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
     with cursor_of(text) as cursor:
         (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
-    planned = json.loads(serialized)
+    try:
+        planned = json.loads(serialized)
+    except ValueError:  # a constant of NaN, which JSON does not have
+        return None
     if planned["error"]:
         raise PredicateError(f"DuckDB cannot test this: {message_of(Exception(planned['error_message']))}", text=text)
     (projection,) = planned["plans"]
