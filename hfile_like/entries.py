@@ -1,12 +1,4 @@
-"""A run of entries in memory: keys, value columns and tombstones of one length, from whatever a caller gives.
-
-`KeyLayout` makes keys of named fields of unsigned numbers: big-endian, one after the other, so that keys order as the
-fields do.
-
-    layout = KeyLayout([("kind", 1), ("column", 4), ("partition", 4)])
-    layout.encode(kind=1, column=7, partition=parts)      # an array, and what stands for every row
-    layout.prefix(kind=1, column=7)                        # what a prefix scan takes
-"""
+"""Entries in memory: keys, value columns and tombstones of one length, checked from what a caller gives."""
 
 from __future__ import annotations
 
@@ -17,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, from_numpy, joined, offsets_and_data, to_numpy
-from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .keys import KEY_BYTES_MAX
-from .values import row_bytes
+from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..errors import InvalidArgumentError, SchemaError
+from .block_keys import KEY_BYTES_MAX
+from .block_values import value_bytes
 
 _BINARY_BYTES_MAX = (1 << 31) - 1
 KEY_FIELD = pa.field("key", pa.binary(), nullable=False)
@@ -70,7 +62,7 @@ class Entries:
     def row_bytes(self) -> np.ndarray:
         """int64 [n]: what each entry takes before compression."""
         offsets, _ = offsets_and_data(self.keys)
-        return np.diff(offsets.astype(np.int64)) + sum(row_bytes(column) for column in self.columns) + 1
+        return np.diff(offsets.astype(np.int64)) + sum(value_bytes(column) for column in self.columns) + 1
 
     def to_batch(self, schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
         """A batch of `scan_schema`: tombstones with a column that marks them, or dropped."""
@@ -111,7 +103,7 @@ def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bo
     return pa.schema([*fields, DELETED_FIELD] if include_deleted else fields)
 
 
-def entries_of(
+def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
     """What a caller gave, as entries of the schema in one or more parts. Raises InvalidArgumentError, SchemaError."""
@@ -253,111 +245,3 @@ def _flags(deleted: object, count: int) -> np.ndarray | None:
     if flags.ndim != 1 or len(flags) != count:
         raise InvalidArgumentError(f"there are {count} keys and {flags.size} `deleted`")
     return flags.astype(bool) if flags.any() else None
-
-
-_FIELD_BYTES_MAX = 8
-
-
-class KeyLayout:
-    """The fields of a key: (name, width in bytes, 1 to 8) in the order in which they sort.
-
-    width_bytes    of a whole key
-    names          of the fields
-    """
-
-    def __init__(self, fields: Sequence[tuple[str, int]]):
-        self.names = tuple(name for name, _ in fields)
-        self.widths = tuple(width for _, width in fields)
-        if not fields or len(set(self.names)) != len(self.names):
-            raise InvalidArgumentError(f"a key needs fields of different names, not {list(self.names)}")
-        for name, width in fields:
-            if not 1 <= width <= _FIELD_BYTES_MAX:
-                raise InvalidArgumentError(f"key field {name!r} is {width} bytes wide: give 1 to {_FIELD_BYTES_MAX}")
-        self.width_bytes = sum(self.widths)
-
-    def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
-        """Binary keys [n] from one array [n] or one integer for each field. Where all are integers, one key.
-        Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
-        if set(columns) != set(self.names):
-            raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
-        arrays: dict[str, np.ndarray] = {}
-        numbers: dict[str, int] = {}
-        for name, values in columns.items():
-            if isinstance(values, (int, np.integer)):
-                numbers[name] = int(values)
-            else:
-                arrays[name] = np.asarray(values)
-        if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
-            raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
-        count = len(next(iter(arrays.values()))) if arrays else 1
-        if count * self.width_bytes > np.iinfo(np.int32).max:
-            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
-        out = np.empty((count, self.width_bytes), dtype=np.uint8)
-        offset = 0
-        for name, width in zip(self.names, self.widths, strict=True):
-            if name in arrays:
-                out[:, offset : offset + width] = big_endian(_unsigned(name, arrays[name], width), width)
-            else:
-                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
-            offset += width
-        return binary_rows(out)
-
-    def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
-        """The fields of binary keys: arrays [n] of uint8, uint16, uint32 or uint64, the least that holds the width.
-        Raises CorruptionError where a key is not of this layout's length."""
-        if isinstance(keys, pa.ChunkedArray):
-            keys = joined(keys)
-        keys = keys.cast(pa.binary())
-        offsets, data = offsets_and_data(keys)
-        count = len(keys)
-        if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
-            raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
-        start = int(offsets[0])
-        table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
-        table = table.reshape(count, self.width_bytes)
-        fields, offset = {}, 0
-        for name, width in zip(self.names, self.widths, strict=True):
-            fields[name] = from_big_endian(table[:, offset : offset + width])
-            offset += width
-        return fields
-
-    def prefix(self, **leading: int) -> bytes:
-        """The bytes with which keys of these leading fields begin. Raises InvalidArgumentError if they don't lead."""
-        if set(leading) != set(self.names[: len(leading)]):
-            raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
-        pairs = zip(self.names, self.widths, strict=True)
-        return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
-
-
-def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
-    """uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
-    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
-
-
-def from_big_endian(table: np.ndarray) -> np.ndarray:
-    """The numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type that holds the width."""
-    count, width = table.shape
-    native = 1 << (width - 1).bit_length()
-    wide = np.zeros((count, native), dtype=np.uint8)
-    wide[:, native - width :] = table
-    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
-
-
-def _field(name: str, value: int, width: int) -> bytes:
-    try:
-        return int(value).to_bytes(width, "big")
-    except OverflowError:
-        raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
-
-
-def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    if values.dtype.kind not in "iu":
-        if len(values):
-            raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
-        return values.astype(np.uint64)
-    if len(values):
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= 1 << 8 * width:
-            bad = low if low < 0 else high
-            raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {bad}")
-    return values.astype(np.uint64)

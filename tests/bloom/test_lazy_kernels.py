@@ -117,7 +117,7 @@ def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
 def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch: pytest.MonkeyPatch):
     _begin(monkeypatch, is_kept=False)
     part = lazy.COMPILE_ABOVE_NS // 4
-    assert lazy.kernels_for("hfile_like.kernels_names", lazy.LOAD_ABOVE_NS) is None
+    assert lazy.kernels_for("hfile_like.kernels_lookup", lazy.LOAD_ABOVE_NS) is None
     assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 

@@ -290,16 +290,16 @@ def join_runs(
 
 
 def _files_of(run: OpenRun, first_member: int) -> _Files:
-    entries = run.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
+    entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     tasks = Tasks.of(run.reader)
     member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
-    if not np.array_equal(np.unique(tasks.files), entries.numbers) or len(tasks.starts) - 1 != run.coarse.members:
+    if not np.array_equal(np.unique(tasks.files), entries.ids) or len(tasks.starts) - 1 != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its tasks", path=run.reader.name)
     places = pa.Table.from_arrays([entries.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
     paths = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
     places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths)
-    pairs = np.stack([np.searchsorted(entries.numbers, tasks.files), member + first_member], axis=1)
-    return _Files(entries.numbers, pairs, places)
+    pairs = np.stack([np.searchsorted(entries.ids, tasks.files), member + first_member], axis=1)
+    return _Files(entries.ids, pairs, places)
 
 
 def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:

@@ -1,8 +1,7 @@
-"""Compiled twin of the search and the takes of `lookups`: keys found in the sections of many blocks, and values taken
-from them, without decoding what was not asked for.
+"""Compiled search of `lookup`: keys found in the encoded sections of many blocks, and the last bytes of keys.
 
-A section is not trusted: whatever its bytes say, nothing outside of it is read. What does not fit is not explained
-here: the plain way reads it again, and says what is wrong.
+A section is not trusted: whatever its bytes say, nothing outside of it is read. If a section does not fit, the kernel
+says so, and the numpy code reads it again and reports what is wrong.
 
 Imported by `skipstone.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So
 every position is an int64.
@@ -14,24 +13,16 @@ import numpy as np
 
 from ..compiling import called as _called
 from ..compiling import compiled
-from ..compiling import copy_bytes as _copy
 from ..compiling import frame_item as _item
 from ..compiling import inlined as _inlined
 from ..compiling import load16 as _load16
 from ..compiling import load32 as _load32
 from ..compiling import load64 as _load64
-from ..compiling import store16 as _store16
-from ..compiling import store32 as _store32
-from ..compiling import store64 as _store64
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24
 _FIXED_KEYS, _BUNDLES, _NUMBERS = 1, 2, 3
 _UNFIT = np.iinfo(np.int64).min
-_ALL_NULL, _FIXED, _BITS, _OFFSETS_32, _OFFSETS_64, _FRAME, _CONSTANT_BOOL, _DICTIONARY, _NAMES, _PLANES = range(10)
-
-
-# -- keys -------------------------------------------------------------------------------------------------------------
 
 
 @_inlined
@@ -46,7 +37,8 @@ def _length(raw, offset, width, i):
 
 @_called
 def _order(a, i, size_a, b, k, size_b):
-    """Below, at or above 0: how a[i : i + size_a] compares with b[k : k + size_b]; and how many bytes are alike."""
+    """(a number below, at or above 0: how a[i : i + size_a] compares with b[k : k + size_b]; how many leading bytes are
+    equal)."""
     size = min(size_a, size_b)
     same = np.int64(0)
     while same + 8 <= size and _load64(a, i + same) == _load64(b, k + same):
@@ -293,162 +285,3 @@ def key_tails(raw, begins, ends, counts, encodings, cap, blocks, rows, size, scr
         if left:
             return False
     return True
-
-
-# -- values -----------------------------------------------------------------------------------------------------------
-
-
-@_called
-def _validity(raw, begin, end, count, encoding, has_validity, row, bits, k):
-    """(where the values of a section begin, after its validity, or -1 where it does not fit; whether that at `row` is
-    not null, which then sets bit k)."""
-    if encoding == _ALL_NULL:
-        return (begin if end == begin and not has_validity else np.int64(-1)), False
-    offset, is_valid = begin, True
-    if has_validity:
-        size = (count + 7) // 8
-        offset += size + -size % 8
-        if offset > end:
-            return np.int64(-1), False
-        is_valid = raw[begin + (row >> 3)] >> (row & 7) & 1 != 0
-    if is_valid:
-        bits[k >> 3] |= np.uint8(1 << (k & 7))
-    return offset, is_valid
-
-
-@_inlined
-def _store(out, k, width, number):
-    if width == 8:
-        _store64(out, 8 * k, number)
-    elif width == 4:
-        _store32(out, 4 * k, np.uint32(number))
-    elif width == 2:
-        _store16(out, 2 * k, np.uint16(number))
-    else:
-        out[k] = np.uint8(number)
-
-
-@compiled
-def take_fixed(raw, begins, ends, counts, encodings, validity, blocks, rows, width, is_integer, out, bits):
-    """Fills `out`, uint8 zeros [k x width], and `bits`, uint8 zeros [k / 8 + 1], with the values at `rows` of `blocks`
-    and their validity: of a column that is plain or, of integers, in a frame of reference or in planes. Returns how
-    many are null, or -1 where a section does not fit."""
-    nulls = np.int64(0)
-    for k in range(len(rows)):
-        b, row = blocks[k], rows[k]
-        count, encoding, end = counts[b], encodings[b], ends[b]
-        offset, is_valid = _validity(raw, begins[b], end, count, encoding, validity[b], row, bits, k)
-        if offset < 0:
-            return np.int64(-1)
-        nulls += not is_valid
-        if encoding == _FIXED:
-            if end - offset != count * width:
-                return np.int64(-1)
-            _copy(out, k * width, raw, offset + row * width, width)
-        elif is_integer and encoding in (_FRAME, _PLANES):
-            if end - offset < 16:
-                return np.int64(-1)
-            base, step, offset = _load64(raw, offset), _load64(raw, offset + 8), offset + 16
-            items = (end - offset) // count
-            if items * count != end - offset or items > width or items == 7:
-                return np.int64(-1)
-            number = np.uint64(base + np.uint64(step * np.uint64(row)))
-            if encoding == _FRAME:
-                number = np.uint64(number + _item(raw, offset, count, items, row))
-            elif items == 0:
-                return np.int64(-1)
-            else:
-                item = np.uint64(0)
-                for plane in range(items):
-                    item = np.uint64(np.uint64(item << np.uint64(8)) | np.uint64(raw[offset + plane * count + row]))
-                number = np.uint64(number + item)
-            _store(out, k, width, number)
-        elif encoding != _ALL_NULL:
-            return np.int64(-1)
-    return nulls
-
-
-@compiled
-def take_bits(raw, begins, ends, counts, encodings, validity, blocks, rows, out, bits):
-    """As `take_fixed`, of bools: `out`, uint8 zeros [k / 8 + 1]."""
-    nulls = np.int64(0)
-    for k in range(len(rows)):
-        b, row = blocks[k], rows[k]
-        count, encoding, end = counts[b], encodings[b], ends[b]
-        offset, is_valid = _validity(raw, begins[b], end, count, encoding, validity[b], row, bits, k)
-        if offset < 0:
-            return np.int64(-1)
-        nulls += not is_valid
-        if encoding == _ALL_NULL:
-            continue
-        if encoding == _BITS:
-            size, place, mask = (count + 7) // 8, row >> 3, 1 << (row & 7)
-        else:
-            size, place, mask = np.int64(1), np.int64(0), np.int64(255)
-        if end - offset != size or encoding not in (_BITS, _CONSTANT_BOOL):
-            return np.int64(-1)
-        if raw[offset + place] & mask:
-            out[k >> 3] |= np.uint8(1 << (k & 7))
-    return nulls
-
-
-@compiled
-def measure_strings(raw, begins, ends, counts, encodings, validity, blocks, rows, starts, offsets, bits):
-    """As `take_fixed`, of strings with offsets of 32 bits or by a dictionary: fills int64 `starts` [k] with where each
-    lies in `raw`, and int64 `offsets` [k + 1] with where it will."""
-    nulls, total = np.int64(0), np.int64(0)
-    offsets[0] = 0
-    for k in range(len(rows)):
-        b, row = blocks[k], rows[k]
-        count, encoding, end = counts[b], encodings[b], ends[b]
-        offset, is_valid = _validity(raw, begins[b], end, count, encoding, validity[b], row, bits, k)
-        if offset < 0:
-            return np.int64(-1)
-        nulls += not is_valid
-        start = stop = np.int64(0)
-        if encoding == _OFFSETS_32:
-            data = offset + 4 * (count + 1) + 4 * ((count + 1) & 1)
-            if data > end or _load32(raw, offset) != 0 or np.int64(_load32(raw, offset + 4 * count)) != end - data:
-                return np.int64(-1)
-            start = data + np.int64(_load32(raw, offset + 4 * row))
-            stop = data + np.int64(_load32(raw, offset + 4 * row + 4))
-            if stop < start or stop > end:
-                return np.int64(-1)
-        elif encoding == _DICTIONARY:
-            start, stop = _of_dictionary(raw, offset, end, count, row)
-            if start < 0:
-                return np.int64(-1)
-        elif encoding != _ALL_NULL:
-            return np.int64(-1)
-        starts[k] = start
-        if is_valid:
-            total += stop - start
-        offsets[k + 1] = total
-    return nulls
-
-
-@_called
-def _of_dictionary(raw, offset, end, count, row):
-    """Where the value of a row begins and ends; -1, -1 where the dictionary does not fit."""
-    if end - offset < 4:
-        return np.int64(-1), np.int64(-1)
-    values = np.int64(_load32(raw, offset))
-    if values < 1 or values > 256 or offset + 4 + 4 * values > end:
-        return np.int64(-1), np.int64(-1)
-    codes = end - count if values > 1 else end
-    code = np.int64(raw[codes + row]) if values > 1 and codes >= offset else np.int64(0)
-    place = offset + 4 + 4 * values
-    start = stop = place
-    for i in range(values):
-        size = np.int64(_load32(raw, offset + 4 + 4 * i))
-        if i == code:
-            start, stop = place, place + size
-        place += size
-    return (start, stop) if place == codes and code < values else (np.int64(-1), np.int64(-1))
-
-
-@compiled
-def copy_strings(raw, starts, offsets, out):
-    """Fills uint8 `out` with pieces of `raw` that begin at `starts`, at int64 `offsets` of them."""
-    for k in range(len(starts)):
-        _copy(out, offsets[k], raw, starts[k], offsets[k + 1] - offsets[k])

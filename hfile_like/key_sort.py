@@ -12,8 +12,7 @@ from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data
 from ..lazy import kernels_for, read_only
 
 _WORD = 8
-# About what ordering a key takes without compiled code: of a merge, and of any order.
-_ORDER_NS, _SORT_NS = 200, 120
+_SORT_NS = 120  # about what ordering a key takes without compiled code
 _SAMPLE_KEYS = 512
 _RANDOM_BITS = 40  # of a word: more keys than there are would have to come before two are likely to share it
 _INDICES = np.arange(_WORD)
@@ -118,28 +117,13 @@ def _words_of(keys: pa.BinaryArray) -> tuple[Words, int]:
     return of_bytes, int(lengths.max())
 
 
-# -- merging -----------------------------------------------------------------------------------------------------------
-
-
-def merge_order(keys: pa.BinaryArray, bounds: np.ndarray) -> np.ndarray:
-    """int64 [k]: the positions of `keys` in ascending order, of equal keys that of the last run alone.
-
-    keys     the runs one after the other, oldest first; each is strictly ascending
-    bounds   int64 [runs + 1]: where each run begins, and where the last ends
-    """
-    compiled = kernels_for("hfile_like.kernels_merge", _ORDER_NS * len(keys))
-    if compiled is None:
-        return plain_order(keys)
-    offsets, data = offsets_and_data(keys)
-    out = np.empty(len(keys), dtype=np.int64)
-    ends = offsets.view()
-    ends.flags.writeable = False
-    return out[: compiled.merge_order(read_only(data), ends, bounds, out)]
-
-
-def plain_order(keys: pa.BinaryArray) -> np.ndarray:
-    """Sorting finds the runs that there are, and keeps the order of equal keys: oldest first."""
+def newest_order(keys: pa.BinaryArray) -> np.ndarray:
+    """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, that of the last one alone."""
+    if byte_table(keys) is not None:
+        order, is_again = sorted_keys(keys)
+        return order[np.append(~is_again[1:], True)]
+    # A key may be the beginning of another. Python's sort finds the ascending runs, and keeps the order of equal keys.
     listed = keys.to_pylist()
-    order = sorted(range(len(listed)), key=listed.__getitem__)
-    last = [i for i, j in pairwise(order) if listed[i] != listed[j]]
-    return np.array([*last, *order[-1:]], dtype=np.int64)
+    ranked = sorted(range(len(listed)), key=listed.__getitem__)
+    last = [i for i, j in pairwise(ranked) if listed[i] != listed[j]]
+    return np.array([*last, *ranked[-1:]], dtype=np.int64)
