@@ -1,4 +1,5 @@
-"""Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `skipstone.lazy` alone.
+"""Compiled code of `numpy_filter` and `hashing`: arrays and numbers in, arrays out, nothing checked. `skipstone.lazy`
+alone imports it.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
 which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass
@@ -32,8 +33,6 @@ _ROWS = 256
 # How many keys ahead a block is asked for. Fewer keep too few requests under way: at 16 a probe out of cache is a third
 # as fast. More would begin to push each other out of the first cache.
 _PREFETCH = 128
-# Of a transposed group the lines of a row are asked for, up to 4 KiB: the processor itself goes on from there.
-_ROWS_PREFETCH_MIN, _ROW_WORDS_PREFETCH_MAX = 16, 1024
 
 
 def _intrinsic_or(stand_in):
@@ -288,25 +287,4 @@ def probe(words, hashes):
         if i + _PREFETCH < count:
             _prefetch_block(words, hashes[i + _PREFETCH], blocks)
         out[i] = _block_holds(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
-    return out
-
-
-@compiled
-def probe_group(words, members, hashes):
-    """bool [n, members]: as `probe`, over words, uint32 [blocks * members * 8], of a transposed group."""
-    size = 8 * members
-    blocks = np.uint64(len(words) // size)
-    count = len(hashes)
-    distance = max(_ROWS_PREFETCH_MIN, 2 * _PREFETCH // members)
-    last = min(size, _ROW_WORDS_PREFETCH_MAX) - 1
-    out = np.empty((count, members), dtype=np.bool_)
-    for i in range(count):
-        if i + distance < count:
-            offset = _block_of(hashes[i + distance], blocks) * size
-            for word in range(0, last, 16):
-                _prefetch(words, offset + word)
-            _prefetch(words, offset + last)
-        offset = _block_of(hashes[i], blocks) * size
-        for member in range(members):
-            out[i, member] = _block_holds(words, offset + 8 * member, _low(hashes[i]))
     return out

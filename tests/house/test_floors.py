@@ -65,7 +65,7 @@ MODULES = {
         *("block_reader", "scan", "id_scan", "lookup", "verify", "reader"),
         *("writer", "key_sort", "merge", "ordered"),
     ),
-    "bloom": ("plain", "hashing", "probes", "sizing", "split_block", "group"),
+    "bloom": ("numpy_filter", "hashing", "probes", "sizing", "filter", "group"),
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....arrays import from_numpy, positions, string_array
-from ....bloom import SplitBlockFilter, plan_rungs
+from ....bloom import SplitBlockFilter, plan_sizes
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows
 from ...state import IndexState, Run
@@ -314,7 +314,7 @@ def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> I
     rungs = np.concatenate([run.coarse.rungs for run in runs])
     for name, several in of_hash.items():
         members = np.concatenate(several)
-        for blocks, chosen in plan_rungs([1 << rung for rung in rungs[members].tolist()]):
+        for blocks, chosen in plan_sizes([1 << rung for rung in rungs[members].tolist()]):
             for low in range(0, len(chosen), MEMBERS_MAX):
                 yield name, blocks, members[chosen[low : low + MEMBERS_MAX]]
 
