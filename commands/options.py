@@ -22,6 +22,7 @@ class Status(IntEnum):
     USAGE = 2
     FINDINGS = 3
     CONFLICT = 4
+    QUARANTINED = 5  # the work is done, without the rows of quarantined files
     INTERRUPTED = 130  # as a shell has it: 128 + SIGINT
 
 

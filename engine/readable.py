@@ -177,7 +177,7 @@ class ReadableTable:
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
-        files that are set aside, files that hold columns which the table does not read. `deep` reads every instant,
+        files that are quarantined, files that hold columns which the table does not read. `deep` reads every instant,
         every byte of the index, and every footer."""
         from .verify import verify
 
@@ -281,6 +281,7 @@ class ReadableTable:
             from .commit.sync_log import sync_table
 
             sync_table(self.handle)
+        self.handle.check_quarantined()
         read, selected = read_columns(columns, self.schema)
         how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **how)
@@ -299,11 +300,13 @@ class ReadableTable:
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
+        self.handle.check_quarantined()
         return Plan(Planning(ScanRequest.of(self.handle))).dataset()
 
     def lazy(self) -> pl.LazyFrame:
         """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
         the index. Raises InvalidArgumentError where polars is not installed."""
+        self.handle.check_quarantined()
         return Plan(Planning(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
@@ -329,6 +332,7 @@ class ReadableTable:
         """
         from .scan.lookup import lookup
 
+        self.handle.check_quarantined()
         read, selected = read_columns(columns, self.schema)
         request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
         return Plan(lookup(keys, on, request), selected)

@@ -60,11 +60,11 @@ class Frame(NamedTuple):
             out *= dtype(self.step & mask)
             out += base
             if self.low is not None:
-                np.add(out, self.low[rows], out=out, casting="unsafe")
+                np.add(out, self.low[rows], out=out, dtype=out.dtype, casting="unsafe")
         elif self.low is None:
             out[:] = base
         else:
-            np.add(self.low[rows], base, out=out, casting="unsafe")
+            np.add(self.low[rows], base, out=out, dtype=out.dtype, casting="unsafe")
         if self.high is not None and self.low is not None:
             out += self.high[rows].astype(dtype) << dtype(8 * self.low.itemsize)
 

@@ -143,7 +143,7 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        check_alone(plan, tasks)
+        check_alone(table, plan, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError
-from .catalyst_tree import texts_of
+from .catalyst_tree import items_of, texts_of
 from .options import Request
 from .source import SkipstoneSource
 
@@ -131,13 +131,13 @@ def unseen_in(frame: DataFrame) -> str | None:
 
 
 def _in_jvm(plan: Any) -> Iterator[Load]:
-    subqueries = plan.subqueriesAll()
-    for tree in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
-        leaves = tree.collectLeaves()
-        for i in range(leaves.size()):
-            load = load_of(leaves.apply(i))
-            if load is not None:
-                yield load
+    yield from filter(None, map(load_of, leaves_of(plan)))
+
+
+def leaves_of(plan: Any) -> Iterator[Any]:
+    """The leaves of a plan in the JVM, also of its subqueries."""
+    for tree in (plan, *items_of(plan.subqueriesAll())):
+        yield from items_of(tree.collectLeaves())
 
 
 def load_of(leaf: Any) -> Load | None:

@@ -114,7 +114,7 @@ def merge(
             raise InvalidArgumentError("the source has no column besides on=, so there is nothing to update")
         work = _Merge(spark, table, keys, source, report)
         plan, tasks = work.candidates()
-        check_alone(plan, tasks)
+        check_alone(table, plan, tasks)
         with table.transaction() as tx:
             spec = tx.task_spec()
             if tasks:

@@ -34,7 +34,10 @@ def optimized(frame: DataFrame) -> DataFrame:
 
     A plan that is not understood is left as it is, with a warning.
 
-    Raises InvalidArgumentError over Spark Connect, where no plan can be seen: use `scan` with `where=`.
+    Raises NotReadableError for a folder that `spark.read.parquet` (or a table of the catalog) lists whole although the
+    table there has replaced or removed some of its files, as `delete`, `merge` and `cluster` do: Spark would return
+    deleted rows. Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over
+    Spark Connect, where no plan can be seen: use `scan` with `where=`.
     """
     check_frame(frame, "optimized")
     _check_classic(frame.sparkSession)

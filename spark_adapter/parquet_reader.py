@@ -36,6 +36,7 @@ from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
+from .old_calendar import shifted_files
 from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
 from .sessions import as_column, read_where
 from .to_columns import has_floats, literal, to_column
@@ -136,11 +137,11 @@ def handed_over(
         condition: what the rows are tested by; None: the plan's predicate.
         request: the scan, for whoever finds it in a DataFrame's plan.
     """
-    if without_old_times(plan.bound) is not plan.bound:
-        return None
     used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
     try:
         files = _Files(plan, _root(table.location, table.location), with_all=False, used=used)
+        if files.are_shifted(table):
+            return None
         if condition is None and plan.bound != Constant(True):
             condition = to_column(plan.bound)
         if not files.is_one_load:
@@ -194,6 +195,10 @@ class _Files:
     def schemas(self) -> list[FileSchema]:
         """The physical schemas of the files."""
         return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
+
+    def are_shifted(self, table: Table) -> bool:
+        """Whether Spark's reader would show a date or an instant of the files as another than is stored."""
+        return bool(shifted_files(table, self._wire.names, self._tasks))
 
     # -- whether Spark would read them right --------------------------------------------------------------------------
 

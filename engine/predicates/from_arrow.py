@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from ...arrays import empty_table, joined
 from ...errors import PredicateError
+from ...versions import expression_text
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
 from .bind import bind
 from .bound import resolve, unknowns
@@ -73,7 +74,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
     except PredicateError:
         raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
-        return Unknown(str(expression), "this pyarrow expression could not be read")
+        return Unknown(expression_text(expression), "this pyarrow expression could not be read")
     except RecursionError:
         raise too_deep() from None
 
@@ -336,7 +337,7 @@ def _leaf(tree: _Call) -> Node:
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
-        return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern)
+        return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern, "\\")
     raise _NotUnderstoodError(f"{name} is not understood")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .planning import Planning
 
 _REASONS_SHOWN = 6
-_SET_ASIDE_SHOWN = 3
+_QUARANTINED_SHOWN = 3
 _COLUMNS_SHOWN = 20
 _ROW_GROUPS_SHOWN = 8
 
@@ -89,9 +89,9 @@ def remarks(plan: Planning) -> list[str]:
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
             f"speaks, {plan.tail.removed} went; sync() commits that"
         )
-    lines += [f"set aside: {one['path']}: {one['reason']}" for one in plan.instant.pending[:_SET_ASIDE_SHOWN]]
-    if len(plan.instant.pending) > _SET_ASIDE_SHOWN:
-        lines.append(f"and {len(plan.instant.pending) - _SET_ASIDE_SHOWN:,} files more; verify() names them all")
+    lines += [f"quarantined: {one['path']}: {one['reason']}" for one in plan.instant.quarantined[:_QUARANTINED_SHOWN]]
+    if len(plan.instant.quarantined) > _QUARANTINED_SHOWN:
+        lines.append(f"and {len(plan.instant.quarantined) - _QUARANTINED_SHOWN:,} files more; verify() names them all")
     return lines
 
 

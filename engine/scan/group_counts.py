@@ -166,7 +166,8 @@ class _Groups:
             codes = stored_codes(canon.flatten(column))
             codes = pa.concat_arrays([codes, pa.nulls(1, codes.type)])
             if len(self._dictionaries) >= _DICTIONARIES_MAX:
-                return [codes], counts
+                used = np.flatnonzero(counts)  # a value that no row has, or the null, is no group
+                return [codes.take(from_numpy(used))], counts[used]
             dictionary = self._dictionaries.setdefault(key, _Dictionary(codes, np.zeros(len(codes), dtype=np.int64)))
         return dictionary, counts
 

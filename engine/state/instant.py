@@ -12,8 +12,9 @@ instant names is ever trusted.
     action           create | commit | replace | index | alter | ...
     time_us          microseconds since 1970 UTC; never goes back, but after one that was in the storage's future
     source           {"kind": "directory" | "delta" | "iceberg" | "hudi", "version": the external log's version or
-                     null}; with a log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what
-                     the log knows a column by: its field id}
+                     null}; with a log also "position", "table", "mark" (see `lakes.table_format.LogState`) and "keys":
+                     {the log's key of a column: its field id}; with a mapping of names (Iceberg) also "mapping":
+                     {JSON path of names in a file without field ids: the log's key of that field}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
@@ -31,8 +32,8 @@ instant names is ever trusted.
     indexes          definitions, runs and coverage
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_changed, bytes_changed, ...
-    pending          files that were seen and set aside, not readable or not fitting the table: [{"path", "reason"}].
-                     One that took the place of a live file leaves that live, and unreadable
+    quarantined      files that cannot be read, or do not fit the table: [{"path", "reason", "rows": their number, null
+                     if it is not known}]. If one took the place of a live file, that stays live, and unreadable
     fenced           transactions that this instant gives up: none of them may publish any more
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
@@ -56,7 +57,7 @@ from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 9  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 10  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -110,7 +111,7 @@ class Instant:
     indexes: tuple[IndexState, ...]
     totals: dict[str, int]
     summary: dict
-    pending: tuple[dict, ...] = ()
+    quarantined: tuple[dict, ...] = ()
     key: str | None = None
     fenced: tuple[str, ...] = ()
     cleaned: tuple[tuple[int, int], ...] = ()
@@ -217,7 +218,7 @@ class Instant:
         except FieldError as error:
             raise StorageError(
                 f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
-                "cover few files, and repair or remove files that are set aside"
+                "cover few files, and repair or remove quarantined files"
             ) from None
         self.__dict__.setdefault("checksum", checksum_of(document))
         return document + b"\n" + seal_of(document)

@@ -224,8 +224,9 @@ _SOURCE = record(
         "mark": text,
         "keys": mapping(text, _ID),
         "inner": mapping(text, text),
+        "mapping": mapping(text, text),
     },
-    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner"),
+    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner", "mapping"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,
@@ -265,7 +266,7 @@ _INSTANT_FIELDS: dict[str, Field] = {
     "indexes": array(_index),
     "totals": record(dict.fromkeys(("files", "rows", "bytes", "plain"), _COUNT)),
     "summary": mapping(text, plain),
-    "pending": array(record({"path": text, "reason": text})),
+    "quarantined": array(record({"path": text, "reason": text, "rows": nullable(_COUNT)})),
     "key": nullable(text),
     "fenced": array(text),
     "cleaned": ranges(1, VERSION_MAX),

@@ -4,7 +4,9 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py    every error is one of errors.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py · versions.py
+
+Every error is one of errors.py.
 
 An import inside a function, or for type checkers alone, is an arrow as well.
 """
@@ -29,6 +31,7 @@ ROOMS = {
     "caching": 0,
     "compiling": 0,
     "lazy": 0,
+    "versions": 0,
     "hfile_like": 1,
     "bloom": 1,
     "engine": 2,
@@ -80,6 +83,7 @@ SPARK_MODULES = (
     "rewriting_tasks",
     "builders",
     "key_files",
+    "old_calendar",
     "rewriting",
     "column_tree",
     "catalyst_tree",
@@ -90,6 +94,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "metadata_answers",
     "source",
+    "listed_files",
     "loads",
     "formats",
     "sessions",
@@ -116,6 +121,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
+    "pyroaring": lambda module: module == "engine.lakes.deletion_vectors",
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (

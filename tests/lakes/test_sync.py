@@ -133,8 +133,8 @@ def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(lake):
     whole = _write(lake, "two.parquet", [3]).read_bytes()
     (lake / "two.parquet").write_bytes(whole[:-3])
     version = table.sync()
-    assert [f.kind for f in table.verify()] == ["set aside"]
-    assert "set aside" in table.scan("a = 1").explain()
+    assert [f.kind for f in table.verify()] == ["quarantined"]
+    assert "quarantined" in table.scan("a = 1").explain()
     assert table.sync() == version
     (lake / "two.parquet").write_bytes(whole)
     table.sync()

@@ -64,6 +64,17 @@ def test_filters_columns_and_slices_reach_the_plan(tmp_path: Path) -> None:
         lazy.collect()
 
 
+def test_a_lazy_frame_of_a_polars_that_has_fewer_options(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = pl.io.plugins.register_io_source
+
+    def older(io_source: Any, *, schema: Any) -> Any:
+        return known(io_source, schema=schema)
+
+    wanted = table.lazy().collect()
+    monkeypatch.setattr(pl.io.plugins, "register_io_source", older)
+    assert table.lazy().collect().equals(wanted)
+
+
 def test_slices_come_before_later_filters(table: ss.Table) -> None:
     lazy = table.lazy()
     assert lazy.head(5).collect().height == 5

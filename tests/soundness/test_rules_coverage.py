@@ -147,8 +147,8 @@ def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(tmp_path: Path
     (tmp_path / "late.parquet").write_bytes(whole[: len(whole) // 2])
     noted = table.sync()
     assert table.sync() == noted  # what is pending is noted once
-    assert table.scan().count() == 1 and "set aside" in table.scan().explain()
-    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "late.parquet")]
+    assert table.scan().count() == 1 and "quarantined" in table.scan().explain()
+    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "late.parquet")]
     with pytest.raises(ss.CorruptionError, match=r"late\.parquet"), table.transaction() as tx:
         tx.add_files(["late.parquet"])
     (tmp_path / "late.parquet").write_bytes(whole)

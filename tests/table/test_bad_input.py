@@ -287,7 +287,7 @@ NOT_PARQUET = {
 
 
 @pytest.mark.parametrize("what", NOT_PARQUET)
-def test_a_file_that_is_not_whole_is_pending_in_a_listing_and_an_error_by_name(tmp_path: Path, what: str) -> None:
+def test_a_file_that_is_not_whole_is_quarantined_in_a_listing_and_an_error_by_name(tmp_path: Path, what: str) -> None:
     lake = _lake(tmp_path / "lake")
     good = (lake / "f0.parquet").read_bytes()
     (lake / "bad.parquet").write_bytes(NOT_PARQUET[what](good))
@@ -295,8 +295,8 @@ def test_a_file_that_is_not_whole_is_pending_in_a_listing_and_an_error_by_name(t
         ss.create(lake, files=["bad.parquet"])
     table = ss.create(lake)
     assert table.scan().count() == 12
-    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "bad.parquet")]
-    assert "set aside: bad.parquet: " in table.scan().explain()
+    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "bad.parquet")]
+    assert "quarantined: bad.parquet: " in table.scan().explain()
     with pytest.raises(ss.CorruptionError, match=r"bad\.parquet"):
         _add(table, ["bad.parquet"])
     raised = pytest.raises(ss.CorruptionError, match=r"bad\.parquet")
@@ -317,7 +317,7 @@ def test_names_that_are_not_text_do_not_stop_a_listing(tmp_path: Path) -> None:
     shutil.copy(lake / "f0.parquet", os.fsencode(lake) + b"/\xff.parquet")
     table = ss.create(lake)  # the file cannot be named in an index: it is told of, not lost in silence
     assert table.scan().count() == 12
-    assert [f.kind for f in table.verify()] == ["set aside"]
+    assert [f.kind for f in table.verify()] == ["quarantined"]
 
 
 def test_columns_with_one_name_are_refused(tmp_path: Path) -> None:
@@ -441,3 +441,32 @@ def test_a_file_uri_names_what_its_escapes_say(tmp_path: Path) -> None:
     for uri in (root.as_uri(), host_named, root.as_uri().replace("file://", "file:")):
         found = ss.open(uri, index_path=tmp_path / "in dex")
         assert sorted(found.scan().to_table().column("a").to_pylist()) == [len(outside.name), len(root.name)]
+
+
+_WITHOUT_WORKING_DIRECTORY = """
+import os, sys
+import skipstone as ss
+
+lake, place = sys.argv[1:]
+os.chdir(place)
+os.rmdir(place)
+table = ss.create(lake)
+print(table.scan("lower(s) = 'y' AND n % 2 = 0").to_table().column("n").to_pylist())
+for action in (lambda: ss.open("lake"), lambda: ss.create(lake, index_path="index")):
+    try:
+        action()
+    except ss.StorageError as error:
+        print(error)
+"""
+
+
+def test_a_working_directory_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "here").mkdir()
+    pq.write_table(pa.table({"n": [1, 2, 3], "s": ["x", "Y", "y"]}), tmp_path / "lake" / "a.parquet")
+    command = [sys.executable, "-c", _WITHOUT_WORKING_DIRECTORY, str(tmp_path / "lake"), str(tmp_path / "here")]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    rows, *errors = ran.stdout.splitlines()
+    assert rows == "[2]"
+    assert [error.split(": ")[0] for error in errors] == ["lake", "index"]
+    assert all("pass an absolute path" in error for error in errors)
