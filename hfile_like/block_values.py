@@ -42,7 +42,6 @@ from .codec import (
     checked_text,
     pack_strings,
     padding,
-    python_value,
     unpack_strings,
 )
 from .frame import Frame, Rows, encode_frame, in_range_mask, read_frame, row_count
@@ -246,13 +245,7 @@ class PlainStrings:
         buffer = aligned(data)
         self._buffers = [buffer.slice(offset, size), buffer.slice(data_at)]
         self._arrow_type, self._count, self._location = arrow_type, count, location
-        self._offsets, self._data = offsets, memoryview(data)[data_at:]
-        self.decoded_bytes = len(self._data)
-
-    def value(self, i: int) -> bytes | str:
-        """Return value i. Raises as `take`."""
-        value = bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
-        return python_value(value, self._arrow_type, self._location)
+        self.decoded_bytes = len(data) - data_at
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """Return the values at `rows`; `valid`: bool [k], False if null. Raises CorruptionError for bytes that are no
@@ -287,10 +280,6 @@ class DictionaryStrings:
         if self.decoded_bytes > max_bytes:
             raise location.corruption("dictionary", f"{count} values would take more than {max_bytes} bytes")
         self._array = checked_text(binary_array(values, arrow_type), location)
-
-    def value(self, i: int) -> bytes | str:
-        """Return value i."""
-        return python_value(self._values[self._codes[i] if len(self._codes) else 0], self._arrow_type, self._location)
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """Return the values at `rows`; `valid`: bool [k], False if null."""
@@ -415,8 +404,6 @@ class ValueColumn:
         """Return value i as a Python object, or as a pyarrow Scalar if Python's own type cannot hold it."""
         if self.valid is not None and not self.valid[i]:
             return None
-        if self.strings is not None:
-            return self.strings.value(i)
         scalar = self.take(slice(i, i + 1))[0]
         try:
             return scalar.as_py()

@@ -31,8 +31,7 @@ _ZSTD_RATIO_MAX = 32_768
 # The footer or a meta may decompress to twice its stored bytes plus this. A writer stores it raw if it would be more.
 _GROWTH_BYTES_MAX = 1 << 24
 _COMPRESS_MIN_BYTES = 48
-# A section is compressed if that saves at least one part in so many. Sections that numpy reads in place have to save
-# more.
+# A section is compressed if that saves at least a sixteenth. Sections that numpy reads in place have to save a third.
 GAIN_SIXTEENTH = 16
 GAIN_THIRD = 3
 
@@ -63,7 +62,7 @@ class StoredBlob(NamedTuple):
 
 
 class EncodedSection(NamedTuple):
-    """A section of a block before compression. `gain`: compress it if that saves one part in so many."""
+    """A section of a block before compression. `gain`: compress it if that saves one part in `gain`."""
 
     encoding: int
     flags: int
@@ -86,22 +85,8 @@ def checksum_at(offset: int, *parts: bytes | memoryview) -> int:
 
 def row_checksums(rows: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return uint32 [n]: the checksums of the rows of uint8 [n, stride], stored at `offsets`."""
-    crcs = np.fromiter(map(crc32, rows), dtype=np.uint32, count=len(rows))
-    return crcs ^ _place_crcs(offsets)
-
-
-def _place_crcs(offsets: np.ndarray) -> np.ndarray:
-    """`place_crc` of each offset. A CRC is affine, so one table of 256 entries per byte is enough."""
-    tables = getattr(_local, "place_tables", None)
-    if tables is None:
-        zero = place_crc(0)
-        tables = np.array([[place_crc(v << (8 * p)) ^ zero for v in range(256)] for p in range(8)], dtype=np.uint32)
-        _local.place_tables = tables
-    by_byte = np.ascontiguousarray(offsets, dtype="<u8").view(np.uint8).reshape(-1, 8)
-    crcs = np.full(len(by_byte), place_crc(0), dtype=np.uint32)
-    for position in range(8):
-        crcs ^= tables[position][by_byte[:, position]]
-    return crcs
+    crcs = (crc32(row) ^ place_crc(offset) for row, offset in zip(rows, offsets.tolist(), strict=True))
+    return np.fromiter(crcs, dtype=np.uint32, count=len(rows))
 
 
 def padding(length_bytes: int) -> bytes:
@@ -219,13 +204,3 @@ def checked_text(column: pa.Array, location: Location) -> pa.Array:
         except pa.ArrowInvalid as error:
             raise location.corruption("text", f"a string column is not UTF-8 ({error})") from None
     return column
-
-
-def python_value(value: bytes, arrow_type: pa.DataType, location: Location) -> bytes | str:
-    """Return one value of a string or binary column as Python has it. Raises CorruptionError if text is not UTF-8."""
-    if not is_text(arrow_type):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise location.corruption("text", f"a string column is not UTF-8 ({error})") from None

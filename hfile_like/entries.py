@@ -25,7 +25,7 @@ class Entries:
 
     keys      binary [n]
     columns   one array [n] for each value column of the schema
-    deleted   bool [n], or None where nothing is deleted
+    deleted   bool [n], or None if nothing is deleted
     """
 
     keys: pa.BinaryArray
@@ -35,13 +35,8 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def size_bytes(self) -> int:
-        """About what they take in memory."""
-        return self.keys.nbytes + sum(column.nbytes for column in self.columns)
-
     def slice(self, start: int, length: int | None = None) -> Entries:
-        """A part, without a copy."""
+        """Return a part, without a copy."""
         if start == 0 and (length is None or length == len(self)):
             return self
         stop = None if length is None else start + length
@@ -49,23 +44,23 @@ class Entries:
         return Entries(self.keys.slice(start, length), [c.slice(start, length) for c in self.columns], deleted)
 
     def take(self, positions: np.ndarray) -> Entries:
-        """The entries at `positions`, in that order."""
+        """Return the entries at `positions`, in that order."""
         which = from_numpy(positions)
         deleted = None if self.deleted is None else self.deleted[positions]
         columns = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in self.columns]
         return Entries(self.keys.take(which), columns, deleted)
 
     def compact(self) -> Entries:
-        """The same entries, in memory of their own."""
+        """Return a copy."""
         return self.take(np.arange(len(self)))
 
     def row_bytes(self) -> np.ndarray:
-        """int64 [n]: what each entry takes before compression."""
+        """Return int64 [n]: the bytes of each entry before compression."""
         offsets, _ = offsets_and_data(self.keys)
         return np.diff(offsets.astype(np.int64)) + sum(value_bytes(column) for column in self.columns) + 1
 
     def to_batch(self, schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
-        """A batch of `scan_schema`: tombstones with a column that marks them, or dropped."""
+        """Return a batch of `scan_schema`: with tombstones and a column that marks them, or without tombstones."""
         if include_deleted:
             flags = np.zeros(len(self), bool) if self.deleted is None else self.deleted
             return pa.RecordBatch.from_arrays([self.keys, *self.columns, from_numpy(flags)], schema=schema)
@@ -74,7 +69,7 @@ class Entries:
 
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
-        """The parts, one after the other."""
+        """Return the parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
         deleted = None
@@ -85,7 +80,7 @@ class Entries:
 
 
 def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """The positions of columns in the schema; all for None. Raises SchemaError for one that is not there."""
+    """Return the positions of columns in the schema; all for None. Raises SchemaError for an unknown column."""
     if columns is None:
         return list(range(len(schema)))
     if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -98,7 +93,7 @@ def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[i
 
 
 def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bool) -> pa.Schema:
-    """The schema of what a scan returns."""
+    """Return the schema of a scan's batches."""
     fields = [KEY_FIELD, *(schema.field(p) for p in positions)]
     return pa.schema([*fields, DELETED_FIELD] if include_deleted else fields)
 
@@ -106,7 +101,7 @@ def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bo
 def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
-    """What a caller gave, as entries of the schema in one or more parts. Raises InvalidArgumentError, SchemaError."""
+    """Return the entries of a call, in one or more parts. Raises InvalidArgumentError, SchemaError."""
     chunks = key_chunks(keys)
     count = sum(map(len, chunks))
     batches = _batches(schema, values, count)
@@ -124,7 +119,7 @@ def normalize_input(
 
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
-    """Keys as plain binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
+    """Return keys as binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
     array = _arrow_keys(keys)
     kind = array.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
@@ -166,7 +161,7 @@ def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
 
 
 def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
-    """The last key. Raises InvalidArgumentError, naming the first key that is not above the one before it."""
+    """Return the last key. Raises InvalidArgumentError with the first key that is not above the one before it."""
     first = keys[0].as_py()
     if before is not None and first <= before:
         raise _out_of_order(first, before)
@@ -178,7 +173,7 @@ def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
 
 
 def prefix_changes(keys: pa.BinaryArray, prefix_bytes: int) -> list[int]:
-    """Ascending positions at which the first bytes of a key are others than of the one before; none for 0 bytes."""
+    """Return the positions, ascending, of keys whose first bytes differ from the key before; none for 0 bytes."""
     if not prefix_bytes or len(keys) < 2:
         return []
     prefixes = pc.binary_slice(keys, 0, prefix_bytes)
@@ -206,7 +201,7 @@ def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count:
         for field in schema:
             kind = values.schema.field(field.name).type
             if kind != field.type:
-                raise SchemaError(f"column {field.name!r} is of type {kind}, the file holds {field.type}: cast it")
+                raise SchemaError(f"column {field.name!r} is of type {kind}, the file has {field.type}: cast it")
     if values.num_rows != count and (schema.names or values.num_rows):
         raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
     if not schema.names:

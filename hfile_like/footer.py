@@ -52,7 +52,7 @@ class GroupHandle:
     """A group: one range of whole blocks. Small and picklable: `read_block_range` takes its offset and length.
 
     offset, length             bytes; 0 and 0 for a group of nothing
-    entries                    tombstones counted
+    entries                    tombstones included
     first_block, block_count   in the index of the file
     """
 
@@ -66,12 +66,12 @@ class GroupHandle:
 
 @dataclass(frozen=True)
 class StridedSection:
-    """Where a strided section lies: rows of one length, uncompressed, each followed by a checksum that is bound to its
-    place. Small and picklable: row i lies at `offset + i * (stride + 4)`, and any row is one range read.
+    """The place of a strided section: rows of one length, uncompressed, each followed by a checksum that is bound to
+    its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 
     offset   of row 0, in bytes
     rows     how many
-    stride   bytes of a row, its checksum not counted
+    stride   bytes of a row, without its checksum
     """
 
     name: str
@@ -101,7 +101,7 @@ class Contents:
 
 
 def encode_footer(contents: Contents, offset: int, compressor: Compressor | None) -> bytes:
-    """The footer that will lie at `offset`, and the trailer after it."""
+    """Return the footer that is written at `offset`, and the trailer after it."""
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_INDEX, contents.index),
@@ -135,19 +135,19 @@ def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
 
 @dataclass
 class Tail:
-    """The last bytes of the file, kept because small files lie wholly in them."""
+    """The last bytes of the file, kept because they contain all of a small file."""
 
     offset: int
     data: memoryview
 
     def slice(self, offset: int, length: int) -> memoryview | None:
-        """The bytes of a range; None where they begin before the tail."""
+        """Return the bytes of a range; None if they begin before the tail."""
         start = offset - self.offset
         return self.data[start : start + length] if start >= 0 else None
 
 
 class Footer:
-    """What a file holds. Every length has been checked against the file's own."""
+    """The content of a file. Every length is checked against that of the file."""
 
     def __init__(self, raw: memoryview | bytes, data_end: int, location: Location):
         self._location, self._data_end = location, data_end
@@ -161,14 +161,14 @@ class Footer:
 
     @property
     def offset(self) -> int:
-        """Where the footer begins."""
+        """The offset of the footer."""
         return self._data_end
 
     def _split(self, raw: memoryview) -> dict[int, memoryview]:
         count = int.from_bytes(raw[:8], "little")
         offset = 8 + _SECTION.size * count
         if len(raw) < 8 or offset > len(raw):
-            raise self._location.corruption("footer", f"the footer claims {count} sections and does not hold them")
+            raise self._location.corruption("footer", f"the footer claims {count} sections and does not contain them")
         sections = {}
         for kind, reserved, length in _SECTION.iter_unpack(raw[8:offset]):
             if reserved or kind in sections:
@@ -192,9 +192,9 @@ class Footer:
         groups = {}
         for name, offset, length, entries, first, count in self._rows(SECTION_GROUPS, _GROUP_FIELDS):
             if first + count > self.index.block_count:
-                raise self._location.corruption("groups", f"group {name!r} names blocks that are not there")
+                raise self._location.corruption("groups", f"group {name!r} names blocks that do not exist")
             if offset + length > self._data_end or (count == 0) != (length == 0):
-                raise self._location.corruption("groups", f"group {name!r} does not lie in the file")
+                raise self._location.corruption("groups", f"group {name!r} is not in the file")
             groups[name] = GroupHandle(name, offset, length, entries, first, count)
         return groups
 
@@ -203,9 +203,7 @@ class Footer:
         sections = {}
         for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
-                raise self._location.corruption(
-                    "strided sections", f"strided section {name!r} does not lie in the file"
-                )
+                raise self._location.corruption("strided sections", f"strided section {name!r} is not in the file")
             sections[name] = StridedSection(name, offset, rows, stride)
         self._check_apart("strided sections", [(s.offset, s.length_bytes) for s in sections.values()])
         return sections
@@ -216,7 +214,7 @@ class Footer:
         for name, *fields in self._rows(SECTION_METAS, _BLOB_FIELDS):
             metas[name] = blob = StoredBlob(*fields)
             if blob.offset + blob.stored > self._data_end:
-                raise self._location.corruption("metas", f"meta {name!r} does not lie in the file")
+                raise self._location.corruption("metas", f"meta {name!r} is not in the file")
         self._check_apart("metas", [(blob.offset, blob.stored) for blob in metas.values()])
         return metas
 
@@ -251,8 +249,8 @@ class Footer:
 
 
 def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, Tail]:
-    """The footer of a file, in one read of its tail and a second only where the footer is longer than that. Raises
-    CorruptionError, FormatVersionError."""
+    """Return the footer of a file. One read of its tail is enough, unless the footer is longer. Raises CorruptionError,
+    FormatVersionError."""
     name = name_of(source)
     try:
         size = source.size
@@ -273,8 +271,8 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
         if _trailer_checksum(trailer[:_VERSION_AT] + HEADER[6:] + trailer[_VERSION_AT + 2 :], offset) == own_checksum:
             raise location.corruption("trailer checksum", "only the version in the trailer does not fit its checksum")
         raise FormatVersionError(
-            f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: read it with the "
-            "Skipstone that wrote it, or build it again"
+            f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: build it again, or read "
+            "it with the Skipstone that wrote it"
         )
     if _trailer_checksum(trailer, offset) != own_checksum:
         raise location.corruption("trailer checksum", "the trailer's checksum does not match")
@@ -298,7 +296,7 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
 
 
 def check_header(header: memoryview, name: str | None) -> None:
-    """Raises CorruptionError where the first bytes are not those of the version that the trailer names."""
+    """Raise CorruptionError if the first bytes are not those of the version that the trailer names."""
     if header != HEADER:
         raise Location(name, 0).corruption(
             "magic", "the first bytes are not those of a sorted-block file of this version"

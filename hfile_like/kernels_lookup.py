@@ -1,4 +1,4 @@
-"""Compiled search of `lookup`: keys found in the encoded sections of many blocks, and the last bytes of keys.
+"""Compiled search of `lookup`: keys found in the encoded sections of many blocks.
 
 A section is not trusted: whatever its bytes say, nothing outside of it is read. If a section does not fit, the kernel
 says so, and the numpy code reads it again and reports what is wrong.
@@ -52,8 +52,8 @@ def _order(a, i, size_a, b, k, size_b):
 
 @_called
 def _bundle_ends(raw, begin, end, count, cap, ends):
-    """Fills `ends` with where each suffix of a section of bundles ends, and from `count` on where each bundle's prefix
-    does. Returns the bytes that all keys share, -1 where it does not fit, or takes more than `cap` bytes decoded."""
+    """Fill `ends` with the end of each suffix of a section of bundles, and from `count` on with that of each bundle's
+    prefix. Return the bytes that all keys share, or -1 if the section does not fit, or decodes to more than `cap`."""
     if end - begin < _BUNDLE_HEAD_BYTES:
         return np.int64(-1)
     shared = np.int64(_load32(raw, begin))
@@ -84,7 +84,7 @@ def _bundle_ends(raw, begin, end, count, cap, ends):
 
 @_called
 def _find_bundled(raw, begin, count, shared, ends, wanted, offset, size):
-    """The row of a key; where it is not there, ~ of the first row behind it."""
+    """Return the row of a key; if it is not there, ~ of the first row after it."""
     order, same = _order(wanted, offset, size, raw, begin + _BUNDLE_HEAD_BYTES, shared)
     if same < shared:
         return ~(count if order > 0 else np.int64(0))
@@ -114,7 +114,7 @@ def _find_bundled(raw, begin, count, shared, ends, wanted, offset, size):
 
 @_called
 def _fixed_place(raw, begin, end, count, cap):
-    """(width, bytes that all keys share, where the others begin) of transposed keys; a width of -1 where the section
+    """(width, bytes that all keys share, where the others begin) of transposed keys; a width of -1 if the section
     does not fit."""
     if end - begin < _FIXED_HEAD_BYTES:
         return np.int64(-1), np.int64(0), np.int64(0)
@@ -127,7 +127,7 @@ def _fixed_place(raw, begin, end, count, cap):
 
 @_called
 def _find_fixed(raw, begin, end, count, cap, wanted, offset, size):
-    """As `_find_bundled`, in transposed keys; `_UNFIT` where the section does not fit."""
+    """As `_find_bundled`, in transposed keys; `_UNFIT` if the section does not fit."""
     width, shared, body = _fixed_place(raw, begin, end, count, cap)
     if width < 0:
         return _UNFIT
@@ -155,7 +155,7 @@ def _find_fixed(raw, begin, end, count, cap, wanted, offset, size):
 @_called
 def _numbers_place(raw, begin, end, count, cap):
     """(width, how many of their last bytes are numbers, where the items begin, bytes an item) of keys as numbers; a
-    width of -1 where the section does not fit."""
+    width of -1 if the section does not fit."""
     nothing = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _NUMBERS_HEAD_BYTES:
         return nothing
@@ -207,7 +207,7 @@ def _find_number(raw, begin, end, count, cap, wanted, offset, size):
 
 @compiled
 def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, highs, scratch, out):
-    """Fills int64 `out` with the rows of wanted keys; where one is not there, ~ of the first row behind it. Of block b,
+    """Fill int64 `out` with the rows of wanted keys; if one is not there, ~ of the first row after it. Of block b,
     whose section of counts[b] keys is raw[begins[b]:ends[b]], the keys from lows[b] on, before highs[b]; key k is
     wanted[offsets[k]:offsets[k + 1]]. `scratch`: int64, of the largest count and its bundles. Returns whether all
     sections fit."""
@@ -231,57 +231,4 @@ def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, 
             if row == _UNFIT:
                 return False
             out[k] = row
-    return True
-
-
-@_called
-def _copy_back(out, at, size, raw, begin, end):
-    """Copies the last bytes of raw[begin:end] to before `at` in `out`, at most `size`. Returns how many."""
-    size = min(size, end - begin)
-    for k in range(1, size + 1):
-        out[at - k] = raw[end - k]
-    return size
-
-
-@compiled
-def key_tails(raw, begins, ends, counts, encodings, cap, blocks, rows, size, scratch, out):
-    """Fills uint8 `out` [k x size] with the last bytes of the keys at `rows` of `blocks`, ascending; the sections and
-    `scratch` are as of `find_keys`. Returns whether all sections fit, and no key is shorter."""
-    last_block, shared = np.int64(-1), np.int64(0)
-    for j in range(len(rows)):
-        b, row, left, at = blocks[j], rows[j], size, (j + 1) * size
-        begin, end, count, encoding = begins[b], ends[b], counts[b], encodings[b]
-        if encoding == _BUNDLES:
-            if b != last_block:
-                shared = _bundle_ends(raw, begin, end, count, cap, scratch)
-                if shared < 0:
-                    return False
-                last_block = b
-            bundle, bundles = row // _BUNDLE_KEYS, (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
-            suffix = scratch[row - 1] if row else scratch[count + bundles - 1]
-            left -= _copy_back(out, at, left, raw, suffix, scratch[row])
-            head_end, prefix = scratch[count + bundle], begin + _BUNDLE_HEAD_BYTES
-            head = head_end - _length(raw, prefix + shared, np.int64(raw[begin + 4]), bundle)
-            left -= _copy_back(out, at - size + left, left, raw, head, head_end)
-            left -= _copy_back(out, at - size + left, left, raw, prefix, prefix + shared)
-        elif encoding == _FIXED_KEYS:
-            width, shared, body = _fixed_place(raw, begin, end, count, cap)
-            if width < size:
-                return False
-            while left > 0 and width > shared:
-                width, left = width - 1, left - 1
-                out[at - size + left] = raw[body + (width - shared) * count + row]
-            left -= _copy_back(out, at - size + left, left, raw, body - shared, body)
-        elif encoding == _NUMBERS:
-            width, last, items_at, items = _numbers_place(raw, begin, end, count, cap)
-            if width < size:
-                return False
-            number, prefix = _number(raw, begin, count, last, items_at, items, row), begin + _NUMBERS_HEAD_BYTES
-            for _ in range(min(left, last)):
-                left -= 1
-                out[at - size + left] = np.uint8(number & np.uint64(255))
-                number = np.uint64(number >> np.uint64(8))
-            left -= _copy_back(out, at - size + left, left, raw, prefix, prefix + width - last)
-        if left:
-            return False
     return True

@@ -36,7 +36,7 @@ class KeyLayout:
         self.width_bytes = sum(self.widths)
 
     def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
-        """Binary keys [n] from one array [n] or one integer for each field. Where all are integers, one key.
+        """Return binary keys [n] from one array [n] or one integer per field. If all are integers, it is one key.
         Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
         if set(columns) != set(self.names):
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
@@ -63,8 +63,8 @@ class KeyLayout:
         return binary_rows(out)
 
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
-        """The fields of binary keys: arrays [n] of uint8, uint16, uint32 or uint64, the least that holds the width.
-        Raises CorruptionError where a key is not of this layout's length."""
+        """Return the fields of binary keys: arrays [n] of the least of uint8, uint16, uint32 and uint64 of that width.
+        Raises CorruptionError if a key does not have the length of this layout."""
         if isinstance(keys, pa.ChunkedArray):
             keys = joined(keys)
         keys = keys.cast(pa.binary())
@@ -82,7 +82,7 @@ class KeyLayout:
         return fields
 
     def prefix(self, **leading: int) -> bytes:
-        """The bytes with which keys of these leading fields begin. Raises InvalidArgumentError if they don't lead."""
+        """Return the prefix of keys with these first fields. Raises InvalidArgumentError for other fields."""
         if set(leading) != set(self.names[: len(leading)]):
             raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
         pairs = zip(self.names, self.widths, strict=True)
@@ -90,12 +90,12 @@ class KeyLayout:
 
 
 def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
-    """uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
+    """Return uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
     return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
 
 
 def from_big_endian(table: np.ndarray) -> np.ndarray:
-    """The numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type that holds the width."""
+    """Return the numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type of that width."""
     count, width = table.shape
     native = 1 << (width - 1).bit_length()
     wide = np.zeros((count, native), dtype=np.uint8)
@@ -107,7 +107,7 @@ def _field(name: str, value: int, width: int) -> bytes:
     try:
         return int(value).to_bytes(width, "big")
     except OverflowError:
-        raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
+        raise InvalidArgumentError(f"key field {name!r} has 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
 
 
 def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
@@ -119,5 +119,5 @@ def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
         low, high = int(values.min()), int(values.max())
         if low < 0 or high >= 1 << 8 * width:
             bad = low if low < 0 else high
-            raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {bad}")
+            raise InvalidArgumentError(f"key field {name!r} has 0 to {(1 << 8 * width) - 1:,}, not {bad}")
     return values.astype(np.uint64)

@@ -21,11 +21,10 @@ from .block_reader import BlockReader
 from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 
 _KERNELS = "hfile_like.kernels_lookup"
-# About what a key costs without compiled code.
-_FIND_PLAIN_NS, _TAIL_PLAIN_NS = 10_000, 1_000
+_FIND_PLAIN_NS = 10_000  # about what a key costs without compiled code
 # Up to this many keys in a block, or one per so many entries, searching the encoded keys is faster than decoding all.
 _SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 32, 2048
-_LISTED_RANGES_MIN = 16  # for so many ranges in a block, its keys are decoded, and searched as a list
+_LISTED_RANGES_MIN = 16  # from this many ranges in a block on, its keys are decoded, and searched as a list
 # Blocks that are searched together, and their sections.
 _BATCH_BLOCKS, _BATCH_BYTES = 256, 1 << 24
 T = TypeVar("T")
@@ -188,12 +187,6 @@ class RowSelection(NamedTuple):
     def key_tails(self, width: int) -> np.ndarray:
         """Return uint8 [k, width]: the last bytes of the keys. Raises CorruptionError, and InvalidArgumentError if a
         key is shorter."""
-        kernels = kernels_for(_KERNELS, _TAIL_PLAIN_NS * len(self.rows)) if len(self.blocks) > 1 else None
-        if kernels is not None:
-            out = np.zeros(len(self.rows) * width, dtype=np.uint8)
-            wanted = BLOCK_BYTES_MAX, self.which, self.rows, width, _scratch(self.blocks)
-            if kernels.key_tails(*_key_sections(self.blocks), *wanted, out):
-                return out.reshape(-1, width)
         parts = zip(self.blocks, self.slices, strict=True)
         tails = [key_tails(block.keys, self.rows[part], width) for block, part in parts]
         return np.concatenate([np.empty((0, width), dtype=np.uint8), *tails])
@@ -229,16 +222,7 @@ def _bounds(block: Block, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[int
         listed = block.keys.to_arrow().to_pylist()
         yield from (bisect_left(listed, key) for one in ranges for key in one)
         return
-    for start, stop in ranges:
-        low = lower_bound(block.keys, start)
-        yield low
-        # Most often no entry is in it, or one.
-        if low == block.entries or block.keys.key_at(low) >= stop:
-            yield low
-        elif low + 1 == block.entries or block.keys.key_at(low + 1) >= stop:
-            yield low + 1
-        else:
-            yield lower_bound(block.keys, stop)
+    yield from (lower_bound(block.keys, key) for one in ranges for key in one)
 
 
 def _find_keys(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
@@ -276,21 +260,17 @@ def _find_compiled(
     lows, highs = np.array(slices, dtype=np.int64).T.copy()
     offsets, data = offsets_and_data(binary_array(wanted))
     keys = read_only(data), read_only(offsets.astype(np.int64)), lows, highs
-    fits = kernels.find_keys(*_key_sections(blocks), BLOCK_BYTES_MAX, *keys, _scratch(blocks), rows)
+    most = max(block.entries for block in blocks)
+    scratch = np.empty(most + most // BUNDLE_KEYS + 1, dtype=np.int64)  # for the ends of a block's bundles
+    fits = kernels.find_keys(*_key_sections(blocks), BLOCK_BYTES_MAX, *keys, scratch, rows)
     return rows if fits else None
 
 
 def _key_sections(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
-    """The key sections of blocks one after the other, uint8 [bytes]; where each begins and ends, its keys and its
-    encoding, int64 each."""
+    """The key sections of blocks one after the other, uint8 [bytes]; and int64 arrays: their begins and ends, counts of
+    keys, encodings."""
     sections = [block.key_section for block in blocks]
     data = read_only(sections[0].data if len(sections) == 1 else b"".join(section.data for section in sections))
     ends = offsets_of(np.array([len(section.data) for section in sections], dtype=np.int64))
     counts = np.array([block.entries for block in blocks], dtype=np.int64)
     return data, ends[:-1], ends[1:], counts, np.array([section.encoding for section in sections], dtype=np.int64)
-
-
-def _scratch(blocks: Sequence[Block]) -> np.ndarray:
-    """Memory in which kernels note the ends of a block's bundles."""
-    most = max(block.entries for block in blocks)
-    return np.empty(most + most // BUNDLE_KEYS + 1, dtype=np.int64)

@@ -34,12 +34,11 @@ from ..arrays import (
     binary_rows,
     empty_bytes,
     from_numpy,
-    is_text,
     offsets_and_data,
     repeated,
     with_nulls,
 )
-from .codec import Location, padding, python_value
+from .codec import Location, checked_text, padding
 from .frame import MASK, WIDTHS, Frame, Rows, encode_frame, read_frame, row_count
 
 LITERAL, PADDED, PLAIN, HEX, UUID = range(5)
@@ -116,9 +115,7 @@ class TemplateColumn:
         self.decoded_bytes = _decoded_bytes_max(self._parts, count)
         if self.decoded_bytes > max_bytes:
             raise location.corruption("template", f"{count} values would take more than {max_bytes} bytes")
-        if is_text(arrow_type):
-            for part in self._parts:
-                python_value(part.literal, arrow_type, location)
+        checked_text(binary_array([part.literal for part in self._parts], arrow_type), location)
 
     def _read_parts(self, data: memoryview, literals: bytes, records: memoryview, offset: int) -> list[Part]:
         """The parts; their fields begin at `offset` of `data`."""
@@ -142,10 +139,6 @@ class TemplateColumn:
         if literal_at != len(literals) or offset != len(data):
             raise self._location.corruption("template", "the parts of a template do not fill its section")
         return parts
-
-    def value(self, i: int) -> bytes | str:
-        """Return value i. Raises as `take`."""
-        return self.take(slice(i, i + 1), None)[0].as_py()
 
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """Return the values at `rows`; `valid`: bool [k], False if null. Raises CorruptionError for a number with more
@@ -308,8 +301,9 @@ def _encode_by(guess: _Guess, column: pa.Array, valid: np.ndarray | None, max_by
     count = len(column)
     offsets, data = offsets_and_data(column)
     starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-    if valid is not None:
-        starts, ends = starts[valid], ends[valid]
+    if valid is not None:  # the first value takes the place of every null
+        first = int(np.argmax(valid))
+        starts, ends = np.where(valid, starts, starts[first]), np.where(valid, ends, ends[first])
     parts = _read_values(guess, data, starts, ends)
     if parts is None:
         return None
@@ -318,7 +312,7 @@ def _encode_by(guess: _Guess, column: pa.Array, valid: np.ndarray | None, max_by
         if part.kind == LITERAL and merged and merged[-1].kind == LITERAL:
             literal = merged.pop().literal + part.literal
             part = Part(LITERAL, len(literal), literal)
-        merged.append(part if valid is None else _spread(part, valid))
+        merged.append(part)
     if _decoded_bytes_max(merged, count) > max_bytes:
         return None
     records, fields = [], []
@@ -335,26 +329,11 @@ def _encode_by(guess: _Guess, column: pa.Array, valid: np.ndarray | None, max_by
     return b"".join((head, padding(len(head)), *fields))
 
 
-def _spread(part: Part, valid: np.ndarray) -> Part:
-    """A part of the valid values as one of all entries: 0 under a null."""
-    if part.frame is not None:
-        numbers = np.zeros(len(valid), dtype=np.uint64)
-        of_valid = np.empty(int(valid.sum()), dtype=np.uint64)
-        part.frame.decode_into(of_valid, slice(0, len(of_valid)))
-        numbers[valid] = of_valid
-        return part._replace(frame=encode_frame(numbers, valid))
-    if part.data is not None:
-        data = np.zeros((len(valid), part.size), dtype=np.uint8)
-        data[valid] = part.data
-        return part._replace(data=data)
-    return part
-
-
 def _read_values(guess: _Guess, data: memoryview, starts: np.ndarray, ends: np.ndarray) -> list[Part] | None:
     """The parts of values by a guess, those that do not vary as literals; None if a value does not fit it."""
-    low = int(starts[0])
+    low = int(starts.min())
     # Memory after the last value is read, and ignored.
-    window = np.frombuffer(data[low : int(ends[-1])], dtype=np.uint8)
+    window = np.frombuffer(data[low : int(ends.max())], dtype=np.uint8)
     window = np.concatenate([window, np.zeros(DIGITS_MAX + 1, dtype=np.uint8)])
     places, ends = starts - low, ends - low
     parts: list[Part] = []

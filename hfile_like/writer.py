@@ -255,8 +255,8 @@ class SortedFileWriter:
         self._blocks_end = self._offset
 
     def end_group(self, name: str) -> GroupHandle:
-        """Closes the block and names what was written since the last group: readers read it in one range. Raises
-        InvalidArgumentError for a name twice, or where a strided section was written in between."""
+        """End the block, and name the blocks since the last group: readers read them in one range. Raises
+        InvalidArgumentError for a name twice, or if a strided section was written in between."""
         self._check_open()
         self._check_name("group", name, self.groups)
         self._end_block()
@@ -266,18 +266,18 @@ class SortedFileWriter:
                 f"a strided section was written within group {name!r}, which must be one range: end the group first"
             )
         count = len(self._blocks) - first
-        where = (offset, length, self._group_entries, first, count) if count else (0,) * 5
-        handle = GroupHandle(name, *where)
+        place = (offset, length, self._group_entries, first, count) if count else (0,) * 5
+        handle = GroupHandle(name, *place)
         self.groups[name] = handle
         self._contents.groups.append(handle)
         self._group_first_block = len(self._blocks)
         self._group_offset = self._group_bytes = self._group_entries = 0
         return handle
 
-    # -- sections beside the blocks -----------------------------------------------------------------------------------
+    # -- metas and strided sections -----------------------------------------------------------------------------------
 
     def put_meta(self, name: str, data: bytes) -> None:
-        """Keeps some bytes under a name, compressed and checksummed. They are held until the file is closed."""
+        """Keep some bytes under a name, compressed and checksummed. They stay in memory until the file is closed."""
         self._check_open()
         self._check_name("meta", name, self._metas)
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -287,8 +287,8 @@ class SortedFileWriter:
         self._metas[name] = bytes(data)
 
     def write_strided(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> StridedSection:
-        """Writes rows of `stride` bytes, each with a checksum of its own, so that any of them is one range read.
-        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; where chunks
+        """Write rows of `stride` bytes, each with its own checksum, so that any of them is one range read.
+        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; if chunks
         before it were written, the file is discarded."""
         self._check_open()
         self._check_name("strided section", name, self.strided_sections)
@@ -318,7 +318,7 @@ class SortedFileWriter:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes the footer and publishes the file. A second call does nothing."""
+        """Write the footer and publish the file. A second call does nothing."""
         if self._state == "closed":
             return
         self._check_open()
@@ -342,14 +342,14 @@ class SortedFileWriter:
         return blob
 
     def abort(self) -> None:
-        """Discards the file: nothing is left of it. After `close` it does nothing."""
+        """Discard the file: nothing remains of it. After `close` it does nothing."""
         if self._state != "closed":
             self._state = "aborted"
             self._output.discard()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far, without those of a block that is not full; of the whole file once closed."""
+        """Bytes written so far, without a block that is not full; those of the whole file once it is closed."""
         return self._offset
 
     def __enter__(self) -> Self:
@@ -369,7 +369,7 @@ class SortedFileWriter:
             raise
 
     def _put(self, data: bytes | memoryview) -> None:
-        """Where this fails, part of it may be written, and offsets are no longer true: the caller discards the file."""
+        """If this fails, part of it may be written, and offsets are wrong: the caller discards the file."""
         self._output.write(data)
         self._offset += len(data)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from guarded_memory import guarded
 from skipstone import lazy
-from skipstone.hfile_like.key_sort import sorted_keys, sorted_plainly
+from skipstone.hfile_like.key_sort import sorted_by_arrow, sorted_keys
 from sorted_file_samples import noise, uuid_text
 
 COUNTS = (2, 3, 15, 16, 17, 40, 100, 700)
@@ -46,7 +46,7 @@ def main() -> None:
     for _ in range(int(sys.argv[1])):
         count, key = chooser.choice(COUNTS), chooser.choice(KEYS)
         keys = at_the_edge(pa.array([key(chooser.randrange(count)) for _ in range(count)], pa.binary()))
-        for compiled, plain in zip(sorted_keys(keys), sorted_plainly(keys), strict=True):
+        for compiled, plain in zip(sorted_keys(keys), sorted_by_arrow(keys), strict=True):
             assert compiled.tolist() == plain.tolist()
 
 
