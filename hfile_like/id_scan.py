@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..arrays import binary_array, to_numpy
 from ..errors import InvalidArgumentError
 from .block import Block
 from .block_keys import ID_BYTES, ids_at, not_ids, prefix_successor, rows_between, rows_with_prefix
@@ -106,28 +104,6 @@ class IdKeys:
         for block, rows in parts:
             builder.add(block, ids_at(block.keys, self._prefix, rows), slice(rows.start, rows.stop))
         return builder.finish()
-
-    def find(self, wanted: Sequence[tuple[tuple[int, int], Sequence[bytes]]], column: str) -> np.ndarray:
-        """Return uint64 [k]: the ids of the live entries whose column of strings or bytes has a wanted value. `wanted`:
-        values, each with the ids between which, both inclusive, they are searched."""
-        reader = self._reader
-        position = column_positions(reader.schema, [column])[0]
-        matches = [np.empty(0, dtype=np.uint64)]
-        in_block: dict[int, list[tuple[tuple[int, int], Sequence[bytes]]]] = {}
-        for ends, values in wanted:
-            for number in self._blocks_between(*ends):
-                in_block.setdefault(number, []).append((ends, values))
-        indices = sorted(in_block)
-        for number, block in zip(indices, reader.read_blocks(indices), strict=True):
-            for ends, values in in_block[number]:
-                rows = rows_between(block.keys, self._prefix, *ends)
-                found = block.column(position).take(slice(rows.start, rows.stop))
-                is_match = to_numpy(pc.is_in(found, value_set=binary_array(values, found.type)))
-                deleted = block.deleted()
-                if deleted is not None:
-                    is_match = is_match & ~deleted[rows.start : rows.stop]
-                matches.append(ids_at(block.keys, self._prefix, rows)[is_match])
-        return np.concatenate(matches)
 
     def block_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return (uint64 [k], uint64 [k]): for each block of `block_range(prefix)`, the first and the last id that it

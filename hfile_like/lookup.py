@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of, to_numpy, valid_mask
+from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of
 from ..errors import InvalidArgumentError
 from ..lazy import kernels_for, read_only
 from .block import BLOCK_BYTES_MAX, Block
@@ -22,9 +21,7 @@ from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 
 _KERNELS = "hfile_like.kernels_lookup"
 _FIND_PLAIN_NS = 10_000  # about what a key costs without compiled code
-# Up to this many keys in a block, or one per so many entries, searching the encoded keys is faster than decoding all.
-_SEARCH_KEYS_MAX, _SEARCH_ENTRIES = 32, 2048
-_LISTED_RANGES_MIN = 16  # from this many ranges in a block on, its keys are decoded, and searched as a list
+_LISTED_KEYS_MIN = 32  # to search this many keys in a block, its keys are decoded, and searched as a list
 # Blocks that are searched together, and their sections.
 _BATCH_BLOCKS, _BATCH_BYTES = 256, 1 << 24
 T = TypeVar("T")
@@ -201,13 +198,8 @@ def find_ranges(
     """Return (int64 [k]: which of the ranges, counted over all blocks; the entries in them). `ranges`: key ranges in
     each block, ascending and disjoint, each from its start on, before its stop. Raises CorruptionError."""
     ends = offsets_of(np.array(list(map(len, ranges)), dtype=np.int64))
-    bounds: np.ndarray | None = None
-    if len(blocks) > 1:  # putting one block's section together takes longer than searching it
-        keys = [key for of_block in ranges for one in of_block for key in one]
-        bounds = _find_compiled(blocks, list(pairwise((2 * ends).tolist())), keys)
-    if bounds is None:
-        parts = zip(blocks, ranges, strict=True)
-        bounds = np.array([row for block, of_block in parts for row in _bounds(block, of_block)], dtype=np.int64)
+    keys = [key for of_block in ranges for one in of_block for key in one]
+    bounds = _search(blocks, list(pairwise((2 * ends).tolist())), keys)
     lows, highs = np.where(bounds < 0, ~bounds, bounds).reshape(-1, 2).T
     counts = np.maximum(highs - lows, 0)
     firsts = offsets_of(np.array([block.entries for block in blocks], dtype=np.int64))
@@ -216,39 +208,37 @@ def find_ranges(
     return np.repeat(np.arange(len(counts)), counts), RowSelection.of(blocks, places)
 
 
-def _bounds(block: Block, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
-    """The first row of each range, and the row after it."""
-    if len(ranges) >= _LISTED_RANGES_MIN:
-        listed = block.keys.to_arrow().to_pylist()
-        yield from (bisect_left(listed, key) for one in ranges for key in one)
-        return
-    yield from (lower_bound(block.keys, key) for one in ranges for key in one)
-
-
 def _find_keys(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
     """int64 [k]: the place of each of some sorted keys, counted over the entries of all blocks, or -1. The keys of a
     slice, from one place on, before another, are searched in its block. Raises CorruptionError."""
-    rows = _find_compiled(blocks, slices, wanted)
-    if rows is None:
-        rows = np.full(len(wanted), -1, dtype=np.int64)
-        for block, (low, high) in zip(blocks, slices, strict=True):
-            rows[low:high] = _find_in_block(block, wanted[low:high])
+    rows = _search(blocks, slices, wanted)
     firsts = offsets_of(np.array([block.entries for block in blocks], dtype=np.int64))
     homes = np.searchsorted([low for low, _ in slices], np.arange(len(wanted)), side="right") - 1
     return np.where(rows < 0, -1, rows + firsts[homes])
 
 
-def _find_in_block(block: Block, wanted: list[bytes]) -> np.ndarray:
-    """int64: the row of each of some sorted keys, or -1."""
-    if len(wanted) > max(_SEARCH_KEYS_MAX, block.entries // _SEARCH_ENTRIES):
-        rows = pc.index_in(binary_array(wanted), value_set=block.keys.to_arrow())
-        valid = valid_mask(rows)
-        places = to_numpy(rows).astype(np.int64)
-        return places if valid is None else np.where(valid, places, -1)
-    return np.array([find_key(block.keys, key) for key in wanted], dtype=np.int64)
+def _search(blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]) -> np.ndarray:
+    """int64 [k]: the row of each of some sorted keys in its block; ~ of the first row after it if it is not there."""
+    # For few keys of one block, preparing the call takes longer than searching.
+    is_much = len(blocks) > 1 or len(wanted) > _LISTED_KEYS_MIN
+    rows = _search_compiled(blocks, slices, wanted) if is_much else None
+    if rows is None:
+        rows = np.full(len(wanted), -1, dtype=np.int64)
+        for block, (low, high) in zip(blocks, slices, strict=True):
+            rows[low:high] = list(_search_block(block, wanted[low:high]))
+    return rows
 
 
-def _find_compiled(
+def _search_block(block: Block, wanted: list[bytes]) -> Iterator[int]:
+    keys = block.keys
+    listed = keys.to_arrow().to_pylist() if len(wanted) >= _LISTED_KEYS_MIN else None
+    for key in wanted:
+        row = lower_bound(keys, key) if listed is None else bisect_left(listed, key)
+        is_there = row < len(keys) and (keys.key_at(row) if listed is None else listed[row]) == key
+        yield row if is_there else ~row
+
+
+def _search_compiled(
     blocks: Sequence[Block], slices: Sequence[tuple[int, int]], wanted: list[bytes]
 ) -> np.ndarray | None:
     """int64 [k]: by compiled code, the row of each key in its block; ~ of the first row after it if it is not there.

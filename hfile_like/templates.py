@@ -34,6 +34,7 @@ from ..arrays import (
     binary_rows,
     empty_bytes,
     from_numpy,
+    is_large,
     offsets_and_data,
     repeated,
     with_nulls,
@@ -51,7 +52,7 @@ _UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 _UUID_DASHES = [offset - 1 for _, offset, _ in _UUID_RUNS[1:]]
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<BBHIQQ")
-_TABLE_BYTES_MAX = np.iinfo(np.int32).max
+_THREE_DIGITS = np.frombuffer(b"".join(b"%03d" % i for i in range(1000)), dtype=np.uint8).reshape(1000, 3)
 
 
 class Part(NamedTuple):
@@ -173,13 +174,15 @@ class TemplateColumn:
             if part.kind == LITERAL:
                 columns[:] = np.frombuffer(part.literal, dtype=np.uint8)
             elif part.data is not None:
-                columns[:] = _hexadecimal(part.kind, part.data[rows])
+                _write_digits(columns, part.kind, part.data[rows])
             else:
                 rest = next(following)
-                for column in reversed(range(part.size)):
-                    rest, columns[:, column] = np.divmod(rest, rest.dtype.type(10))
-                columns += np.uint8(ord("0"))
-        return binary_rows(table).cast(self._arrow_type)
+                for end in range(part.size, 0, -3):
+                    rest, last = np.divmod(rest, rest.dtype.type(1000))
+                    columns[:, max(0, end - 3) : end] = _THREE_DIGITS[last][:, max(0, 3 - end) :]
+        # Digits are ASCII, and literals were checked: a view needs no check.
+        strings = binary_rows(table)
+        return strings.cast(self._arrow_type) if is_large(self._arrow_type) else strings.view(self._arrow_type)
 
     def _rendered_pieces(self, rows: Rows, numbers: list[np.ndarray]) -> pa.Array:
         pieces: list[pa.Array | pa.Scalar] = []
@@ -188,7 +191,9 @@ class TemplateColumn:
             if part.kind == LITERAL:
                 pieces.append(binary_array([part.literal])[0])
             elif part.data is not None:
-                pieces.append(binary_rows(_hexadecimal(part.kind, part.data[rows])))
+                digits = np.empty((row_count(rows), part.characters_max(1)), dtype=np.uint8)
+                _write_digits(digits, part.kind, part.data[rows])
+                pieces.append(binary_rows(digits))
             else:
                 text = from_numpy(next(following)).cast(pa.string())
                 text = pc.utf8_lpad(text, part.size, "0") if part.kind == PADDED else text
@@ -206,15 +211,15 @@ def _is_valid(kind: int, width: int, reserved: int, size: int) -> bool:
     return width == 0 and sizes.get(kind, False)
 
 
-def _hexadecimal(kind: int, data: np.ndarray) -> np.ndarray:
-    """uint8 [k, characters]: uint8 [k, bytes] as the text of a part."""
+def _write_digits(out: np.ndarray, kind: int, data: np.ndarray) -> None:
+    """Fill uint8 [k, characters] with the text of a part, from uint8 [k, bytes]."""
     digits = np.frombuffer(data.tobytes().hex().encode(), dtype=np.uint8).reshape(len(data), 2 * data.shape[1])
     if kind == HEX:
-        return digits
-    out = np.full((len(data), UUID_CHARACTERS), ord("-"), dtype=np.uint8)
+        out[:] = digits
+        return
+    out[:, _UUID_DASHES] = ord("-")
     for first, offset, size in _UUID_RUNS:
         out[:, offset : offset + size] = digits[:, first : first + size]
-    return out
 
 
 # -- encoding ---------------------------------------------------------------------------------------------------------

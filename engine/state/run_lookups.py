@@ -151,7 +151,11 @@ def numbers_with(
         near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
         if near:
             with reading_run(run):
-                matches.append(readers.reader(run).by_id(prefix).find(near, column))
+                entries = readers.reader(run).by_id(prefix)
+                for ends, values in near:
+                    part = entries.between(*ends, [column])
+                    texts = part.columns[column]
+                    matches.append(part.ids[to_numpy(pc.is_in(texts, value_set=binary_array(values, texts.type)))])
     return np.unique(np.concatenate(matches))
 
 

@@ -58,7 +58,6 @@ class Faces:
         self._strided = list(reader.strided_sections().values())
         self._schema, self._metas = reader.schema, reader.metas()
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
-        self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
         self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
         reader.close()
 
@@ -89,8 +88,6 @@ class Faces:
             yield "numbered between", lambda r: self._numbered(r.by_id(NUMBERED_PREFIX).between(7, 40))
             yield "get numbered", lambda r: self._numbered(r.by_id(NUMBERED_PREFIX).get(_SOME))
             yield "block numbers", lambda r: [part.tolist() for part in r.by_id(NUMBERED_PREFIX).block_bounds()]
-            for name in self._texts:
-                yield f"find in {name}", lambda r, n=name: self._find(r, n)
         yield "merge", self._merge
         if self._path is not None:
             yield "inspect", self._inspect
@@ -112,11 +109,6 @@ class Faces:
 
     def _numbered(self, found: object) -> object:
         return [found.ids.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
-
-    def _find(self, reader: SortedFileReader, name: str) -> object:
-        value = reader.by_id(NUMBERED_PREFIX).between(8, 8, [name]).columns[name]
-        wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
-        return reader.by_id(NUMBERED_PREFIX).find([((0, 2**64 - 1), [*wanted, b"nowhere"])], name).tolist()
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
