@@ -71,7 +71,7 @@ class SplitBlockFilter:
     __slots__ = ("hash", "words")
 
     def __init__(self, words: np.ndarray, hash: str):
-        """Takes words as they are: uint32 [blocks, 8]. Build with `build`, `from_bytes` or `from_parquet`."""
+        """`words`: uint32 [blocks, 8], not copied. Call `build`, `from_bytes` or `from_parquet` to make a filter."""
         self.words = _checked_words(words)
         self.hash = checked_name(hash)
 
@@ -89,7 +89,7 @@ class SplitBlockFilter:
 
         Args:
             values: any Arrow array of scalars.
-            fpp: the false-positive probability asked for, above 0 and below 1.
+            fpp: the requested false-positive probability, above 0 and below 1.
             ndv: how many distinct values to size for; None counts them, see `estimated_distinct`.
             hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
             blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
@@ -120,7 +120,7 @@ class SplitBlockFilter:
 
     @classmethod
     def from_parquet(cls, bitset: bytes, physical_type: str) -> SplitBlockFilter:
-        """The filter whose bitset (after its thrift header) lies in a Parquet file, of a column of that physical type.
+        """The filter with the bitset (after its thrift header) of a Parquet file, of a column of that physical type.
 
         Raises:
             InvalidArgumentError: a physical type that has no filter.
@@ -181,9 +181,9 @@ class SplitBlockFilter:
         return measured_fpp(self.words)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
-        """For each value: True where it may be there, False where it is not, null where it is null.
+        """For each value: True if it may be there, False if it is not, null if it is null.
 
-        The values must be of the kind that the filter holds; see `probes.probes_for` for decimals and Parquet's floats.
+        The values must be of the kind in the filter; see `probes.probes_for` for decimals and Parquet's floats.
 
         Raises:
             InvalidArgumentError: values of another kind.
@@ -215,7 +215,7 @@ class SplitBlockFilter:
         return SplitBlockFilter(fold_words(self.words, checked_blocks(bucket_count)), self.hash)
 
     def replicate(self, blocks: int) -> SplitBlockFilter:
-        """The same values in more blocks, answering as before. InvalidArgumentError where this size is no divisor."""
+        """The same values in more blocks, answering as before. InvalidArgumentError if this size is no divisor."""
         return SplitBlockFilter(replicate_words(self.words, checked_blocks(blocks)), self.hash)
 
     def union(self, other: SplitBlockFilter) -> SplitBlockFilter:
@@ -293,8 +293,8 @@ def measured_fpp(words: np.ndarray) -> float:
 
 
 def estimated_keys(words: np.ndarray) -> int:
-    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% where there
-    are 8 bits a key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
+    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% if there
+    are 8 bits per key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
     Database Applications", TODS 1990)."""
     bits = 32 * words.size
     unset = bits - int(bit_counts(words).sum(dtype=np.int64))

@@ -4,8 +4,8 @@ A value touches one bucket of a filter, so of a transposed group it touches one 
 range read answers for every member, with nothing resident. All members of such a matrix have one size. Members of very
 unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_sizes`).
 
-Two ways to ask: `FilterGroup.contains` where the group is in memory, `bucket_of` and `probe_rows` where only the rows
-of a few buckets were read.
+Probe a group in memory with `FilterGroup.contains`. If only the rows of a few buckets were read, use `bucket_of` and
+`probe_rows`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FilterGroup:
     __slots__ = ("hash", "parts")
 
     def __init__(self, parts: Sequence[GroupPart], hash: str):
-        """Takes parts as they are; between them they hold each member once."""
+        """`parts`: together they contain each member once; not copied."""
         self.parts = tuple(parts)
         self.hash = checked_name(hash)
 
@@ -154,12 +154,12 @@ class FilterGroup:
         return sum(part.words.nbytes for part in self.parts)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        """bool [value, member]: True where the member may hold the value, False where it does not.
+        """bool [value, member]: True if the member may contain the value, False if it does not.
 
         Filters know nothing of nulls, so the row of a null is all True: unknown.
 
         Raises:
-            InvalidArgumentError: values of a kind that the members do not hold.
+            InvalidArgumentError: values of a kind that the members do not contain.
         """
         probes = probes_for(values, self.hash)
         hits = self.contains_hashes(probes.hashes)

@@ -37,8 +37,8 @@ class HashedValues(NamedTuple):
     """Hashes, value by value.
 
     name    what was hashed: a name of `canon.hash_name`, or "parquet:" and a physical type; only like names meet
-    hashes  uint64 [n]; anything where the value is null
-    valid   bool [n], False where null; None where nothing is null
+    hashes  uint64 [n]; any number if the value is null
+    valid   bool [n], False if null; None if nothing is null
     """
 
     name: str
@@ -102,7 +102,7 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
 
 
 def _words_of(integers: pa.Array) -> np.ndarray:
-    """uint64 [n]: two's complement, whatever the width; 0 where null."""
+    """uint64 [n]: two's complement, whatever the width; 0 if null."""
     words = canon.hash_form(integers).fixed
     assert words is not None
     return words
@@ -128,7 +128,7 @@ def checked_form(form: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name of a hash, or InvalidArgumentError where nothing here makes hashes of that name."""
+    """The name of a hash, or InvalidArgumentError if nothing here makes hashes of that name."""
     is_valid = isinstance(name, str) and (
         name in _CANONICAL_NAMES
         or _DECIMAL_NAME.fullmatch(name) is not None
@@ -287,7 +287,7 @@ def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
 
 
 def checked_blocks(blocks: int) -> int:
-    """A size in blocks, or InvalidArgumentError where it is not a whole number from 1 to `BLOCKS_MAX`."""
+    """A size in blocks, or InvalidArgumentError if it is not a whole number from 1 to `BLOCKS_MAX`."""
     blocks = checked_count("blocks", blocks)
     if not 1 <= blocks <= BLOCKS_MAX:
         raise InvalidArgumentError(f"a filter has from 1 to {BLOCKS_MAX:,} blocks of 32 bytes: got {blocks:,}")

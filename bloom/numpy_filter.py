@@ -44,7 +44,7 @@ def insert(words: np.ndarray, hashes: np.ndarray) -> None:
 
 
 def probe(words: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """bool [n]: True where words, uint32 [blocks, 8], may hold the hash. The kernel of that name does the same."""
+    """bool [n]: True if words, uint32 [blocks, 8], may contain the hash. The kernel of that name does the same."""
     out = np.empty(len(hashes), dtype=bool)
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
         piece = hashes[start : start + _HASHES_AT_ONCE]
@@ -53,7 +53,7 @@ def probe(words: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def may_contain(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """bool [n, members]: whether the blocks rows[i], uint32 [n, members, 8] and C-contiguous, may hold hash i."""
+    """bool [n, members]: whether the blocks rows[i], uint32 [n, members, 8] and C-contiguous, may contain hash i."""
     masks = masks_of(hashes).view(np.uint64)[:, None]
     equal = (rows.view(np.uint64) & masks) == masks
     # Four booleans are one 32-bit word: comparing words is many times faster than numpy's `all` over a short axis.

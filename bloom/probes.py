@@ -37,10 +37,10 @@ class Probes:
     """The hashes to look up for n values.
 
     hashes      uint64 [n]
-    other_hashes  uint64 [n], other hashes under which the same values may lie; None where there are none
-    valid       bool [n], False where null; None where nothing is null
-    absent      bool [n], True where no value of the filter's kind equals this one; None where nowhere
-    unknown     bool [n], True where the filter cannot decide; None where nowhere
+    other_hashes  uint64 [n], other hashes that the same values may have; None if there are none
+    valid       bool [n], False if null; None if nothing is null
+    absent      bool [n], True if no value of the filter's kind equals this one; None if there is none
+    unknown     bool [n], True if the filter cannot decide; None if there is none
     """
 
     hashes: np.ndarray
@@ -55,7 +55,7 @@ class Probes:
         return self.hashes if self.other_hashes is None else np.concatenate([self.hashes, self.other_hashes])
 
     def any_of(self) -> np.ndarray | None:
-        """uint64: what to look up where only one of the values need be there; None where the filter cannot decide."""
+        """uint64: what to look up where only one of the values need be there; None if the filter cannot decide."""
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
@@ -163,7 +163,7 @@ def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
         hashes: uint64 [k].
 
     Returns:
-        bool [k, members]: True where the member may hold the value of hash i.
+        bool [k, members]: True if the member may contain the value of hash i.
 
     Raises:
         InvalidArgumentError: shapes or types that do not fit.

@@ -1,6 +1,6 @@
 """How large a filter must be, and which filters may share a group.
 
-Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: asked for 1%
+Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: for 1%
 it gives 1.47%. Here the expected false-positive probability is summed over the load of a block, which is what decides
 it (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): a block
 that received i of the n keys has each of its eight words' 32 bits still empty with (31/32)**i, and i is binomial.
@@ -99,7 +99,7 @@ def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
 
     Args:
         ndv: how many distinct values it holds.
-        lookups: how often it is asked for a value that it does not hold.
+        lookups: how often it is requested a value that it does not hold.
         false_bytes: what is read each time that it says yes all the same.
 
     Raises:
@@ -168,7 +168,7 @@ def plan_sizes(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def checked_fpp(fpp: float) -> float:
-    """The probability as a float, or InvalidArgumentError where it is not a number between 0 and 1, ends excluded."""
+    """The probability as a float, or InvalidArgumentError if it is not a number between 0 and 1, ends excluded."""
     if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
         raise InvalidArgumentError(f"fpp must be a number above 0 and below 1, as 0.01: got {fpp!r}")
     return float(fpp)
