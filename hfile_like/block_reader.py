@@ -47,7 +47,7 @@ class BlockReader:
         self.name = name_of(self.source)
         self._is_closed = False
         try:
-            self.footer, self._tail = open_footer(self.source, footer_read_bytes)
+            self.footer, self._tail_offset, self._tail = open_footer(self.source, footer_read_bytes)
         except BaseException:
             self.close()
             raise
@@ -78,7 +78,7 @@ class BlockReader:
     @property
     def tail_bytes(self) -> int:
         """Bytes of the file's end that were read when it was opened, and are kept."""
-        return len(self._tail.data)
+        return len(self._tail)
 
     @property
     def size_bytes(self) -> int:
@@ -173,10 +173,9 @@ class BlockReader:
 
     def _read(self, ranges: list[tuple[int, int]]) -> list[memoryview]:
         """The bytes of ranges: those in the tail come from there."""
-        in_tail = [self._tail.slice(*each) for each in ranges]
-        missing = [each for each, part in zip(ranges, in_tail, strict=True) if part is None]
-        read = iter(read_exact(self.source, missing))
-        return [next(read) if part is None else part for part in in_tail]
+        start = self._tail_offset
+        read = iter(read_exact(self.source, [each for each in ranges if each[0] < start]))
+        return [next(read) if offset < start else self._tail[offset - start :][:length] for offset, length in ranges]
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -133,19 +133,6 @@ def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Tail:
-    """The last bytes of the file, kept because they contain all of a small file."""
-
-    offset: int
-    data: memoryview
-
-    def slice(self, offset: int, length: int) -> memoryview | None:
-        """Return the bytes of a range; None if they begin before the tail."""
-        start = offset - self.offset
-        return self.data[start : start + length] if start >= 0 else None
-
-
 class Footer:
     """The content of a file. Every length is checked against that of the file."""
 
@@ -248,9 +235,9 @@ class Footer:
             raise self._location.corruption("footer text", "a name in the footer is not UTF-8") from None
 
 
-def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, Tail]:
-    """Return the footer of a file. One read of its tail is enough, unless the footer is longer. Raises CorruptionError,
-    FormatVersionError."""
+def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, int, memoryview]:
+    """Return (the footer of a file, the offset of the tail that was read, the tail). One read is enough, unless the
+    footer is longer. Raises CorruptionError, FormatVersionError."""
     name = name_of(source)
     try:
         size = source.size
@@ -258,11 +245,11 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
         raise StorageError(f"{name or 'source'}: its size cannot be read ({error})") from error
     if size < len(HEADER) + TRAILER.size:
         raise Location(name, 0).corruption("size", f"{size} bytes are no sorted-block file")
-    tail = Tail(max(0, size - max(tail_bytes, TRAILER.size)), memoryview(b""))
-    tail.data = read_exact(source, [(tail.offset, size - tail.offset)])[0]
+    start = max(0, size - max(tail_bytes, TRAILER.size))
+    tail = read_exact(source, [(start, size - start)])[0]
     offset = size - TRAILER.size
     location = Location(name, offset)
-    trailer = bytes(tail.data[offset - tail.offset :])
+    trailer = bytes(tail[offset - start :])
     *fields, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
     blob = StoredBlob(*fields)
     if magic != MAGIC_TRAILER:
@@ -285,14 +272,14 @@ def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, T
         raise location.corruption(
             "footer length", f"a footer of {blob.stored} bytes at {blob.offset} does not end at the trailer"
         )
-    if tail.offset == 0:
-        check_header(tail.data[: len(HEADER)], name)
-    data = tail.slice(blob.offset, blob.stored)
-    if data is None:
-        head = read_exact(source, [(blob.offset, tail.offset - blob.offset)])[0]
-        data = memoryview(b"".join((head, tail.data[: offset - tail.offset])))
+    if start == 0:
+        check_header(tail[: len(HEADER)], name)
+    data = tail[max(0, blob.offset - start) : offset - start]
+    if blob.offset < start:
+        head = read_exact(source, [(blob.offset, start - blob.offset)])[0]
+        data = memoryview(b"".join((head, data)))
     location = Location(name, blob.offset)
-    return Footer(codec.open_blob(data, blob, "footer", location), blob.offset, location), tail
+    return Footer(codec.open_blob(data, blob, "footer", location), blob.offset, location), start, tail
 
 
 def check_header(header: memoryview, name: str | None) -> None:

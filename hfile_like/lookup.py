@@ -1,4 +1,4 @@
-"""Look-ups of one key or of many: many keys are sorted, so each block is read and searched once."""
+"""Look-ups of many keys: they are sorted, so each block is read and searched once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import InvalidArgumentError
 from ..lazy import kernels_for, read_only
 from .block import BLOCK_BYTES_MAX, Block
 from .block_index import BlockIndex
-from .block_keys import BUNDLE_KEYS, find_key, key_tails, lower_bound
+from .block_keys import BUNDLE_KEYS, key_tails, lower_bound
 from .block_reader import BlockReader
 from .entries import DELETED_FIELD, KEY_FIELD, key_chunks
 
@@ -25,21 +25,6 @@ _LISTED_KEYS_MIN = 32  # to search this many keys in a block, its keys are decod
 # Blocks that are searched together, and their sections.
 _BATCH_BLOCKS, _BATCH_BYTES = 256, 1 << 24
 T = TypeVar("T")
-
-
-def look_up_one(reader: BlockReader, key: bytes) -> dict[str, object] | None:
-    """Return what `SortedFileReader.get` does."""
-    i = reader.index.block_containing(key)
-    if i is None:
-        return None
-    block = next(reader.read_blocks([i]))
-    row = find_key(block.keys, key)
-    if row < 0:
-        return None
-    deleted = block.deleted()
-    if deleted is not None and deleted[row]:
-        return None
-    return {name: block.column(position).value(row) for position, name in enumerate(block.schema.names)}
 
 
 def look_up(

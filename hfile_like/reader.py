@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
+from .block_keys import find_key
 from .block_reader import BlockReader, key_range, named
 from .entries import column_positions, scan_schema
 from .footer import GroupHandle, StridedSection
 from .id_scan import IdKeys
-from .lookup import look_up, look_up_one
+from .lookup import look_up
 from .rows import read_strided_many
 from .scan import scan
 from .source import COALESCE_GAP_BYTES
@@ -45,7 +46,15 @@ class SortedFileReader(BlockReader):
         self.check_open()
         if not isinstance(key, bytes):
             raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
-        return look_up_one(self, key)
+        i = self.index.block_containing(key)
+        if i is None:
+            return None
+        block = next(self.read_blocks([i]))
+        row = find_key(block.keys, key)
+        deleted = block.deleted() if row >= 0 else None
+        if row < 0 or (deleted is not None and deleted[row]):
+            return None
+        return {name: block.column(position).value(row) for position, name in enumerate(self.schema.names)}
 
     def get_many(
         self,
