@@ -54,6 +54,7 @@ floors: .cache/floors/oldest/.installed .cache/floors/pyspark-3.5/.installed  ##
 	$(call TEST_IN,oldest) --ignore=tests/house $(TESTS)
 	$(call TEST_IN,pyspark-3.5) tests/spark
 
+FLOORS_OF_oldest := pyspark==4.0.0
 FLOORS_OF_pyspark-3.5 := pyspark==3.5.0
 TEST_IN = python="$(CURDIR)/.cache/floors/$(1)/bin/python" && export PYSPARK_PYTHON="$$python" && \
 	export NUMBA_CACHE_DIR="$(CURDIR)/.cache/floors/$(1)/numba" && \

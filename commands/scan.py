@@ -25,7 +25,6 @@ from .options import (
     Mode,
     Names,
     Path,
-    SqlDialect,
     Status,
     UsageError,
     Version,
@@ -78,7 +77,6 @@ def scan(
     ] = None,
     sync: Annotated[bool, Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
     mode: Mode = "snapshot",
-    dialect: SqlDialect = "duckdb",
     fallback: FallbackTo = None,
     version: Version = None,
     index_path: IndexPath = None,
@@ -97,9 +95,7 @@ def scan(
         is_preview = shape is OutputFormat.table and limit is None
         order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
         shown = _SHOWN_ROWS + 1 if is_preview else limit
-        plan = table.scan(
-            where, columns=split(columns), limit=shown, order_by=order or None, mode=mode, dialect=dialect
-        )
+        plan = table.scan(where, columns=split(columns), limit=shown, order_by=order or None, mode=mode)
         if by is not None:
             _print_groups(plan.count(by=split(by) or ()), shape)
         elif count:

@@ -7,7 +7,6 @@ from typing import Literal
 
 CacheLevel = Literal["coarse"]
 Curve = Literal["linear", "zorder", "hilbert"]
-Dialect = Literal["duckdb", "postgres", "spark"]
 Fallback = Literal["list"]
 FilterSource = Literal["data", "parquet"]
 IndexKindName = Literal["stats", "bloom", "secondary"]

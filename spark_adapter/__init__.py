@@ -27,6 +27,7 @@ The verbs run on the driver, in the caller's process:
 They stand on these, each of which imports from those above it; verbs import `scanning` too, and no other verb
 (`tests/house/test_floors.py` holds that):
 
+    spark_versions    the differences between versions of PySpark
     options           what a load or a save asks for, as options of a data source: texts
     wire_types        Arrow types and rows as Spark takes and hands them
     parts             what the parts of a job are, and how they reach executors

@@ -19,6 +19,7 @@ from ..errors import InvalidArgumentError
 from .catalyst_tree import items_of, texts_of
 from .options import Request
 from .source import SkipstoneSource
+from .spark_versions import IS_SPARK_4
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +123,8 @@ def has_unused_filter(frame: DataFrame) -> bool:
 def unseen_in(frame: DataFrame) -> str | None:
     """The first part of a DataFrame's plan that cannot be searched here; None where all can."""
     if hasattr(frame, "_jdf"):
-        return None
+        is_hidden = not IS_SPARK_4 and "MapInArrow" in frame._jdf.queryExecution().analyzed().toString()
+        return "mapInArrow, by which scan() reads before PySpark 4" if is_hidden else None
     names = (_name(message) for message in _messages(_relation_of(frame)))
     return next((_UNKNOWN_TO_CLIENTS[name] for name in names if name in _UNKNOWN_TO_CLIENTS), None)
 

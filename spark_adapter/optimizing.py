@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError
 from .loads import check_frame
 from .plan_rewriting import rewritten
+from .spark_versions import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +87,7 @@ def _sql_of_block(session: weakref.ref[SparkSession], *args: Any, **kwargs: Any)
 
 
 def _check_classic(spark: Any) -> None:
+    check_spark("4.0", "optimized()")
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidArgumentError(
             "over Spark Connect a query's plan is the server's alone: give the filter to the load, "

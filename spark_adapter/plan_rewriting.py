@@ -38,7 +38,8 @@ from .parquet_reader import read_files, reads_much
 from .pushdown_guard import without_old_times
 from .scanning import register
 from .sessions import session_of
-from .source import SkipstoneSource
+from .source import load
+from .spark_versions import classic_frame
 from .where_text import where_node, where_of
 from .wire_types import spark_schema, wire_schema
 
@@ -74,15 +75,13 @@ def rewritten(frame: DataFrame) -> DataFrame:
 
 
 def _frame_of(frame: DataFrame, plan: Any) -> DataFrame:
-    from pyspark.sql.classic.dataframe import DataFrame
-
     spark: Any = frame.sparkSession
     dataset = java_class("org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
     dataset.queryExecution().optimizedPlan()  # raises what Spark has against it
     before, after = (_UNSAID.sub("", each.schema().json()) for each in (frame._jdf, dataset))
     if before != after:  # but for what the optimizer knows to hold no null
         raise TypeError("the rewritten plan has other columns")
-    return DataFrame(dataset, spark)
+    return classic_frame(dataset, spark)
 
 
 def with_ids_of(frame: DataFrame, other: DataFrame) -> DataFrame:
@@ -212,8 +211,7 @@ class _Rewriting:
 
     def _load(self, request: Request, wire: pa.Schema) -> DataFrame:
         register(self._spark)
-        reader = self._spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire))
-        return reader.options(**request.to_options()).load()
+        return load(self._spark, request, spark_schema(wire))
 
     def _predicate(self, leaf: _Leaf, schema: pa.Schema) -> Node | None:
         """What the conditions mean, as far as it is understood; None where nothing is."""

@@ -16,6 +16,7 @@ from .. import html
 from ..indexes.probe_results import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
+from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
 from ..state.manifest import slices_of
 from .file_tasks import FileTask, RowGroups
@@ -80,7 +81,10 @@ def remarks(plan: Planning) -> list[str]:
     """What a person should know besides the steps."""
     lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for residual in residuals(plan.bound):
-        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
+        hint = ""
+        if residual.engine == "duckdb" and has_low_arrow(residual.text):
+            hint = " (-> and ->> bind less tightly than AND and =: put (payload->>'key') in parentheses)"
+        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}{hint}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]

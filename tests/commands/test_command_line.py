@@ -317,7 +317,7 @@ def test_scan_count_and_versions(say, lake: str) -> None:
 
 def test_explain(say, lake: str) -> None:
     _, out, _ = say("explain", lake, "--where", "id = '2-007'")
-    assert out.splitlines()[1] == "where `id` = '2-007'"
+    assert out.splitlines()[1] == "where \"id\" = '2-007'"
     assert "bloom(id)" in out
     told = _json(say, "explain", lake, "--where", "id = '2-007'")
     assert told["row_groups"] == {"month=2/a.parquet": [0]}
@@ -338,8 +338,8 @@ def test_explain_file(say, lake: str) -> None:
     assert "skipped" in told["verdict"] and told["reasons"] == []
     told = _json(say, "explain", lake, "--where", "k = 207 OR id = 'x'", "--file", "month=2/a.parquet")
     assert [(r["leaf"], r["code"], r["lower"], r["upper"]) for r in told["reasons"]] == [
-        ("`k` = 207", "range_overlaps", "200", "239"),
-        ("`id` = 'x'", "never_true", "2-000", "2-039"),
+        ('"k" = 207', "range_overlaps", "200", "239"),
+        ("\"id\" = 'x'", "never_true", "2-000", "2-039"),
     ]
 
 
@@ -347,12 +347,12 @@ def test_explain_tells_why_files_are_kept(say, lake: str) -> None:
     _, out, _ = say("explain", lake, "--where", "k >= 207")
     assert out.splitlines()[-3:] == [
         "why files are kept",
-        "  1  `k` >= 207: range overlaps",
-        "  1  `k` >= 207: true for every row",
+        '  1  "k" >= 207: range overlaps',
+        '  1  "k" >= 207: true for every row',
     ]
     assert "why files are kept" not in say("explain", lake)[1]
     told = _json(say, "explain", lake, "--where", "x > 100")
-    assert told["why_kept"] == [{"code": "nan_possible", "leaf": "`x` > 100.0e0", "files": 3}]
+    assert told["why_kept"] == [{"code": "nan_possible", "leaf": '"x" > 100.0e0', "files": 3}]
 
 
 def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

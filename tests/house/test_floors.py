@@ -4,7 +4,7 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py · versions.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · forks.py · lazy.py · versions.py
 
 Every error is one of errors.py.
 
@@ -30,6 +30,7 @@ ROOMS = {
     "canon": 0,
     "caching": 0,
     "compiling": 0,
+    "forks": 0,
     "lazy": 0,
     "versions": 0,
     "hfile_like": 1,
@@ -72,6 +73,7 @@ MODULES = {
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (
+    "spark_versions",
     "options",
     "wire_types",
     "parts",
@@ -104,7 +106,7 @@ SPARK_MODULES = (
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
-NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
+NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("versions", "errors"), ("cli", "spark_adapter")}
 
 TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 
@@ -117,7 +119,6 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "xxhash": lambda module: module.startswith("bloom"),
     "numba": lambda module: _is_kernels(module) or module == "compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
-    "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
@@ -125,7 +126,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
-        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")

@@ -95,6 +95,8 @@ REFUSED = {
     "opaque": _stored(pa.opaque(pa.string(), "type", "vendor"), ["b", "a", None]),
     "registered by others": _stored(Thirds(), [5, 4, None]),
 }
+# Parquet has these since pyarrow 26: lists of a fixed size with a null among them, and (25) views of lists.
+REFUSED_CASES = cases(REFUSED, ("fixed_size_list", "fixed_shape_tensor", "list_view"), "pyarrow", 26)
 NOT_IN_PARQUET = {
     "month_day_nano_interval": pa.month_day_nano_interval(),
     "run_end_encoded": pa.run_end_encoded(pa.int32(), pa.int64()),
@@ -153,7 +155,7 @@ def test_rule_43_values_are_compared_under_every_kind_of_index(name: str, tmp_pa
         assert table.scan().max("x") == max(there)[1]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_CASES)
 def test_rule_43_what_is_not_compared_by_name_is_refused(name: str, tmp_path: Path, registered: None) -> None:
     values = REFUSED[name]
     table = _lake(tmp_path, values)

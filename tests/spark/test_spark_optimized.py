@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of, is_thorough
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.to_columns import literal, sql_literal
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = needs("pyspark", 4, what="the plan of a query")
 
 VIEWS = ("ours", "pinned", "plain", "handed")
 
