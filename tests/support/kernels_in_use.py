@@ -15,7 +15,6 @@ MODULES = (
         for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort", "lookups")
     ),
     "engine.indexes.secondary.kernels",
-    "engine.parquet.kernels",
 )
 
 
