@@ -30,10 +30,8 @@ from .commit.schemas import (
 from .handle import Handle
 from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
-from .lakes.detection import source_of
+from .lakes.detect import detect_format, locate, open_log
 from .lakes.directory import LISTED, list_parquet, listed_of
-from .lakes.locations import located
-from .lakes.sources import open_source
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
@@ -70,7 +68,7 @@ def create_handle(
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
     report = progress_function(progress)
-    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    table = locate(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     named = table.kind or (ICEBERG if table.metadata is not None else None)
@@ -94,7 +92,7 @@ def create_handle(
         from .commit.sync_log import first_version
 
         readers = RunReaders(index_storage)
-        log = open_source(kind, storage, table.log_options, table.metadata)
+        log = open_log(kind, storage, table.log_options, table.metadata)
         instant = first_version(log, storage, timeline, readers, columns, report)
         return new_handle(storage, index_storage, timeline, readers, instant, log=log)
     transaction = new_transaction_id()
@@ -134,9 +132,9 @@ def create_handle(
 
 
 def _detected(storage: Storage) -> str | NotATableError:
-    """What `source_of` gives or raises: whether the place is a table already is said first."""
+    """What `detect_format` gives or raises: whether the place is a table already is said first."""
     try:
-        return source_of(storage)
+        return detect_format(storage)
     except NotATableError as error:
         return error
 

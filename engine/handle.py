@@ -21,7 +21,7 @@ from .state.snapshot import Snapshot, remedy
 from .storage import Counted, Storage, StorageOptions, options_of, relative_path
 
 if TYPE_CHECKING:
-    from .lakes.log import LogSource, LogState
+    from .lakes.table_format import LogSource, LogState
     from .scan_log import ScanLog
 
 
@@ -213,7 +213,7 @@ class Handle:
 
     def _with_log(self, instant: Instant, position: str | None) -> Snapshot:
         assert self.log is not None
-        from .lakes.log import recorded_state
+        from .lakes.table_format import recorded_state
 
         state = self.log.state_at(position, recorded_state(instant))
         if state is None:

@@ -127,7 +127,7 @@ def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str]
 
     from .create import create
 
-    folder = tempfile.TemporaryDirectory(prefix="skipstone-")
+    folder = tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)
     try:
         table = create(location, index_path=folder.name, storage_options=storage_options)
     except BaseException:

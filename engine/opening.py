@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError, NotATableError, is_integer
 from .handle import Handle
 from .lakes import DELTA, HUDI, is_log
-from .lakes.locations import located
+from .lakes.detect import locate, open_log
 from .state import Instant, Run, Timeline
 from .state.runs import RUNS_AHEAD_MAX, RunReaders
 from .state.snapshot import Snapshot
 from .storage import Counted, Storage, open_storages
 
 if TYPE_CHECKING:
-    from .lakes.log import LogState
+    from .lakes.table_format import LogState
 
 
 _LOOK_BACK_MAX = 1000  # versions that are read to find the one of an Iceberg snapshot, whose numbers have no order
@@ -46,7 +46,7 @@ def open_handle(
     _check_pins(pins)
     if cache not in (None, "coarse"):
         raise InvalidArgumentError(f'cache= is "coarse", or nothing, not {cache!r}')
-    table = located(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
+    table = locate(location, name=name, catalog=catalog, source=source, storage_options=storage_options)
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     readers = RunReaders(index_storage, keeps_groups=cache == "coarse")
@@ -68,9 +68,7 @@ def open_handle(
         instant = timeline.read(instant.version_of_savepoint(savepoint))
     log = None
     if is_log(instant.source):
-        from .lakes.sources import open_source
-
-        log = open_source(indexed, storage, table.log_options, table.metadata)
+        log = open_log(indexed, storage, table.log_options, table.metadata)
 
     def handle_on(instant: Instant, is_pinned: bool) -> Handle:
         return new_handle(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import CorruptionError, SkipstoneError
+from ..errors import CorruptionError, FormatVersionError
 from ..hfile_like import SortedFileReader
 from .commit.adopt_columns import names_ever, sure_columns, unread_columns
 from .indexes.protocol import fine_paths
-from .parquet.footers import read_footer
+from .parquet.footers import FILE_ERRORS, read_footer
 from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as
 from .state.timeline import is_loss
@@ -73,7 +73,7 @@ def _timeline(handle: Handle, deep: bool) -> list[Finding]:
     for version in names if deep else []:
         try:
             instant = timeline.find(version)
-        except SkipstoneError as error:
+        except (CorruptionError, FormatVersionError) as error:
             findings.append(Finding("damaged", instant_path(version), str(error)))
             continue
         if instant is not None and before is not None and before.version == version - 1:
@@ -152,7 +152,7 @@ def _sorted_file(storage: Storage, path: str, size_bytes: int | None, deep: bool
             return [Finding("damaged", path, f.message) for f in reader.verify()] if deep else []
     except FileMissingError as error:
         return [Finding("missing", path, str(error))]
-    except SkipstoneError as error:
+    except (CorruptionError, FormatVersionError) as error:
         return [Finding("damaged", path, str(error))]
 
 
@@ -164,7 +164,7 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
         for run in index.runs:
             try:
                 paths |= fine_paths(handle.readers, index, run) or set()
-            except SkipstoneError as error:
+            except (CorruptionError, FormatVersionError, FileMissingError) as error:
                 findings.append(Finding("damaged", run.path, str(error)))
     return sorted(paths), findings
 
@@ -181,7 +181,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding
         path = row["path"]
         try:
             entry = storage.stat(path)
-        except SkipstoneError as error:
+        except FILE_ERRORS as error:
             findings.append(Finding("missing", path, str(error)))
             continue
         if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
@@ -189,7 +189,7 @@ def file_findings(storage: Storage, files: pa.Table, deep: bool) -> list[Finding
         elif deep:
             try:
                 footer = read_footer(storage, entry)
-            except SkipstoneError as error:
+            except FILE_ERRORS as error:
                 findings.append(Finding("damaged", path, str(error)))
                 continue
             if row["rows_exact"] and footer.row_count != row["row_count"]:

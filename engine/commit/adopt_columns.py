@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import from_numpy, text, to_numpy
-from ...errors import SkipstoneError
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes import is_log
 from ..lakes.directory import listed_of
+from ..parquet.footers import FILE_ERRORS
 from ..state import FileSchema, Instant
 from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
@@ -129,7 +129,7 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
     def entry(row: dict) -> Entry | None:
         try:
             current = storage.stat(row["path"])
-        except SkipstoneError:
+        except FILE_ERRORS:
             return None
         return current if current.is_same(*(row[name] for name in STAT_FIELDS)) else None
 

@@ -8,6 +8,7 @@ removed ones are not read.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from ...arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
-from ..lakes.log import Columns, LogState, Naming, described, recorded_state
+from ..lakes.column_naming import ColumnNaming, Columns, fields_of
+from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
@@ -50,7 +52,7 @@ class Followed:
     """
 
     instant: Instant
-    naming: Naming
+    naming: ColumnNaming
     added: pa.Table
     removed: dict[int, str]
 
@@ -65,7 +67,7 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
-        naming = Naming({key: names[number] for key, number in after.source["keys"].items()})
+        naming = ColumnNaming({key: names[number] for key, number in after.source["keys"].items()})
     if is_fresh:
         return Followed(after, naming, _once(changes.added), {})
     added, removed = changes.added, changes.removed
@@ -133,7 +135,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
     whose files may not be of its types where a type holds no more what it held."""
     columns = state.columns()
-    source = {**base.source, **described(state)}
+    source = {**base.source, **describe(state)}
     if columns is None:
         return replace(base, source=source)
     last = recorded_state(base)
@@ -143,6 +145,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     stays = state.table_id == last.table_id and tuple(columns.partitioning) == base.partitioning
     stays = stays and [key for key, _ in last.partitioning] == keys
     stays = stays and not _renamed_within(inner, columns.inner) and not _may_hold(base, inner, columns.inner)
+    stays = stays and not _remapped(base, columns.naming)
     stays = stays and not any(str(number) not in inner for number in columns.naming.nested_defaults)
     if state.kind == DELTA and not inner and any(pa.types.is_nested(f.type) for f in base.schema):
         # Until its columns were mapped, the names in files were the table's.
@@ -161,6 +164,37 @@ def _renamed_within(before: Mapping[str, str], after: Mapping[str, str]) -> set[
     """The ids of fields within columns (`Columns.inner`) that have another path than before, or the path of another."""
     ids = {path: number for number, path in before.items()}
     return {n for n, path in after.items() if before.get(n, path) != path or ids.get(path, n) != n}
+
+
+def _mapping_texts(naming: ColumnNaming) -> dict[str, dict[str, str]]:
+    if naming.fallback is None:
+        return {}
+    return {"mapping": {json.dumps(path): str(number) for path, number in naming.fallback.items()}}
+
+
+def _remapped(base: Instant, naming: ColumnNaming) -> bool:
+    """Whether a file without field ids may have a field that the mapping of names gave to another column before, or to
+    none."""
+    if naming.fallback is None:
+        return False
+    before, now = _mapping_of(base), {path: str(number) for path, number in naming.fallback.items()}
+    differing = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+    return any(path in differing for file in base.file_schemas for path, _ in fields_of(file.schema))
+
+
+def _mapping_of(base: Instant) -> dict[tuple[str, ...], str]:
+    """{path of names in a file: key} by which a version read files without field ids. A table that had no mapping of
+    names reads them only if each field still has its first name, which contains no dot."""
+    if "mapping" in base.source:
+        return {tuple(json.loads(path)): number for path, number in base.source["mapping"].items()}
+    names = {number: name for name, number in base.fields.items()}
+    columns = {key: names[number] for key, number in base.source["keys"].items() if number in names}
+    mapping: dict[tuple[str, ...], str] = {(name,): key for key, name in columns.items()}
+    for number, path in base.source.get("inner", {}).items():
+        key, *below = path.split(".")
+        if key in columns:
+            mapping[(columns[key], *below)] = number
+    return mapping
 
 
 def _may_hold(base: Instant, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -202,7 +236,8 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
     return replace(
         base,
         source={
-            **source,
+            **{name: value for name, value in source.items() if name != "mapping"},
+            **_mapping_texts(columns.naming),
             "keys": {key: numbers[name] for name, key in columns.keys.items()},
             "inner": dict(columns.inner),
         },
@@ -234,7 +269,7 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     keys = {key: numbers[name] for name, key in columns.keys.items()}
     after = replace(
         base,
-        source={**source, "keys": keys},
+        source={**source, **_mapping_texts(columns.naming), "keys": keys},
         schema=columns.schema,
         fields=numbers,
         columns=leaf_ids,

@@ -202,7 +202,7 @@ def _answers(handle: Handle, copies: Sequence[_Copy]) -> Generator[tuple[_Copy, 
 
 
 def _agrees(handle: Handle, copy: _Copy) -> bool:
-    """Raises StorageError for a file that another took the place of meanwhile."""
+    """Raises NotReadableError for a file that another took the place of meanwhile."""
     storage = handle.storage
     if copy.digests[0][0] is None:
         digest = file_digest(storage, indexed_entry(storage, copy.row))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...arrays import string_array
 from ...errors import CommitConflictError, CorruptionError, SchemaError
-from ..lakes.log import LOG_FILES, LogSource, LogState, described, recorded_state
+from ..lakes.table_format import LOG_FILES, LogSource, LogState, describe, recorded_state
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
@@ -92,7 +92,6 @@ def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followe
                 changes.naming,
                 changes.instant.stats_paths(),
                 progress,
-                state,
             )
             unread = [pending for result in results for pending in result.pending]
             if handle.strict and unread:
@@ -123,7 +122,7 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     partitions = snapshot.partitions()
     rows = pc.index_in(files.column("partition_id"), value_set=partitions.column("partition_id"))
     files = files.append_column("partition", partitions.column("partition").take(rows))
-    files = files.append_column("given", pa.nulls(files.num_rows, LOG_FILES.field("given").type))
+    files = files.append_column("log_only", pa.nulls(files.num_rows, LOG_FILES.field("log_only").type))
     removed = dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
     columns = state.columns()
     assert columns is not None
@@ -161,7 +160,7 @@ def first_version(
     assert declared is not None
     chosen = None if columns is None else _chosen(columns, declared.schema)
     transaction = new_transaction_id()
-    source = {**described(state), "hive": False, "partitions_declared": True}
+    source = {**describe(state), "hive": False, "partitions_declared": True}
     base = fresh(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), declared, source, chosen)
     results = []
     with Leftovers() as leftovers:
@@ -170,7 +169,7 @@ def first_version(
             path = task_path(transaction, "attached")
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
-            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress, state)
+            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
         pending = tuple(pending for result in results for pending in result.pending)
         change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
         return publish(timeline, readers, base, change)

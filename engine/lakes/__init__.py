@@ -1,12 +1,10 @@
-"""Where live files come from. Nothing in this room writes.
+"""Where live files come from. This room writes nothing.
 
-`directory.py` lists a directory; `detection.py` finds out which format a directory belongs to. `log.py` says what the
-log of another table format must answer (`LogSource`, `LogState`): its latest state, the files that are live in it, what
-changed since another, the rows that deletes take out. `delta.py` and `iceberg.py` answer it through each format's own
-library (`delta_files.py` and `iceberg_files.py` look at a stranger's files first, `delta_vectors.py` reads which rows
-were deleted; `iceberg_columns.py`, `iceberg_catalog.py`), `hudi/` by reading the timeline itself. A new format is a
-file here, which `log_files.py` helps to write, its name in `KINDS`, and a line each in `sources.py` and `detection.py`.
-`locations.py` reads what users name a table by.
+`detect.py` finds the table that a user names and its format. `directory.py` lists a directory. `table_format.py` is
+the protocol of a format with a log (`LogSource`, `LogState`), `column_naming.py` how files name columns. `delta.py`
+(with `deletion_vectors.py`) and `iceberg.py` (with `iceberg_files.py`, `iceberg_columns.py`, `iceberg_catalog.py`)
+use each format's own library; `hudi/` reads the timeline itself. To add a format, add a file here, its name in
+`KINDS`, and an entry in `detect.py`.
 """
 
 from __future__ import annotations
@@ -20,5 +18,5 @@ METADATA_ENDING = ".metadata.json"
 
 
 def is_log(source: Mapping[str, Any]) -> bool:
-    """Whether a table (by its `Instant.source`) follows a log of another format, which then owns the files."""
+    """Return whether a table (by its `Instant.source`) follows a log, which then decides which files are live."""
     return source.get("kind", DIRECTORY) != DIRECTORY

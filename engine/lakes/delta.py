@@ -1,9 +1,9 @@
-"""Delta tables: their live files through `deltalake`, and the tail of their log from its own commit files.
+"""Delta tables: live files through `deltalake`, and the newest commits from their own files.
 
-A state that was looked up before is followed commit by commit: `_delta_log/00000000000000000042.json` holds an action a
-line (the Delta protocol, "Delta Log Entries"), so a look at an unchanged table is two requests, and one at a changed
-table costs what changed. Where commits are not enough - some expired, the log is shorter than it was or was
-replaced, the schema or the protocol changed - the whole state is read through `deltalake`.
+From a recorded state, Skipstone follows the log commit by commit: `_delta_log/00000000000000000042.json` contains one
+action per line (the Delta protocol, "Delta Log Entries"). Checking an unchanged table costs two requests, and a changed
+one costs what changed. If commits are not enough (some expired, the log was replaced, the schema or the protocol
+changed), `deltalake` reads the whole state.
 """
 
 from __future__ import annotations
@@ -26,13 +26,21 @@ from .. import hive
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import DELTA
-from .delta_files import FILE_BYTES_MAX, FOLDER, LogSegment, checked_segment
-from .delta_vectors import live_vectors, rows_of
-from .log import Changes, Columns, Naming, RecordedState
-from .log_files import first_line_of, head_mark, log_files, loose_schema, missing_package, storage_errors, table_path
+from .column_naming import ColumnNaming, Columns, normalized_schema
+from .deletion_vectors import LOG_FOLDER, live_vectors, rows_of
+from .table_format import (
+    Changes,
+    RecordedState,
+    file_fingerprint,
+    first_line_of,
+    log_files,
+    missing_package,
+    storage_errors,
+    table_path,
+)
 
-_EXPIRED = "expired"  # the mark of a commit that only a checkpoint holds: it says nothing of which commit
-_TAIL_COMMITS_MAX = 1000  # beyond, the whole state is cheaper
+_EXPIRED = "expired"  # the mark of a commit whose file expired; it does not identify the commit
+_TAIL_COMMITS_MAX = 1000  # for more commits, reading the whole state is cheaper
 _FEATURES = {
     "columnMapping",
     "deletionVectors",
@@ -44,8 +52,8 @@ _FEATURES = {
     "variantType",
     "variantType-preview",
 }
-# What Python raises for JSON that holds other types and numbers than the protocol's.
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+# Errors for JSON whose types or numbers are not the protocol's.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _CHANGES_NO_FILE = {"commitInfo", "txn", "cdc", "domainMetadata"}
 _PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 _ELEMENTS = {"elementType": "element", "keyType": "key", "valueType": "value"}
@@ -70,7 +78,7 @@ class DeltaState:
         return self.table_columns
 
     def changes(self, *, is_anew: bool = False) -> Changes:
-        assert not is_anew or self.changes_since.removed is None  # commits that are followed change no column
+        assert not is_anew or self.changes_since.removed is None  # followed commits change no column
         return self.changes_since
 
 
@@ -92,12 +100,11 @@ class DeltaSource:
             tail = self._tail(since.version + 1, wanted)
             if tail is not None and tail.is_clear() and not (tail.count and since.has_nested_names):
                 try:
-                    with self._not_too_deep():
-                        return self._followed(tail, since) if tail.count else None
+                    return self._followed(tail, since) if tail.count else None
                 except SkipstoneError:
                     raise
                 except (*_MALFORMED, pa.ArrowException):
-                    pass  # deltalake says what is wrong with it
+                    pass  # deltalake reports what is wrong
         state = self._whole_state(wanted)
         same = since is not None and (state.version, state.table_id, state.mark) == (
             since.version,
@@ -113,35 +120,26 @@ class DeltaSource:
         return str(log_version)
 
     def _mark(self, version: int) -> str:
-        return head_mark(self._storage, _commit_path(version)) or _EXPIRED
+        return file_fingerprint(self._storage, _commit_path(version)) or _EXPIRED
 
     # -- from commit to commit ----------------------------------------------------------------------------------------
 
     def _tail(self, first: int, last: int | None) -> _Tail | None:
-        """The commits from `first` on, to the latest or to `last`; None where they are not enough."""
+        """Return the commits from `first` to `last` or the latest; None if they are not enough."""
         tail = _Tail()
         while last is None or first + tail.count <= last:
             try:
-                commit = self._storage.read(_commit_path(first + tail.count), FILE_BYTES_MAX)
+                commit = self._storage.read(_commit_path(first + tail.count))
             except FileMissingError:
-                # Commits expire below a checkpoint: one beyond what was found says that some are missing.
+                # Commits expire below a checkpoint: one above the last commit found means that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
-            with self._not_too_deep():
-                if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
-                    return None
+            if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
+                return None
         return tail if tail.count else None
 
-    @contextlib.contextmanager
-    def _not_too_deep(self) -> Iterator[None]:
-        """Raises NotReadableError for JSON nested deeper than Python reads: at such deltalake ends the process."""
-        try:
-            yield
-        except RecursionError:
-            raise NotReadableError(f"{self._storage.uri}: its Delta log holds JSON that is nested too deep") from None
-
     def _checkpoint(self) -> int:
-        with self._not_too_deep(), contextlib.suppress(FileMissingError, *_MALFORMED):
-            return int(json.loads(self._storage.read(f"{FOLDER}/_last_checkpoint", FILE_BYTES_MAX))["version"])
+        with contextlib.suppress(FileMissingError, *_MALFORMED):
+            return int(json.loads(self._storage.read(f"{LOG_FOLDER}/_last_checkpoint"))["version"])
         return -1
 
     def _followed(self, tail: _Tail, since: RecordedState) -> DeltaState:
@@ -167,24 +165,19 @@ class DeltaSource:
 
     def _whole_state(self, version: int | None) -> DeltaState:
         with storage_errors(self._storage, "deltalake"):
-            segment, table = self._table(version)
+            table = self._table(version)
             columns = _columns(table)
             return DeltaState(
                 table.version(),
                 str(table.metadata().id),
                 self._mark(table.version()),
                 columns,
-                Changes(self._live(table, columns, segment), None),
+                Changes(self._live(table, columns), None),
             )
 
-    def _table(self, version: int | None) -> tuple[LogSegment, Any]:
-        """A version, and the part of the log that it is read from."""
-        segment = checked_segment(self._storage, version)
+    def _table(self, version: int | None) -> Any:
         try:
-            table = _delta_table(self._storage, version, self._options)
-            if table.version() != segment.version:  # it was written to meanwhile
-                segment = checked_segment(self._storage, table.version())
-            return segment, table
+            return _delta_table(self._storage, version, self._options)
         except SkipstoneError:
             raise
         except Exception as error:
@@ -195,10 +188,10 @@ class DeltaSource:
                 f"{self._storage.uri}: version {version} of its Delta log expired ({message})"
             ) from cause
 
-    def _live(self, table: Any, columns: Columns, segment: LogSegment) -> pa.Table:
+    def _live(self, table: Any, columns: Columns) -> pa.Table:
         actions = pa.table(table.get_add_actions())
         has_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-        vectors = live_vectors(self._storage, segment) if has_vectors else {}
+        vectors = live_vectors(self._storage, table.version()) if has_vectors else {}
         ids = {self._path(path): vector.unique_id for path, vector in vectors.items()}
         paths = [self._path(path) for path in actions.column("path").to_pylist()]
         values = []
@@ -216,20 +209,17 @@ class DeltaSource:
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         with storage_errors(self._storage, "deltalake"):
-            version = None if position is None else int(position)
-            segment = checked_segment(self._storage, version)
-            if version is not None and segment.version != version:
-                raise NotATableError(f"{self._storage.uri}: version {version} of its Delta log expired")
-            vectors = live_vectors(self._storage, segment).items()
+            assert position is not None  # every state of a Delta log has one
+            vectors = live_vectors(self._storage, int(position)).items()
             wanted = set(paths)
             return rows_of(self._storage, {file: v for path, v in vectors if (file := self._path(path)) in wanted})
 
 
 class _Tail:
-    """Commits that were read, one after the other.
+    """Consecutive commits.
 
     count    how many
-    files    (path, deletion vector) -> its last action: the add, or None where it was removed
+    files    {(path, deletion vector): the last add, or None if it was removed}
     """
 
     def __init__(self) -> None:
@@ -237,7 +227,7 @@ class _Tail:
         self.files: dict[tuple[str, str | None], dict | None] = {}
 
     def take(self, commit: bytes) -> bool:
-        """Reads the next commit; False where it holds more than files that come and go."""
+        """Read the next commit. Return False if it changes more than files."""
         seen = set()
         try:
             for line in commit.splitlines():
@@ -258,13 +248,13 @@ class _Tail:
         return True
 
     def is_clear(self) -> bool:
-        """True where no path is live twice."""
+        """Return whether no path is live twice."""
         live = [path for (path, _), action in self.files.items() if action is not None]
         return len(set(live)) == len(live)
 
 
 def _commit_path(version: int) -> str:
-    return f"{FOLDER}/{version:020d}.json"
+    return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def _is_well_formed(add: dict) -> bool:
@@ -272,7 +262,7 @@ def _is_well_formed(add: dict) -> bool:
 
 
 def _vector_id(vector: dict | None) -> str | None:
-    """The protocol's unique id of a deletion vector."""
+    """Return the protocol's unique id of a deletion vector."""
     if vector is None:
         return None
     offset = vector.get("offset")
@@ -287,7 +277,7 @@ def _row_count(add: dict) -> int | None:
 
 
 def _typed(texts: list[str | None], field: pa.Field) -> pa.Array:
-    """Partition values from their texts in a commit, where an empty one is null and a time without a zone is UTC."""
+    """Convert partition values from their texts in a commit. An empty text is null; a time without a zone is UTC."""
     values = _empty_as_null(string_array(texts))
     kind = field.type
     try:
@@ -325,22 +315,22 @@ def _columns(table: Any) -> Columns:
     features = set(table.protocol().reader_features or ())
     if not features <= _FEATURES:
         raise NotReadableError(
-            f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which this version does not know"
+            f"the Delta table uses {', '.join(sorted(features - _FEATURES))}, which Skipstone does not support"
         )
     metadata = table.metadata()
-    schema = loose_schema(pa.schema(table.schema().to_arrow()))
+    schema = normalized_schema(pa.schema(table.schema().to_arrow()))
     fields = json.loads(table.schema().to_json())["fields"]
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode not in ("none", "name", "id"):
-        raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which this version does not follow")
+        raise NotReadableError(f"the Delta table maps its columns by {mode!r}, which Skipstone does not support")
     is_mapped = mode != "none"
     keys = {f["name"]: f["metadata"][_PHYSICAL] if is_mapped else f["name"] for f in fields}
     names = {physical: name for name, physical in keys.items()}
     nested = [each for f in fields if is_mapped for each in _nested_fields(f["type"], (keys[f["name"]],), f["name"])]
-    naming = Naming(names, nested={each.path: each.name for each in nested})
+    naming = ColumnNaming(names, nested={each.path: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
-        naming = Naming(None, ids | {each.number: each.place for each in nested if each.number is not None})
+        naming = ColumnNaming(None, ids | {each.number: each.place for each in nested if each.number is not None})
         nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
     inner = {".".join(each.path): f"{each.path[0]}{each.place[len(names[each.path[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)
@@ -352,7 +342,7 @@ class _NestedField:
 
     path      its path in files
     name      its name in the table, and `place`, its dotted path there
-    number    its id; None for an element of a list or a map
+    number    its field id; None for an element of a list or a map
     """
 
     path: tuple[str, ...]
@@ -362,7 +352,7 @@ class _NestedField:
 
 
 def _nested_fields(kind: Any, path: tuple[str, ...], place: str) -> Iterator[_NestedField]:
-    """The fields within a type of a Delta schema, whose path is `path` in files and `place` in the table."""
+    """Yield the fields within a type of a Delta schema, at `path` in files and at `place` in the table."""
     if not isinstance(kind, dict):
         return
     steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in kind.get("fields", ())]

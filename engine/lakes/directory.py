@@ -1,10 +1,10 @@
-"""Which Parquet files lie in a directory: one listing, folders read side by side, hidden names left out.
+"""Lists the Parquet files in a directory.
 
-Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders; so is our own folder.
-Files count as Parquet by their ending, in any case, or by having none.
+Names that begin with "_" or "." are hidden, as in Hive and Spark, except `_key=value` folders. Files are Parquet if
+their name has a Parquet ending in any case, or no ending. Our own folder is left out.
 
-A lake may have millions of files, in one folder or in as many, so the listing is kept in columns (`LISTED`), and only
-a few folders are listed at a time.
+A lake may have millions of files, in one folder or in as many, so the listing is stored in columns (`LISTED`) and few
+folders are listed at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..progress import Progress
 from ..storage import Entry, Storage
 from ..storage.threads import Threads
 
-# Paths are bytes: a disk may hold names that are not UTF-8, which nobody can ask for by a text.
+# Paths are bytes: names on a disk may not be UTF-8.
 LISTED = pa.schema(
     [("path", pa.binary()), ("size_bytes", pa.int64()), ("modified_ns", pa.int64()), ("etag", pa.string())]
 )
@@ -31,8 +31,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | None = None) -> pa.Table:
-    """Every visible Parquet file below the root, by path: a table of `LISTED`. The index may lie there, too, under any
-    name: what is below its own root is left out.
+    """Return every visible Parquet file below the root, sorted by path (`LISTED`), without those below the index root.
 
     Reports `progress("folders", listed, found so far)` and `progress("files", found, None)`.
     """
@@ -47,8 +46,8 @@ def list_below(
     progress: Progress | None = None,
     folders_max: int | None = None,
 ) -> tuple[pa.Table, list[str]]:
-    """The same of some folders, in no order, and the folders that were not listed: those that wait once there are
-    `folders_max` of them."""
+    """List some folders. Return the files, in no order, and the folders that were not listed: it stops at `folders_max`
+    waiting folders."""
     gathered = _Gathered()
     unlisted, listed = deque(folders), 0
     folder_count = len(unlisted)
@@ -74,32 +73,32 @@ def list_below(
                 progress("folders", listed, folder_count)
     if progress:
         progress("files", gathered.count, gathered.count)
-        if unlisted:  # which others list, and tell of
+        if unlisted:  # which other processes list and report
             progress("folders", listed, listed)
     return gathered.table(), list(unlisted)
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
-    """A table of `LISTED` from entries, in their order."""
+    """Return a table of `LISTED` from entries, in their order."""
     gathered = _Gathered()
     gathered.add(entries)
     return gathered.table()
 
 
 def entries_of(listed: pa.Table) -> Iterator[Entry]:
-    """The rows of a table of `LISTED`, made as they are asked for."""
+    """Yield the rows of a table of `LISTED`."""
     for batch in listed.to_batches(max_chunksize=_ROWS_AT_ONCE):
         for path, size, modified, etag in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Entry(path_text(path), size, modified, etag)
 
 
 def path_text(path: bytes) -> str:
-    """A path of a listing; what is not UTF-8 in it comes as lone surrogates, as Python has it."""
+    """Decode a path of a listing. Bytes that are not UTF-8 become lone surrogates, as in Python's `os`."""
     return path.decode("utf-8", "surrogateescape")
 
 
 class _Gathered:
-    """Files in columns, a chunk whenever enough have come."""
+    """Collects files in columns, chunk by chunk."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -114,7 +113,7 @@ class _Gathered:
                 self._flush()
 
     def table(self) -> pa.Table:
-        """All of them, in the order in which they came."""
+        """Return all files in the order in which they were added."""
         self._flush()
         return pa.Table.from_batches(self._chunks, LISTED)
 
@@ -134,7 +133,7 @@ class _Gathered:
 
 
 def is_listed(path: str) -> bool:
-    """Whether a listing includes a file of this path, relative to the root, if it exists."""
+    """Return whether a listing includes a file of this path (relative to the root) if it exists."""
     *folders, name = path.split("/")
     return _is_parquet(name) and not any(map(_is_hidden_folder, folders))
 

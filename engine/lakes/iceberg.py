@@ -1,13 +1,11 @@
-"""Iceberg tables: their live files through `pyiceberg`, from the metadata files that lie in the table's directory.
+"""Iceberg tables: live files through `pyiceberg`, from the metadata files in the table's directory.
 
-The latest state is that of the newest metadata file: the one that `version-hint.text` leads to, where there is one
-(tables of a Hadoop catalog), else the one of the highest number. Where a catalog decides which metadata file counts,
-name that file in place of the table's directory (pyiceberg's `table.metadata_location`): one of a commit that failed
-may lie beside it under a higher number.
+The latest state is the newest metadata file: the one that `version-hint.text` names (tables of a Hadoop catalog), else
+the one with the highest number. If a catalog decides which metadata file counts, name that file instead of the table's
+directory (pyiceberg's `table.metadata_location`): a commit that failed may have left one with a higher number.
 
-What changed between two snapshots are the manifests that only one of them has: an unchanged table costs a request or
-two, and a changed one what changed. With delete files about, and where the earlier snapshot expired, every manifest is
-read.
+Changes between two snapshots are the manifests that only one of them has. An unchanged table costs one or two requests.
+If there are delete files, or the earlier snapshot expired, every manifest is read.
 """
 
 from __future__ import annotations
@@ -30,22 +28,22 @@ from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import ICEBERG, METADATA_ENDING
+from .column_naming import Columns
+from .iceberg_catalog import pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
-from .iceberg_files import live_entries, manifests_of, open_checked, static_table
-from .locations import pyiceberg_options
-from .log import Changes, Columns, RecordedState
-from .log_files import head_mark, log_files, storage_errors, table_path
+from .iceberg_files import live_entries, manifests_of, static_table
+from .table_format import Changes, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.table import StaticTable
 
 _FOLDER = "metadata"
-_SNAPSHOT = "#snapshot="  # between a metadata file and an older snapshot in it, in the position of a state
+_SNAPSHOT = "#snapshot="  # in a position: separates a metadata file and an older snapshot in it
 _HINT = f"{_FOLDER}/version-hint.text"
 _HINT_BYTES_MAX, _DIGITS_MAX = 4096, 18
 _NUMBERED = re.compile(r"v?(\d+)(?:-.*)?\.metadata\.json\Z", re.ASCII)
-_DELETED_PATH_ID = 2147483546  # of the column of a position delete file that names data files (Iceberg's reserved ids)
+_DELETED_PATH_ID = 2147483546  # reserved field id of `file_path` in position delete files
 
 
 class IcebergSource:
@@ -55,7 +53,7 @@ class IcebergSource:
         self, storage: Storage, options: Mapping[str, str] | None, metadata: str | Callable[[], str] | None = None
     ):
         self._storage, self._options, self._metadata = storage, pyiceberg_options(options or {}), metadata
-        self._named = metadata if isinstance(metadata, str) else None  # the file that was named last
+        self._named = metadata if isinstance(metadata, str) else None  # the last metadata file
 
     @property
     def location(self) -> str:
@@ -65,7 +63,7 @@ class IcebergSource:
     def state_at(self, position: str | None, since: RecordedState | None) -> IcebergState | None:
         position = position or self._latest()
         path, _, snapshot = position.partition(_SNAPSHOT)
-        mark = head_mark(self._storage, path)
+        mark = file_fingerprint(self._storage, path)
         if mark is None:
             raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
         if since is not None and since.position == position and since.mark == mark:
@@ -87,7 +85,7 @@ class IcebergSource:
         return state.deleted_rows(paths)
 
     def _latest(self) -> str:
-        """The newest metadata file, relative to the table."""
+        """Return the newest metadata file, relative to the table."""
         if self._metadata is not None:
             self._named = self._metadata if isinstance(self._metadata, str) else self._metadata()
             return self._named
@@ -95,7 +93,7 @@ class IcebergSource:
             hint = self._storage.read(_HINT, _HINT_BYTES_MAX).decode("utf-8", "replace").strip()
             if not (hint.isascii() and hint.isdecimal() and len(hint) <= _DIGITS_MAX):
                 return f"{_FOLDER}/{hint}" if hint.endswith(METADATA_ENDING) else f"{_FOLDER}/{hint}{METADATA_ENDING}"
-            number = int(hint)  # a hint may be late, never early
+            number = int(hint)  # a hint may be outdated, never too new
             while self._is_there(_hadoop_path(number + 1)):
                 number += 1
             return _hadoop_path(number)
@@ -107,8 +105,8 @@ class IcebergSource:
         paths = [path for number, path in numbered if number == newest]
         if len(paths) > 1:
             raise NotReadableError(
-                f"{self._storage.uri}: {len(paths)} metadata files bear number {newest}, and only the catalog knows "
-                "which of them counts: give its path in place of the table's",
+                f"{self._storage.uri}: {len(paths)} metadata files have number {newest}, and only the catalog knows "
+                "which one counts: pass its path instead of the table's",
                 paths=paths,
             )
         return paths[0]
@@ -122,7 +120,7 @@ class IcebergSource:
 
 @dataclass
 class IcebergState:
-    """A metadata file of an Iceberg table, and the snapshot that is current in it; see `LogState`."""
+    """A metadata file of an Iceberg table and its current snapshot; see `LogState`."""
 
     storage: Storage
     position: str
@@ -166,12 +164,12 @@ class IcebergState:
             return rows_of
 
     def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
-        """The rows that a position delete file takes out of a data file. `files`: those that were read."""
+        """Return the rows that a position delete file deletes from a data file. `files`: a cache of delete files."""
         if deletes not in files:
-            with open_checked(self.table.io, deletes) as file:
+            with self.table.io.new_input(deletes).open() as file:
                 files[deletes] = pq.read_table(file, columns=["file_path", "pos"])
             if any(column.null_count for column in files[deletes].columns):
-                raise CorruptionError("a delete of a row that it does not name", path=deletes, check="position deletes")
+                raise CorruptionError("a delete without a path or position", path=deletes, check="position deletes")
         of_file = files[deletes].filter(pc.equal(files[deletes].column("file_path"), path))
         return to_numpy(of_file.column("pos").cast(pa.int64()))
 
@@ -189,7 +187,7 @@ class IcebergState:
         return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
 
     def _since(self) -> Changes | None:
-        """What changed since the state that is known; None where the manifests that differ do not show it."""
+        """Return the changes since the recorded state; None if the differing manifests do not show them."""
         last = self.since
         if last is None or last.table_id != self.table_id:
             return None
@@ -204,7 +202,7 @@ class IcebergState:
             if before.deletes or now.deletes:
                 return None
             removed_entries = self._entries(m for path, m in before.data.items() if path not in now.data)
-        except (OSError, ValueError):  # a manifest of the earlier snapshot that is gone
+        except (OSError, ValueError):  # a manifest of the earlier snapshot was removed
             return None
         added_entries = {
             e.data_file.file_path: e for e in self._entries(now.data[p] for p in now.data if p not in before.data)
@@ -232,7 +230,7 @@ class IcebergState:
 
     @cached_property
     def _log_only(self) -> dict[int, list[str] | None]:
-        """For each spec the columns, but partition columns of ours, that its files are partitioned by as they are."""
+        """For each spec: the columns with an identity transform, except our partition columns."""
         return log_only_columns(self.table, self._partition_ids)
 
     # -- columns ------------------------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ class IcebergState:
 
     @cached_property
     def _partition_ids(self) -> tuple[int, ...]:
-        """The field ids of the partition columns: what every live file is partitioned by as it is."""
+        """Field ids of the partition columns: those with an identity transform in the spec of every live file."""
         manifests = [*self._manifests.data.values(), *self._manifests.deletes.values()]
         specs = {m.partition_spec_id for m in manifests} | {self.table.spec().spec_id}
         return partition_ids(self.table, specs)
@@ -269,8 +267,7 @@ class _Manifests:
 
 
 class _Deletes:
-    """Delete files, and which data files they may apply to: never fewer than those they do (the specification,
-    "Scan Planning")."""
+    """Matches delete files to every data file that they may apply to (the specification, "Scan Planning")."""
 
     def __init__(self, entries: list[ManifestEntry]):
         self._by_partition: dict[tuple, list[ManifestEntry]] = {}
@@ -282,12 +279,12 @@ class _Deletes:
                 self._by_partition.setdefault(_partition_key(entry), []).append(entry)
 
     def over(self, entry: ManifestEntry) -> list[ManifestEntry]:
-        """The deletes that may apply to a data file."""
+        """Return the deletes that may apply to a data file."""
         near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
         return [delete for delete in near if _may_apply(delete, entry)]
 
     def token(self, entry: ManifestEntry) -> str | None:
-        """Names the deletes that may apply to a data file; None where there are none."""
+        """Return an id of the deletes that may apply to a data file; None if there are none."""
         paths = sorted(d.data_file.file_path for d in self.over(entry))
         return f"deletes:{hashlib.sha256(repr(paths).encode()).hexdigest()[:32]}" if paths else None
 
@@ -313,7 +310,7 @@ def _may_apply(delete: ManifestEntry, data: ManifestEntry) -> bool:
 
 
 def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
-    """The bound of data files' paths; None where there is none, or it is no text: damaged bounds exclude nothing."""
+    """Return the bound of the paths of data files; None if it is missing or damaged, so that it excludes nothing."""
     bound = (bounds or {}).get(_DELETED_PATH_ID)
     if bound is not None:
         try:
@@ -324,7 +321,7 @@ def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
 
 
 def _holds_positions(delete: ManifestEntry) -> bool:
-    """Whether a delete file says which rows it means by their positions, in Parquet."""
+    """Return whether a delete file contains row positions in Parquet."""
     from pyiceberg.manifest import DataFileContent
 
     is_parquet = str(delete.data_file.file_format).rsplit(".", 1)[-1].lower() == "parquet"
@@ -332,7 +329,7 @@ def _holds_positions(delete: ManifestEntry) -> bool:
 
 
 def _unreadable(entry: ManifestEntry) -> str | None:
-    """Why a file is not ours to read, apart from deletes."""
+    """Return why Skipstone cannot read a file, apart from deletes."""
     name = str(entry.data_file.file_format).rsplit(".", 1)[-1].lower()
     if name != "parquet":
         return f"format:{name}"
@@ -340,7 +337,7 @@ def _unreadable(entry: ManifestEntry) -> str | None:
 
 
 def _go_back(table: StaticTable, snapshot_id: int, shown: str) -> None:
-    """Makes an older snapshot the current one of a table that was read, with the schema of then."""
+    """Make an older snapshot, with its schema, the current one of a table in memory."""
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise NotATableError(f"{shown}: its Iceberg metadata has no snapshot {snapshot_id}; it may have expired")

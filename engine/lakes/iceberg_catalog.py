@@ -1,16 +1,28 @@
-"""Asking an Iceberg catalog, through pyiceberg and its own configuration, which metadata file of a table counts."""
+"""Iceberg catalogs, through pyiceberg and its configuration, and the options that pyiceberg shares with us."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import InvalidArgumentError, NotATableError, SkipstoneError, StorageError
-from .log_files import missing_package
+from .table_format import missing_package
+
+# Options that mean the same to pyiceberg's file systems and to our storages.
+_PYICEBERG_NAMES = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+    "adls.account-name": "account_name",
+    "adls.account-key": "account_key",
+    "adls.sas-token": "sas_token",
+}
 
 
 def newest_metadata(table: Any) -> Callable[[], str]:
-    """What gives the metadata file of a table object at the first call, and what its catalog names at the others."""
+    """Return a function: its first call returns the metadata file of the table object, later calls ask the catalog."""
     calls = 0
 
     def metadata() -> str:
@@ -24,12 +36,12 @@ def newest_metadata(table: Any) -> Callable[[], str]:
 
 
 def load_table(name: Any, catalog: Any) -> Any:
-    """pyiceberg's table of a name. `catalog`: one of pyiceberg's, the name of one, or None for its default.
+    """Load a table by name. `catalog`: a pyiceberg catalog, its name, or None for the default.
 
-    Raises as `locations.located`.
+    Raises as `detect.locate`.
     """
     if not isinstance(name, (str, tuple)):
-        raise InvalidArgumentError(f"a table of a catalog is named by a text, not {name!r}")
+        raise InvalidArgumentError(f"the name of a table in a catalog is a string, not {name!r}")
     if catalog is None or isinstance(catalog, str):
         try:
             from pyiceberg.catalog import load_catalog
@@ -38,7 +50,7 @@ def load_table(name: Any, catalog: Any) -> Any:
         label = catalog
         catalog = _from_catalog(lambda: load_catalog(label), name)
     elif not hasattr(catalog, "load_table"):
-        raise InvalidArgumentError(f"catalog= is the name of a catalog or one of pyiceberg's, not {catalog!r}")
+        raise InvalidArgumentError(f"catalog= is the name of a catalog or a pyiceberg catalog, not {catalog!r}")
     return _from_catalog(lambda: catalog.load_table(name), name)
 
 
@@ -54,5 +66,16 @@ def _from_catalog(request: Callable[[], Any], name: Any) -> Any:
     except ValueError as error:
         raise InvalidArgumentError(f"{name}: the catalog is not configured ({str(error).splitlines()[0]})") from error
     except Exception as error:  # catalogs raise what their clients do
-        kind = type(error).__name__  # its text may hold credentials
+        kind = type(error).__name__  # its text may contain credentials
         raise StorageError(f"{name}: the catalog cannot be read ({kind})") from None
+
+
+def pyiceberg_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our options, and the same options by pyiceberg's names."""
+    same = {name: options[ours] for name, ours in _PYICEBERG_NAMES.items() if ours in options}
+    return {**same, **options}
+
+
+def our_options(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of our storages among the properties of a pyiceberg FileIO."""
+    return {ours: properties[name] for name, ours in _PYICEBERG_NAMES.items() if properties.get(name)}

@@ -1,4 +1,4 @@
-"""The columns of an Iceberg table: field ids, defaults, and which of them every file is partitioned by."""
+"""The columns of an Iceberg table: field ids, defaults, and partition columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .log import Columns, Naming
-from .log_files import loose_schema
+from .column_naming import ColumnNaming, Columns, normalized_schema
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -20,10 +19,10 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
-    """The table's columns as they are now."""
+    """Return the table's current columns."""
     schema = table.schema()
     names = {field.field_id: field.name for field in schema.fields}
-    arrow = loose_schema(schema.as_arrow())
+    arrow = normalized_schema(schema.as_arrow())
     ids = _paths(schema)
     defaults, nested_defaults = {}, set()
     for number, path in ids.items():
@@ -43,14 +42,14 @@ def columns_of(table: StaticTable, partition_ids: Iterable[int]) -> Columns:
         arrow,
         tuple(names[number] for number in partition_ids),
         {name: str(number) for number, name in names.items()},
-        Naming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
+        ColumnNaming(physical, ids, fallback, nested_defaults=frozenset(nested_defaults)),
         defaults,
         {str(number): _inner_path(path, names) for number, path in ids.items() if number not in names},
     )
 
 
 def _mapped_paths(fields: Iterable[Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """(path of names in a file, field id) of a mapping of names."""
+    """Yield (path in a file, field id) of a mapping of names."""
     for field in fields:
         for name in field.names:
             if field.field_id is not None:
@@ -59,22 +58,21 @@ def _mapped_paths(fields: Iterable[Any], above: tuple[str, ...]) -> Iterator[tup
 
 
 def _inner_path(path: str, names: dict[int, str]) -> str:
-    """The dotted path of a field within a column, with the column's id in the place of its name."""
+    """Return the dotted path of a field within a column, with the column's id instead of its name."""
     column = max((n for n in names if path.startswith(f"{names[n]}.")), key=lambda n: len(names[n]))
     return f"{column}{path[len(names[column]) :]}"
 
 
 def _paths(schema: Schema) -> dict[int, str]:
-    """The dotted path of each field by its id."""
+    """Return the dotted path of each field by its id."""
     from pyiceberg.schema import index_name_by_id
 
     return dict(index_name_by_id(schema))
 
 
 def _never_renamed(table: StaticTable) -> bool:
-    """True where every file's own names are the table's: no schema that it ever had called a field otherwise, none of
-    them was forgotten, and none holds what writers of Iceberg replace in a file (`user name` is `user_x20name` there).
-    """
+    """Return whether every file has the table's names: no earlier schema had another name for a field, no schema is
+    missing, and no name has characters that Iceberg writers replace (`user name` is `user_x20name` in a file)."""
     from pyiceberg.schema import index_by_id
 
     if table.name_mapping() is not None:
@@ -95,8 +93,7 @@ def _never_renamed(table: StaticTable) -> bool:
 
 
 def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...]:
-    """The ids of the columns by whose very values the files of all these specs are partitioned, where a text can hold
-    these."""
+    """Return the ids of the columns with an identity transform in all these specs, if their values have a text form."""
     from pyiceberg.transforms import IdentityTransform
 
     top = {field.field_id: field for field in table.schema().fields}
@@ -104,14 +101,14 @@ def partition_ids(table: StaticTable, spec_ids: Iterable[int]) -> tuple[int, ...
     for number in sorted(spec_ids):
         sources = [f.source_id for f in table.specs()[number].fields if isinstance(f.transform, IdentityTransform)]
         common = sources if common is None else [source for source in common if source in sources]
-    arrow = loose_schema(table.schema().as_arrow())
+    arrow = normalized_schema(table.schema().as_arrow())
     usable = tuple(n for n in common or () if n in top and _has_text_form(arrow.field(top[n].name).type))
-    return usable if len(usable) < len(top) else ()  # a table needs a column besides
+    return usable if len(usable) < len(top) else ()  # a table needs another column
 
 
 def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[int, list[str] | None]:
-    """For each spec, the other columns by whose very values its files are partitioned: files of a Hive table that was
-    taken over may lack them. None for none."""
+    """For each spec, return the other columns with an identity transform, or None. Files that were migrated from a Hive
+    table may lack them."""
     from pyiceberg.transforms import IdentityTransform
 
     others = {f.field_id: f.name for f in table.schema().fields if f.field_id not in set(partition_ids)}
@@ -123,7 +120,7 @@ def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[i
 
 
 def _has_text_form(kind: pa.DataType) -> bool:
-    """No doubles: pyiceberg 0.12 reads those of manifests as 32-bit floats, and what files hold is exact."""
+    """Exclude doubles: pyiceberg 0.12 reads those in manifests as 32-bit floats."""
     tests = (
         pa.types.is_integer,
         pa.types.is_float32,
@@ -137,7 +134,7 @@ def _has_text_form(kind: pa.DataType) -> bool:
 
 
 def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
-    """A file's value of a column that its spec has as it is."""
+    """Return a file's partition value of a column with an identity transform."""
     from pyiceberg.transforms import IdentityTransform
 
     fields = table.specs()[file.spec_id].fields
@@ -148,7 +145,7 @@ def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
 
 
 def typed_values(values: list, kind: pa.DataType) -> pa.Array:
-    """Partition values as manifests have them: days and microseconds since 1970 are plain numbers there."""
+    """Convert partition values of manifests, which store dates and times as days and microseconds since 1970."""
     if pa.types.is_date(kind) and all(v is None or isinstance(v, int) for v in values):
         return pa.array(values, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind) and all(v is None or isinstance(v, int) for v in values):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from ... import canon
-from ...errors import CorruptionError, SkipstoneError, StorageError
-from ..storage import Entry, FileMissingError, RangeFile, Storage
+from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
+from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from .footer_bytes import Chunk, FooterBytes, RowGroup
 
 BoundReader = Callable[[Any], int | bytes | None]
+
+# Errors about one file: it is damaged, changed, or missing. Any other StorageError is a failure of the system, such as
+# too many open files or a missing permission: it proves nothing about the file.
+FILE_ERRORS = (CorruptionError, NotReadableError, FileMissingError, UnreachableError)
 
 _TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
 
@@ -99,16 +104,14 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
     import pyarrow.parquet as pq
 
     if entry.size_bytes == 0:
+        storage.stat(entry.path)  # raises if it is a link that leads nowhere
         raise CorruptionError("an empty file is not Parquet", path=entry.path, check="parquet")
     message = "not a whole Parquet file ({}); if it is still being written, the next sync reads it"
     with _refusals(entry.path, message):
-        try:
-            source = storage.open_file(entry)
-            if tail_bytes and not isinstance(source, str):
-                source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
-            file = pq.ParquetFile(source, **READ_OPTIONS, **options)
-        except FileNotFoundError as error:
-            raise FileMissingError(f"{entry.path}: no such file") from error
+        source = storage.open_file(entry)
+        if tail_bytes and not isinstance(source, str):
+            source.prefetch([(entry.size_bytes - tail_bytes, tail_bytes)])
+        file = pq.ParquetFile(source, **READ_OPTIONS, **options)
         file.remote = None if isinstance(source, str) else source
         try:
             file.arrow_schema = file.schema_arrow  # made anew at each call; where it cannot be, nothing can be read
@@ -153,7 +156,7 @@ def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes
 @contextlib.contextmanager
 def _refusals(path: str, message: str) -> Iterator[None]:
     """What pyarrow, or parsing, raises for bytes that are no whole Parquet becomes a CorruptionError: the message, with
-    the error's first line in it."""
+    the error's first line in it. What the operating system raises has an errno, and is a StorageError."""
     try:
         yield
     except CorruptionError as error:
@@ -162,7 +165,11 @@ def _refusals(path: str, message: str) -> Iterator[None]:
         raise CorruptionError(error.message, path=path, offset=error.offset, check=error.check) from error
     except SkipstoneError:
         raise
+    except FileNotFoundError as error:
+        raise FileMissingError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StorageError(f"{path}: {os.strerror(error.errno)}") from error
         raise CorruptionError(message.format(_first_line(error)), path=path, check="parquet") from error
 
 
@@ -209,8 +216,8 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
     """The file of a row of the manifest (path and identity), open to be indexed; `file.footer` has its footer's bytes,
     `file.parsed` what they say, and `file.ranges` reads other bytes (`digests.py`).
 
-    Raises StorageError where another lies there, also where it came while the block read it: what an index says of that
-    one would be believed of this.
+    Raises NotReadableError where another lies there, also where it came while the block read it: what an index says of
+    that one would be believed of this.
     """
     entry = indexed_entry(storage, row)
     file = _checked(storage, entry)
@@ -222,10 +229,12 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
 
 
 def indexed_entry(storage: Storage, row: Mapping[str, Any]) -> Entry:
-    """What storage has under the path of a row of the manifest. Raises StorageError where it is another file."""
-    entry = storage.stat(row["path"])
+    """What storage has under the path of a row of the manifest. Raises NotReadableError where it is another file."""
+    path = row["path"]
+    entry = storage.stat(path)
     if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
-        raise StorageError(f"{row['path']}: overwritten since it was indexed; sync() the table")
+        what = "overwritten since it was indexed"
+        raise NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint="{sync} the table")
     return entry
 
 

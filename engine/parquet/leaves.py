@@ -8,7 +8,7 @@ where the table has another of that name. The path of a column itself has the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -87,6 +87,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def with_optional_fields(field: pa.Field, read: Collection[str], path: str = "") -> pa.Field:
+    """A struct of which only the fields at the dotted paths `read` have values: it requires no field outside them."""
+    path = path or field.name
+    if path in read or not pa.types.is_struct(field.type):
+        return field
+    fields = [with_optional_fields(each, read, f"{path}.{each.name}").with_nullable(True) for each in field.type]
+    return field.with_type(pa.struct(fields))
 
 
 def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:

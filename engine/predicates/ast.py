@@ -139,7 +139,7 @@ class Like(Node):
 
     operand: Operand
     pattern: str
-    escape: str = "\\"
+    escape: str = ""
 
     def __post_init__(self) -> None:
         if self.escape not in self.pattern:
@@ -325,11 +325,13 @@ class ColumnBuilder:
         """Both ends inclusive."""
         return And((self._compare(">=", low), self._compare("<=", high)))
 
-    def like(self, pattern: str, escape: str = "\\") -> Node:
-        """SQL's LIKE: % any characters, _ one."""
-        if not isinstance(pattern, str) or not isinstance(escape, str) or len(escape) != 1:
+    def like(self, pattern: str, escape: str | None = None) -> Node:
+        """SQL's LIKE: % any characters, _ one. The character `escape` before either, or before itself, makes it plain.
+
+        There is no escape by default, as in DuckDB."""
+        if not isinstance(pattern, str) or (escape is not None and (not isinstance(escape, str) or len(escape) != 1)):
             raise PredicateError(f"LIKE takes a text and an escape of one character, not {pattern!r} and {escape!r}")
-        return Like(self.operand, str(literal_value(pattern)), escape)
+        return Like(self.operand, str(literal_value(pattern)), escape or "")
 
     def starts_with(self, prefix: str | bytes) -> Node:
         """The value begins with this text, or these bytes."""
@@ -341,7 +343,7 @@ class ColumnBuilder:
         """The text is somewhere in the value. It prunes nothing."""
         if not isinstance(text, str):
             raise PredicateError(f"contains takes a text, not {text!r}")
-        return Like(self.operand, f"%{_WILDCARD.sub(_ESCAPED, str(literal_value(text)))}%")
+        return Like(self.operand, f"%{_WILDCARD.sub(_ESCAPED, str(literal_value(text)))}%", "\\")
 
     isin, startswith = is_in, starts_with  # as pandas and Spark call them
 

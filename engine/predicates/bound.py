@@ -95,7 +95,7 @@ class Leaf(Node):
         if self.op in ("in", "not in"):
             return f"{name} {self.op.upper()} ({', '.join(values)})"
         if self.pattern is not None:
-            return str(Like(Column(self.ref.name), self.pattern.sql()))
+            return str(Like(Column(self.ref.name), self.pattern.sql(), "\\"))
         if self.op == "starts_with":
             return f"STARTS_WITH({name}, {values[0]})"
         if self.op == "is_null":

@@ -24,10 +24,13 @@ from ...errors import PredicateError
 from .bound import near_matches
 
 _ROWS = "__rows"
+# Cursors inherit only what is set globally. `temp_directory` is first: DuckDB's default is a folder in the working
+# directory, which may no longer exist.
 _SETTINGS = {
+    "temp_directory": "",
     "TimeZone": "UTC",
+    "Calendar": "gregorian",
     "threads": "1",  # the rows come out in the order in which they went in, and a scan has threads of its own
-    "enable_progress_bar": "false",
     "memory_limit": "1GB",
     "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
@@ -129,7 +132,7 @@ def _parsed(text: str) -> dict[str, Any]:
         (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [f"{_HEAD}{text}\n)"]).fetchone()
         # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
         tree = json.loads(serialized or '{"error": true}')
-    except (duckdb.Error, RecursionError) as error:
+    except (duckdb.Error, UnicodeDecodeError, RecursionError) as error:
         raise PredicateError(f"not a predicate: {_message(error)}", text=text) from None
     finally:
         cursor.close()
@@ -304,15 +307,24 @@ def _duckdb() -> Any:
 def _cursor(duckdb: Any) -> Any:
     connection = _connections.get(os.getpid())
     if connection is None:
-        connection = duckdb.connect(":memory:")
-        for name, value in _SETTINGS.items():
-            try:
-                connection.execute(f"SET {name} = '{value}'")
-            except duckdb.CatalogException:  # a version without such a setting
-                if name in ("enable_external_access", "lock_configuration"):
-                    raise
-        connection = _connections.setdefault(os.getpid(), connection)  # where another thread was first, its own
+        connection = _connections.setdefault(os.getpid(), _new_connection(duckdb))  # another thread may be first
     return connection.cursor()
+
+
+def _new_connection(duckdb: Any) -> Any:
+    """A private connection. Its settings are read back on a cursor, and locked, so they apply to all later cursors."""
+    connection = duckdb.connect(":memory:")
+    try:
+        for name, value in _SETTINGS.items():
+            connection.execute(f"SET GLOBAL {name} = '{value}'")
+        columns = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+        values = connection.cursor().execute(f"SELECT {columns}").fetchone()
+    except duckdb.Error as error:
+        raise PredicateError(f"DuckDB cannot be set up: {_message(error)}") from error
+    for (name, wanted), value in zip(_SETTINGS.items(), values, strict=True):
+        if str(value).lower() != wanted.lower() and name != "memory_limit":  # which DuckDB shows in another unit
+            raise PredicateError(f"DuckDB uses {name} = {value!r}, but predicates need {wanted!r}")
+    return connection
 
 
 @contextlib.contextmanager
@@ -325,13 +337,15 @@ def _rows(text: str, rows: pa.Table) -> Iterator[Any]:
     try:
         cursor.register(_ROWS, _readable(rows))
         yield cursor
-    except (duckdb.Error, pa.ArrowException) as error:
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
         raise PredicateError(f"DuckDB cannot test this: {_message(error)}", text=text) from None
     finally:
         cursor.close()
 
 
 def _message(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
+        return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

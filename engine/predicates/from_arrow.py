@@ -336,7 +336,7 @@ def _leaf(tree: _Call) -> Node:
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
-        return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern)
+        return StartsWith(column, pattern) if name == "starts_with" else Like(column, pattern, "\\")
     raise _NotUnderstoodError(f"{name} is not understood")
 
 

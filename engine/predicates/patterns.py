@@ -81,8 +81,9 @@ class Pattern:
         return to_numpy(self.matches(values))
 
 
-def parse_pattern(text: str, escape: str = "\\") -> Pattern:
-    """Splits a LIKE pattern. Raises PredicateError where the escape is last, or before what needs none."""
+def parse_pattern(text: str, escape: str) -> Pattern:
+    """Splits a LIKE pattern; `escape` is "" if there is none. Raises PredicateError if the escape is last, or before
+    what needs none."""
     parts: list[tuple[str, str]] = []
     plain: list[str] = []  # characters of the text that is being read
     position = 0

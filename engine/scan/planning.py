@@ -24,7 +24,7 @@ from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
-from ..parquet.leaves import top_level
+from ..parquet.leaves import top_level, with_optional_fields
 from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
 from ..state import Instant
 from ..state.manifest import any_of
@@ -273,8 +273,11 @@ class Planning:
 
     @cached_property
     def context(self) -> ReadContext:
-        """What every file of this scan is read with."""
-        return replace(self.context_for(self.columns), fields=self._fields_used())
+        """What every file of this scan is read with. A struct of which only some fields are read requires none of the
+        others."""
+        context, fields = self.context_for(self.columns), self._fields_used()
+        columns = [with_optional_fields(f, fields[f.name]) if f.name in fields else f for f in context.schema]
+        return replace(context, schema=pa.schema(columns), fields=fields)
 
     def _fields_used(self) -> dict[str, tuple[str, ...]]:
         """Of each struct of which rows are to hold fields alone: these, and those that are tested and ordered by."""

@@ -79,7 +79,7 @@ class ScanRequest:
         """A request of what a handle pins; `how`: limit, order_by, mode, reader, fields."""
         log, slice_rows = handle.log, None
         if log is not None:
-            from ..lakes.log import MergesSlices
+            from ..lakes.table_format import MergesSlices
 
             slice_rows = partial(log.slice_rows, handle.log_position) if isinstance(log, MergesSlices) else None
         return cls(

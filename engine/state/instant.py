@@ -12,8 +12,9 @@ instant names is ever trusted.
     action           create | commit | replace | index | alter | ...
     time_us          microseconds since 1970 UTC; never goes back, but after one that was in the storage's future
     source           {"kind": "directory" | "delta" | "iceberg" | "hudi", "version": the external log's version or
-                     null}; with a log also "position", "table", "mark" (see `lakes.log.LogState`) and "keys": {what
-                     the log knows a column by: its field id}
+                     null}; with a log also "position", "table", "mark" (see `lakes.table_format.LogState`) and "keys":
+                     {the log's key of a column: its field id}; with a mapping of names (Iceberg) also "mapping":
+                     {JSON path of names in a file without field ids: the log's key of that field}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again

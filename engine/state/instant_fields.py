@@ -224,8 +224,9 @@ _SOURCE = record(
         "mark": text,
         "keys": mapping(text, _ID),
         "inner": mapping(text, text),
+        "mapping": mapping(text, text),
     },
-    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner"),
+    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner", "mapping"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,

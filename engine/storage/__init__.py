@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ...arrays import is_utf8
 from ...errors import InvalidArgumentError, StorageError
-from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError
+from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError, UnreachableError
 from .local import LocalStorage
 from .places import StorageOptions, is_uri, local_path_of, place_of
 from .wrappers import Counted, Usage, reading_of
@@ -32,6 +32,7 @@ __all__ = [
     "Storage",
     "StorageOptions",
     "UncertainPutError",
+    "UnreachableError",
     "Usage",
     "is_outside",
     "open_storage",

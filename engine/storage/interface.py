@@ -144,6 +144,10 @@ class FileMissingError(StorageError, FileNotFoundError):
     """No file of that name."""
 
 
+class UnreachableError(StorageError):
+    """A path that no read of this storage can reach: it is on another storage, or no regular file can have it."""
+
+
 class UncertainPutError(StorageError):
     """A conditional put broke off, and may have been done, or may still be: what it names must be kept."""
 

@@ -19,13 +19,14 @@ from typing import BinaryIO
 
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like.byte_io import fsync_folder
-from .interface import Entry, FileMissingError, check_in_index, check_inside, check_size
+from .interface import Entry, FileMissingError, UnreachableError, check_in_index, check_inside, check_size
 from .places import StorageOptions
 
 TEMPORARY_PREFIX = "._tmp-"
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _INDEX_FLAGS = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _NO_FILE = (errno.ELOOP, errno.ENXIO)  # of a link that is not followed, or leads to itself; of a socket
+_NO_TARGET = (errno.ENOENT, errno.ELOOP)  # of a link that leads nowhere, or to itself
 _DURABLE_FOLDERS_MAX = 100_000
 _NEIGHBOURS_MAX = 1_000  # beside a folder, that are looked at to flush their names together
 _durable_folders: set[str] = set()  # whose names this process has seen flushed
@@ -39,7 +40,13 @@ class LocalStorage:
     options = StorageOptions()
 
     def __init__(self, root: str | os.PathLike[str], *, is_index: bool = False):
-        self.root = os.path.abspath(os.fspath(root))
+        try:
+            self.root = os.path.abspath(os.fspath(root))
+        except OSError as error:
+            raise StorageError(
+                f"{os.fspath(root)}: a relative path needs a working directory, and this one does not exist; "
+                "pass an absolute path, or change the working directory"
+            ) from error
         self._is_index = is_index
         self.uri = self.root
 
@@ -56,7 +63,7 @@ class LocalStorage:
         if path.startswith("/"):
             return path
         if "://" in path:
-            raise StorageError(f"{path}: lies on another storage than {self.root}, and is not reached from there")
+            raise UnreachableError(f"{path}: lies on another storage than {self.root}, and is not reached from there")
         return os.path.join(self.root, *path.split("/")) if path else self.root
 
     def kind(self) -> str | None:
@@ -65,8 +72,14 @@ class LocalStorage:
         return "file" if os.path.lexists(self.root) else None
 
     def stat(self, path: str) -> Entry:
+        place = self.local_path(path)
         with _refusals(path):
-            status = os.stat(self.local_path(path), follow_symlinks=not self._is_index)
+            try:
+                status = os.stat(place, follow_symlinks=not self._is_index)
+            except OSError as error:
+                if error.errno not in _NO_TARGET or not os.path.islink(place):
+                    raise
+                raise FileMissingError(f"{path}: a link that leads nowhere") from None
         if self._is_index and not stat.S_ISREG(status.st_mode):
             raise self._not_regular(path)
         return Entry(path, status.st_size, status.st_mtime_ns)
@@ -109,7 +122,7 @@ class LocalStorage:
         message = "is no regular file, but a folder, a link or a device"
         if self._is_index:
             return CorruptionError(f"{message}; bring the file back", path=path, check="file")
-        return StorageError(f"{path}: {message}")
+        return UnreachableError(f"{path}: {message}")
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -192,9 +205,11 @@ class LocalStorage:
                             continue
                         status = entry.stat()
                     except OSError as error:
-                        if error.errno in (errno.ENOENT, errno.ELOOP):  # gone meanwhile, or a link that leads nowhere
-                            continue
-                        raise
+                        if error.errno not in _NO_TARGET:
+                            raise
+                        if entry.is_symlink() and not self._is_index:  # reading it says that it leads nowhere
+                            files.append(Entry(prefix + entry.name, 0, 0))
+                        continue  # what is no link was removed in between
                     files.append(Entry(prefix + entry.name, status.st_size, status.st_mtime_ns))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
@@ -305,4 +320,4 @@ def _refusals(path: str) -> Iterator[None]:
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL, or what the file system's encoding has no bytes for
-        raise StorageError(f"{path!a}: no file has such a name ({error})") from error
+        raise UnreachableError(f"{path!a}: no file has such a name ({error})") from error

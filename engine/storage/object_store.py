@@ -27,6 +27,7 @@ from .interface import (
     Range,
     RangeFile,
     UncertainPutError,
+    UnreachableError,
     check_in_index,
     check_inside,
     check_size,
@@ -223,10 +224,12 @@ class ObjectStorage:
         if is_uri(path):
             place = place_of(path)
             if place is None or not place.is_beside(self.place):
-                raise StorageError(f"{path}: lies on another storage than {self.uri}, and is not reached from there")
+                raise UnreachableError(
+                    f"{path}: lies on another storage than {self.uri}, and is not reached from there"
+                )
             return place.key
         if path.startswith("/"):
-            raise StorageError(f"{path}: is a local path, and nothing in {self.uri}")
+            raise UnreachableError(f"{path}: is a local path, and nothing in {self.uri}")
         return tidied(f"{self.place.key}/{path}", path) if path else self.place.key
 
     def _shown(self, key: str) -> str:

@@ -17,7 +17,7 @@ Bounds from a caller prune, but they are never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -187,16 +187,6 @@ def _stats(
         parts.append(_column_stats(pc.struct_field(given, name), name, leaves[name], row_count, rows_exact, len(names)))
         names.append(name)
     return (pa.concat_tables(parts) if parts else empty), names
-
-
-def declared_bounds(bounds: Mapping[str, pa.Array], schema: pa.Schema) -> tuple[pa.Table, list[str]]:
-    """`TaskResult.stats` and `stats_columns` of files of which bounds are known, and nothing is counted: of each column
-    a struct {min, max} a file."""
-    parts = [FILE_STATS_SCHEMA.empty_table()]
-    for ordinal, (name, given) in enumerate(bounds.items()):
-        uncounted, inexact = pa.nulls(len(given), pa.int64()), pa.array(np.zeros(len(given), dtype=bool))
-        parts.append(_column_stats(given, name, schema.field(name).type, uncounted, inexact, ordinal))
-    return pa.concat_tables(parts), list(bounds)
 
 
 def _column_stats(

@@ -10,18 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import string_array, text
-from ...errors import CorruptionError, SkipstoneError
+from ...errors import SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
-from ..lakes.log import KnowsBounds, LogState, Naming
-from ..lakes.log_files import loose_schema
-from ..parquet.footers import Footer, open_parquet
+from ..lakes.column_naming import ColumnNaming, normalized_schema
+from ..parquet.footers import FILE_ERRORS, Footer, open_parquet
 from ..parquet.leaves import leaf_names
 from ..progress import Progress
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..storage import Entry, Storage
 from ..storage.threads import FOOTER_THREADS, STAT_THREADS, prefetched, threads_for
 from .attach import COLUMNS_MAX, FooterReading, attach_files, column_filter
-from .declared import declared_bounds
 
 _OF_SLICES = ("file_group", "slice_instant", "commit", "merge")
 
@@ -31,14 +29,13 @@ def attach_log(
     index_storage: Storage,
     index_path: str,
     files: pa.Table,
-    naming: Naming,
+    naming: ColumnNaming,
     columns: Sequence[str] | None,
     progress: Progress | None,
-    state: LogState,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
     or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
-    last result names them. Files of slices that are no bases are not opened: of these the `state` may know bounds."""
+    last result names them. Log files of slices are declared without being opened."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
@@ -60,12 +57,12 @@ def attach_log(
     def as_declared(entry: Entry, footer: Footer) -> dict[str, Any] | None:
         assert footer.stored_schema is not None
         row = rows[entry.path]
-        schema = loose_schema(footer.stored_schema)
+        schema = normalized_schema(footer.stored_schema)
         misfit = naming.misfit_of(schema)
         if misfit is not None:
             misfits[entry.path] = misfit
             return None
-        names = naming.names_in(footer.stored_schema, entry.path, row["given"])
+        names = naming.names_in(footer.stored_schema, entry.path, row["log_only"])
         shown = leaf_names(schema, names.nested)
         stats = {
             path: parts
@@ -100,10 +97,6 @@ def attach_log(
         results.append(declared_result(misfit_files, naming))
     if logs.num_rows:
         results.append(declared_result(logs, naming))
-        if isinstance(state, KnowsBounds) and naming.types is not None:
-            names = [name for name in naming.types.names if wanted(name)][:COLUMNS_MAX]
-            bounds = state.bounds_of_logs(logs, names)
-            results[-1].stats, results[-1].stats_columns = declared_bounds(bounds, naming.types)
     if unread:
         paths = string_array([pending["path"] for pending in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
@@ -127,7 +120,7 @@ def _stat(storage: Storage) -> Callable[[str], Entry | SkipstoneError]:
     def stat(path: str) -> Entry | SkipstoneError:
         try:
             return storage.stat(path)
-        except SkipstoneError as error:
+        except FILE_ERRORS as error:
             return error
 
     return stat
@@ -141,7 +134,7 @@ def _in_table(path: str, names: dict[str, str]) -> str:
     return ""
 
 
-def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
+def declared_result(files: pa.Table, naming: ColumnNaming) -> TaskResult:
     """Live files (LOG_FILES) of which nothing is known but what the log says. Where it takes a look to know what a
     file's columns are called, their rows are not ours to read."""
     physical_names: dict[str, str] = {}
@@ -153,13 +146,13 @@ def declared_result(files: pa.Table, naming: Naming) -> TaskResult:
     return _result(files, pa.nulls(files.num_rows, pa.int32()), declared_names=physical_names)
 
 
-def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool = False) -> list[TaskResult]:
+def opened(storage: Storage, files: pa.Table, naming: ColumnNaming, has_changed: bool = False) -> list[TaskResult]:
     """The same, after a look at what their columns are called; of those that cannot be opened that stays unknown. Where
     the columns `has_changed`, a look at their types, too, if files may hold others."""
     if naming.types is not None and has_changed:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
         schemas = prefetched(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
-        misfits = ((path, naming.misfit_of(loose_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
+        misfits = ((path, naming.misfit_of(normalized_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
         reasons = {path: misfit for path, misfit in misfits if misfit is not None}
         marked = _marked(files, reasons)
         others = files.filter(pc.invert(pc.is_in(files.column("path"), value_set=marked.column("path").unique())))
@@ -168,14 +161,14 @@ def opened(storage: Storage, files: pa.Table, naming: Naming, has_changed: bool 
         return [declared_result(files, naming)] if files.num_rows else []
     bound: dict[tuple[pa.Schema, tuple, tuple], int] = {}
     numbers: list[int | None] = []
-    paths, values_of_log = files.column("path").to_pylist(), files.column("given").to_pylist()
+    paths, values_of_log = files.column("path").to_pylist(), files.column("log_only").to_pylist()
     schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
     for path, log_only, schema in zip(paths, values_of_log, schemas, strict=True):
         if schema is None:
             numbers.append(None)
         else:
             names = naming.names_in(schema, path, log_only)
-            key = loose_schema(schema), tuple(names.columns.items()), tuple(names.nested.items())
+            key = normalized_schema(schema), tuple(names.columns.items()), tuple(names.nested.items())
             numbers.append(bound.setdefault(key, len(bound)))
     ids = pa.array(numbers, pa.int32())
     closed = files.filter(ids.is_null())
@@ -191,7 +184,7 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
         try:
             with open_parquet(storage, storage.stat(path), is_checked=False) as file:
                 return file.arrow_schema
-        except (CorruptionError, OSError):
+        except FILE_ERRORS:
             return None
 
     return schema

@@ -229,6 +229,45 @@ def test_create_over_faults(kind: str) -> None:
                 table.handle.forget()
 
 
+def _rows_of_two(table: ss.Table) -> None:
+    table.handle.forget()
+    assert numbers(ss.open(ROOT)) == {0, 10} and ss.open(ROOT).version == 1
+
+
+def test_an_object_that_may_not_be_read_is_an_error_and_not_quarantined() -> None:
+    twin = Twin(made_files())
+    with twin_stores(twin=twin):
+        twin.fault_from("denied", "get", "day=1/made.parquet")
+        with pytest.raises(ss.StorageError, match="access denied"):
+            ss.create(ROOT)
+        twin.heal()
+        with pytest.raises(ss.NotATableError):
+            ss.open(ROOT)
+        table = ss.create(ROOT, files=["day=0/made.parquet"])
+        twin.fault_from("denied", "get", "day=1/made.parquet")
+        with pytest.raises(ss.StorageError, match="access denied"):
+            table.sync()
+        twin.heal()
+        _rows_of_two(table)
+        for kind in ("bloom", "secondary"):
+            twin.fault_from("denied", "get", "day=0/made.parquet")
+            with pytest.raises(ss.StorageError, match="access denied"):
+                table.create_index("n", kind=kind)
+            twin.heal()
+        _rows_of_two(table)
+
+
+def test_a_log_that_may_not_be_looked_for_is_an_error() -> None:
+    """The folder may be a Delta table, whose removed files a plain listing would contain."""
+    twin = Twin(made_files())
+    with twin_stores(twin=twin):
+        twin.fault_from("denied", "list", "lake/_delta_log")
+        with pytest.raises(ss.StorageError, match="access denied"):
+            ss.create(ROOT)
+        twin.heal()
+        assert ss.create(ROOT).scan().count() == 4
+
+
 # -- the conditional put -----------------------------------------------------------------------------------------------
 
 

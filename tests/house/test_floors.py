@@ -117,6 +117,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
+    "pyroaring": lambda module: module == "engine.lakes.deletion_vectors",
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (

@@ -57,7 +57,7 @@ def test_files_that_are_named_are_taken_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("make", "below"), [(_delta, "p=x"), (_iceberg, "data")])
 def test_a_folder_of_another_format_s_table_is_refused_with_its_root(tmp_path: Path, make, below: str) -> None:
     lake = make(tmp_path / "t")
-    with pytest.raises(ss.NotATableError, match=rf"attach the table, at {lake};"):
+    with pytest.raises(ss.NotATableError, match=rf"index the table at {lake};"):
         ss.create(lake / below)
     with pytest.raises(ss.NotATableError, match=f"at {lake};"):
         ss.create(lake / below / "new", schema=pa.schema([("a", pa.int64()), ("b", pa.int64())]))

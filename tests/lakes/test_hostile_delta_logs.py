@@ -19,7 +19,6 @@ ADD = {
     "dataChange": True,
     "stats": '{"numRecords": 1}',
 }
-DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def _add(**other: Any) -> str:
@@ -27,9 +26,6 @@ def _add(**other: Any) -> str:
 
 
 COMMITS = {
-    "deep": DEEP,
-    "a deep action": '{"add": ' + DEEP + "}",
-    "deep statistics": _add(stats=DEEP),
     "no JSON": "\x00\xff",
     "a number": "7",
     "a path of another type": _add(path=7),
@@ -60,7 +56,7 @@ def test_a_hostile_commit_is_an_error_of_ours_or_read_as_deltalake_reads_it(tmp_
     assert {Path(path).name for path in table.files()["path"].to_pylist()} == live
 
 
-@pytest.mark.parametrize("hint", [DEEP, "{}", "7", '{"version": "x"}', '{"version": 1e999}', '{"version": -5}', "\xff"])
+@pytest.mark.parametrize("hint", ["{}", "7", '{"version": "x"}', '{"version": 1e999}', '{"version": -5}', "\xff"])
 def test_a_checkpoint_hint_of_any_content_ends_in_no_other_error(tmp_path: Path, hint: str) -> None:
     write_deltalake(tmp_path, pa.table({"id": [1, 2, 3]}))
     table = ss.create(tmp_path, source="delta")

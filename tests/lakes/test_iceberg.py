@@ -419,6 +419,30 @@ def test_files_without_ids_are_read_by_the_mapping_of_names(tmp_path):
         table.sync()
 
 
+def test_a_name_that_the_mapping_gives_to_another_column_moves_the_values_of_files_without_ids(tmp_path):
+    """A new column takes the old name of a renamed one: the old files without ids hold the new column."""
+    their, lake = _made(tmp_path, SCHEMA, ())
+    pq.write_table(_rows(5, 6), tmp_path / "without.parquet")
+    their.add_files([f"file://{tmp_path}/without.parquet"])
+    their.append(_rows(7))
+    table = ss.create(lake, source="iceberg")
+    table.create_index("a", kind="bloom")
+    with their.update_schema() as update:
+        update.rename_column("a", "b")
+    table.sync(refresh=True)
+    covered = {row["kind"]: row["files_covered"] for row in table.indexes().to_pylist()}
+    assert covered == {"stats": 2, "bloom": 2}  # a rename alone keeps the indexes
+    with their.update_schema() as update:
+        update.add_column("a", LongType())
+    for _ in ("not synced", "synced"):
+        table.refresh()
+        assert multiset(table.scan().to_table()) == multiset(read_iceberg(lake))
+        assert _values(table, "a = 5") == [5]
+        assert table.scan("b = 5").count() == 0
+        assert table.scan("b = 7").count() == 1
+        table.sync(refresh=True)
+
+
 def test_the_metadata_file_may_be_named(pair):
     """Where a catalog says what counts: one of a commit that failed may lie there under a higher number."""
     their, lake = pair

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from log_lakes import catalog
-from skipstone.engine.lakes.locations import located
+from skipstone.engine.lakes.detect import locate
 
 deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 from deltalake import DeltaTable, write_deltalake  # noqa: E402
@@ -72,9 +72,9 @@ def test_the_storage_options_of_a_table_object_open_the_object_store():
         def version(self):
             return 0
 
-    place = located(Store())
+    place = locate(Store())
     assert (place.path, place.storage_options) == ("s3://nobody/lake", options)
-    assert located(Store(), storage_options={"region": "x"}).storage_options == {"region": "x"}
+    assert locate(Store(), storage_options={"region": "x"}).storage_options == {"region": "x"}
 
 
 def test_every_version_of_a_delta_log_is_read_by_its_own_number(lake):

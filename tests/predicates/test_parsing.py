@@ -118,7 +118,7 @@ def test_what_texts_mean(text, node):
         ("x = 5L", Comparison("=", X, Literal(5))),
         ("x = 'it\\'s'", Comparison("=", X, Literal("it's"))),
         ("isnan(x)", IsNaN(X)),
-        ("x LIKE 'a\\%'", Like(X, "a\\%")),
+        ("x LIKE 'a\\%'", Like(X, "a\\%", "\\")),
     ],
 )
 def test_what_texts_of_spark_mean(text, node):
@@ -341,7 +341,7 @@ def test_the_builder_builds():
     assert x.between(1, 2) == And((x >= 1, x <= 2))
     assert x.is_not_null() == Not(IsNull(X))
     assert x.isin([1]) == x.is_in([1]) and x.startswith("a") == x.starts_with("a")
-    assert x.contains("a_%\\") == Like(X, "%a\\_\\%\\\\%")
+    assert x.contains("a_%\\") == Like(X, "%a\\_\\%\\\\%", "\\")
     assert (x & ~col("y")) == And((parse("x"), Not(parse("y"))))
     assert ((x == 1) & (x == 2) & (x == 3)) == And((x == 1, x == 2, x == 3))
     assert ((x == 1) | x) == Or((x == 1, parse("x")))

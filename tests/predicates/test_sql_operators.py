@@ -22,7 +22,7 @@ def table(tmp_path: Path) -> ss.Table:
     return ss.create(tmp_path)
 
 
-def _rows(table: ss.Table, where: str) -> list[int]:
+def _rows(table: ss.Table, where: object) -> list[int]:
     plan = table.scan(where)
     rows = sorted(plan.to_table().column("n").to_pylist())
     assert plan.count() == len(rows)
@@ -67,6 +67,18 @@ def test_distinct_from_never_gives_null(table: ss.Table) -> None:
 )
 def test_an_escape_makes_wildcards_plain(table: ss.Table, where: str, texts: list[str]) -> None:
     assert [TEXTS[n] for n in _rows(table, where)] == texts
+
+
+@pytest.mark.parametrize("escape", [None, "\\", "!"])
+@pytest.mark.parametrize("pattern", ["a\\%", "a\\_b", "a\\\\b", "a!_b", "a!!b", "a_b", "a%b", "%\\%"])
+def test_like_has_no_escape_but_the_one_that_is_named(table: ss.Table, pattern: str, escape: str | None) -> None:
+    """As in DuckDB, in a text and in `col`; a prefix that contains a backslash prunes files by it."""
+    duckdb = pytest.importorskip("duckdb")
+    quoted = f"s LIKE '{pattern}'" + (f" ESCAPE '{escape}'" if escape else "")
+    with duckdb.connect() as connection:
+        connection.register("texts", pa.table({"n": range(len(TEXTS)), "s": TEXTS}))
+        wanted = [row[0] for row in connection.execute(f"SELECT n FROM texts WHERE {quoted} ORDER BY n").fetchall()]
+    assert _rows(table, quoted) == _rows(table, ss.col("s").like(pattern, escape)) == wanted
 
 
 @pytest.mark.parametrize(

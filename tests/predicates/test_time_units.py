@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import operator
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -104,3 +107,32 @@ def test_columns_that_count_different_things_are_refused(tmp_path: Path) -> None
     for left, right in (("t", "c"), ("c", "d"), ("d", "t")):
         with pytest.raises(ss.PredicateError, match=f"column '{left}' .* column '{right}' .* cannot be compared"):
             table.scan(col(left) == col(right)).count()
+
+
+_ON_ANOTHER_MACHINE = """
+import datetime as dt, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+import skipstone as ss
+
+folder = sys.argv[1]
+evening = dt.datetime(2024, 1, 5, 22, 30, tzinfo=dt.timezone.utc)
+instants = pa.array([evening, evening + dt.timedelta(hours=2), None], pa.timestamp("us", "UTC"))
+pq.write_table(pa.table({"id": [1, 2, 3], "seen": instants}), f"{folder}/a.parquet")
+table = ss.create(folder)
+for where in sys.argv[2:]:
+    print(table.scan(where).to_table().column("id").to_pylist(), table.scan(where).count())
+"""
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Kiritimati"])
+def test_functions_of_instants_are_in_utc_on_every_machine(zone: str, tmp_path: Path) -> None:
+    wheres = [
+        *("hour(seen) = 22", "extract(hour FROM seen) = 22", "seen::DATE = DATE '2024-01-05'"),
+        "strftime(seen, '%H') = '22'",
+        *("date_trunc('day', seen) = '2024-01-05 00:00:00+00'", "seen::VARCHAR LIKE '2024-01-05 22%'"),
+        *("seen::TIMESTAMP = TIMESTAMP '2024-01-05 22:30:00'", "date_trunc('day', seen) <= '2024-01-05 00:00:00+00'"),
+    ]
+    command = [sys.executable, "-c", _ON_ANOTHER_MACHINE, str(tmp_path), *wheres]
+    ran = subprocess.run(command, env={**os.environ, "TZ": zone}, stdout=subprocess.PIPE, text=True, check=True)
+    assert dict(zip(wheres, ran.stdout.splitlines(), strict=True)) == dict.fromkeys(wheres, "[1] 1")

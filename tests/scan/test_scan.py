@@ -140,6 +140,28 @@ def test_fields_alone_are_those_of_the_whole_struct(
         ]
 
 
+def test_a_field_of_a_struct_is_read_without_required_fields_next_to_it(tmp_path: Path) -> None:
+    def required(name: str, kind: pa.DataType) -> pa.Field:
+        return pa.field(name, kind, nullable=False)
+
+    at = pa.struct([required("x", pa.int64()), required("y", pa.int64())])
+    address = pa.struct([required("street", pa.string()), required("n", pa.int64()), ("at", at)])
+    schema = pa.schema([("id", pa.int64()), ("address", address)])
+    values = [None, {"street": "a", "n": 1, "at": None}, {"street": "b", "n": 2, "at": {"x": 3, "y": 4}}]
+    rows = pa.Table.from_pylist([{"id": i, "address": value} for i, value in enumerate(values)], schema=schema)
+    pq.write_table(rows, tmp_path / "f.parquet")
+    table = ss.create(tmp_path)
+    for columns in (["address.street"], ["address.at.y"], ["address.at"], ["address.at", "address.n", "id"]):
+        wanted = [{path: _at({"id": i, "address": value}, path) for path in columns} for i, value in enumerate(values)]
+        assert table.scan(columns=columns, order_by="id").to_table().to_pylist() == wanted
+        assert table.lookup([1], on="id", columns=columns).to_table().to_pylist() == wanted[1:2]
+        for where in ("address.n = 2", "lower(address.street) = 'b'"):
+            plan = table.scan(where, columns=columns)
+            assert plan.to_table().to_pylist() == wanted[2:]
+            assert plan.to_table().schema == plan.schema
+    assert table.scan(columns=["address.at"]).schema.field("address.at").type == at
+
+
 def test_a_field_of_a_struct_is_read_without_the_others(tmp_path: Path) -> None:
     payload = pa.array([{"user": f"u{i}", "body": f"{i:0500}", "at": {"x": i, "y": f"{i:0300}"}} for i in range(2000)])
     pq.write_table(pa.table({"n": range(2000), "payload": payload}), tmp_path / "f.parquet", compression="none")

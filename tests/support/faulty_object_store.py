@@ -116,6 +116,13 @@ class Twin:
     def delete(self, path: str) -> None:
         return self._call("delete", path, lambda: self.objects.pop(path, None) and None)
 
+    def list(self, prefix: str | None = None) -> Iterator[list[dict]]:
+        def found() -> list[dict]:
+            below = f"{prefix}/" if prefix else ""
+            return [self._meta(path) for path in sorted(self.objects) if path.startswith(below)]
+
+        return iter([self._call("list", prefix or "", found)])
+
     def list_with_delimiter(self, prefix: str | None = None) -> dict:
         def found() -> dict:
             below = f"{prefix}/" if prefix else ""

@@ -10,7 +10,6 @@ import itertools
 import json
 import struct
 import uuid
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,37 +65,7 @@ _CLEAN = {
     "name": "HoodieCleanMetadata",
     "fields": [{"name": "earliestCommitToRetain", "type": "string"}],
 }
-_WRAPPERS = {
-    name: {"type": "record", "name": name, "fields": [{"name": "value", "type": kind}]}
-    for name, kind in {
-        "BooleanWrapper": "boolean",
-        "IntWrapper": "int",
-        "LongWrapper": "long",
-        "DoubleWrapper": "double",
-        "StringWrapper": "string",
-        "DateWrapper": "int",
-        "BytesWrapper": "bytes",
-    }.items()
-}
-_TYPE_INFO = {"type": "record", "name": "HoodieValueTypeInfo", "fields": [{"name": "typeOrdinal", "type": "int"}]}
-_STATISTICS = {
-    "type": "record",
-    "name": "HoodieMetadataColumnStats",
-    "fields": [
-        {"name": "fileName", "type": _STRING},
-        {"name": "columnName", "type": _STRING},
-        {"name": "minValue", "type": ["null", *_WRAPPERS.values()]},
-        {"name": "maxValue", "type": ["null", *_WRAPPERS]},
-        {"name": "isDeleted", "type": "boolean"},
-        {"name": "valueType", "type": ["null", _TYPE_INFO]},
-    ],
-}
-_METADATA = {
-    "type": "record",
-    "name": "HoodieMetadataRecord",
-    "fields": [{"name": "key", "type": "string"}, {"name": "ColumnStatsMetadata", "type": ["null", _STATISTICS]}],
-}
-DATA, DELETE, COMMAND, HFILE, PARQUET = 3, 1, 0, 4, 5
+DATA, DELETE, COMMAND, PARQUET = 3, 1, 0, 5
 
 
 def avro(schema: dict, value: dict) -> bytes:
@@ -131,62 +100,6 @@ def parquet_content(rows: list[dict]) -> bytes:
     return out.getvalue()
 
 
-def statistics(file: str, column: str, lower, upper, wrapper: str, ordinal: int | None, is_deleted=False) -> bytes:
-    """A record of Hudi's column statistics, as its HFiles hold it."""
-    record = {
-        "fileName": file,
-        "columnName": column,
-        "minValue": None if lower is None else (wrapper, {"value": lower}),
-        "maxValue": None if upper is None else (wrapper, {"value": upper}),
-        "isDeleted": is_deleted,
-        "valueType": None if ordinal is None else {"typeOrdinal": ordinal},
-    }
-    out = io.BytesIO()
-    schema = fastavro.parse_schema(_METADATA)
-    fastavro.schemaless_writer(out, schema, {"key": "", "ColumnStatsMetadata": record})
-    return out.getvalue()
-
-
-def hfile(values: list[bytes], is_gzip: bool = True, block_entries: int = 3) -> bytes:
-    """An HFile of version 3 with some values, as HBase lays it out; with the schema of Hudi's metadata table."""
-
-    def block(magic: bytes, data: bytes) -> bytes:
-        zipped = zlib.compressobj(wbits=31)
-        stored = zipped.compress(data) + zipped.flush() if is_gzip else data
-        return (
-            struct.pack(">8siiqBii", magic, len(stored) + 4, len(data), -1, 0, 16384, len(stored) + 33)
-            + stored
-            + bytes(4)
-        )
-
-    out = b""
-    for start in range(0, len(values), block_entries):
-        entries = b""
-        for number, value in enumerate(values[start : start + block_entries], start):
-            row = b"%08d" % number
-            key = struct.pack(">H", len(row)) + row + b"\0" + bytes(8) + b"\4"
-            entries += struct.pack(">II", len(key), len(value)) + key + value + b"\0"
-        out += block(b"DATABLK*", entries)
-    out += block(b"METABLKc", b"what we have no use for")
-    pair = _field(1, b"schema") + _field(2, json.dumps(_METADATA).encode())
-    pairs = _field(1, pair) + _field(1, _field(1, b"hfile.LASTKEY") + _field(2, b""))
-    out += block(b"FILEINF2", b"PBUF" + _varint(len(pairs)) + pairs)
-    fields = _varint(7 << 3) + _varint(len(values)) + _varint(12 << 3) + _varint(1 if is_gzip else 2)
-    return out + (b'TRABLK"$' + _varint(len(fields)) + fields).ljust(4092, b"\0") + b"\0\0\0\3"
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
 @dataclass
 class Group:
     """A file group as it stands: its base, the logs over it (path -> kind), its rows by key."""
@@ -215,18 +128,16 @@ class Write:
     logs: list[tuple[Group, str]] = field(default_factory=list)
     effects: list = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
-    statistics: list[bytes] = field(default_factory=list)
 
 
 _OF_LAYOUT_2 = {
     "hoodie.timeline.path": "timeline",
     "hoodie.timeline.history.path": "history",
-    "hoodie.table.metadata.partitions": "column_stats,files",
 }
 
 
 class HudiTable:
-    """version: 6 (timeline layout 1) or 9 (layout 2), whose logs have statistics in the metadata table."""
+    """version: 6 (timeline layout 1) or 9 (layout 2)."""
 
     def __init__(
         self,
@@ -245,7 +156,6 @@ class HudiTable:
         self.groups: list[Group] = []
         self.replaced: list[tuple[Group, str]] = []
         self.completed_at: dict[str, str] = {}
-        self.statistics: list[bytes] = []
         self.savepoints: dict[str, tuple[dict[str, str], dict[str, int]]] = {}
         self._clock = itertools.count(1)
         given = {
@@ -295,7 +205,6 @@ class HudiTable:
             "partitionToReplaceFileIds": replaced,
         }
         action = {"compaction": "commit", "clustering": "replacecommit"}.get(write.action, write.action)
-        self._keep_statistics(write)
         self.put(
             write.time, action, "completed", avro(_COMMIT, value) if self.layout == 2 else json.dumps(value).encode()
         )
@@ -305,26 +214,6 @@ class HudiTable:
             self.groups.remove(group)
             self.replaced.append((group, write.time))
         self._release(write)
-
-    def _keep_statistics(self, write: Write) -> None:
-        """In the metadata table, a commit's before it completes."""
-        if write.statistics and self.layout == 2:
-            self.column_stats.mkdir(parents=True, exist_ok=True)
-            block = log_block(HFILE, {0: write.time, 2: json.dumps(_METADATA)}, hfile(write.statistics))
-            (self.column_stats / f".col-stats-0000-0_{write.time}.log.1_0-0-0").write_bytes(block)
-            self.statistics += write.statistics
-
-    @property
-    def column_stats(self) -> Path:
-        return self.folder / ".hoodie" / "metadata" / "column_stats"
-
-    def compact_statistics(self) -> None:
-        """The metadata table's own compaction: its logs become an HFile."""
-        if self.statistics:
-            for path in self.column_stats.iterdir():
-                path.unlink()
-            data = hfile(self.statistics, is_gzip=len(self.statistics) % 2 == 0)
-            (self.column_stats / f"col-stats-0000-0_0-0-0_{self.tick()}.hfile").write_bytes(data)
 
     def crash(self, write: Write) -> None:
         """The writer is no more; what it wrote stays."""
@@ -468,10 +357,6 @@ class HudiTable:
         block = log_block(number, {0: write.time, 2: json.dumps(AVRO_WITH_META)}, content)
         (self.folder / path).write_bytes(block)
         write.logs.append((group, Path(path).name))
-        if kind == DATA:
-            name, values = Path(path).name, sorted(given.values())
-            write.statistics.append(statistics(name, "v", values[0], values[-1], "LongWrapper", 4))
-            write.statistics.append(statistics(name, "k", min(given), max(given), "StringWrapper", 7))
         stat = {"fileId": group.id, "path": path, "prevCommit": write.time, "fileSizeInBytes": len(block)}
         write.stats.setdefault(group.partition, []).append(stat)
         write.effects.append(lambda: group.logs.update({path: "log" if kind == DATA else "delete"}))
@@ -508,7 +393,6 @@ class HudiTable:
 
     def archive(self, keep: int) -> None:
         """Takes the oldest completed writes out of the active timeline, up to the first that is pending."""
-        self.compact_statistics()
         times = self._writes()
         all_times = sorted({path.name.split(".")[0].split("_")[0] for path in self.timeline.glob("2*")})
         pending = [t for t in all_times if t not in self.completed_at]

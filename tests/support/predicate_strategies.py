@@ -192,7 +192,7 @@ def leaves(draw: st.DrawFn, schema: pa.Schema) -> ast.Node:
         pattern = draw(
             st.lists(st.sampled_from(["%", "_", "a", "ab", "\\%", "\\_", "\\\\", "é", "\0", "'"]), max_size=4)
         )
-        return ast.Like(operand, "".join(pattern))
+        return ast.Like(operand, "".join(pattern), draw(st.sampled_from(["\\", "\\", ""])))
     if chosen == "starts_with":
         return ast.StartsWith(operand, draw(st.sampled_from(["", "a", "ab", "é", "a\0", "abcd"])))
     if chosen == "is_null":

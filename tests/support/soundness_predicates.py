@@ -127,7 +127,7 @@ class Pool:
             text = self._text(name)
             cut = text[: self.rng.randint(0, len(text))]
             pattern = "".join("\\" + c if c in "%_\\" else c for c in cut) + self.rng.choice(["%", "%", "%", "", "_"])
-        return lambda operand: ast.Like(operand, pattern)
+        return lambda operand: ast.Like(operand, pattern, "\\")
 
     def _starts(self, name: str, kind: pa.DataType):
         text = self._text(name)

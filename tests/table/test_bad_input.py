@@ -441,3 +441,32 @@ def test_a_file_uri_names_what_its_escapes_say(tmp_path: Path) -> None:
     for uri in (root.as_uri(), host_named, root.as_uri().replace("file://", "file:")):
         found = ss.open(uri, index_path=tmp_path / "in dex")
         assert sorted(found.scan().to_table().column("a").to_pylist()) == [len(outside.name), len(root.name)]
+
+
+_WITHOUT_WORKING_DIRECTORY = """
+import os, sys
+import skipstone as ss
+
+lake, place = sys.argv[1:]
+os.chdir(place)
+os.rmdir(place)
+table = ss.create(lake)
+print(table.scan("lower(s) = 'y' AND n % 2 = 0").to_table().column("n").to_pylist())
+for action in (lambda: ss.open("lake"), lambda: ss.create(lake, index_path="index")):
+    try:
+        action()
+    except ss.StorageError as error:
+        print(error)
+"""
+
+
+def test_a_working_directory_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "here").mkdir()
+    pq.write_table(pa.table({"n": [1, 2, 3], "s": ["x", "Y", "y"]}), tmp_path / "lake" / "a.parquet")
+    command = [sys.executable, "-c", _WITHOUT_WORKING_DIRECTORY, str(tmp_path / "lake"), str(tmp_path / "here")]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    rows, *errors = ran.stdout.splitlines()
+    assert rows == "[2]"
+    assert [error.split(": ")[0] for error in errors] == ["lake", "index"]
+    assert all("pass an absolute path" in error for error in errors)

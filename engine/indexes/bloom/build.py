@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from .... import canon
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
-from ....errors import CorruptionError, SchemaError, StorageError
+from ....errors import SchemaError
 from ....lazy import load_for
 from ...lakes import is_log
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
-from ...parquet.footers import open_indexed, prefetch, reading, rows_of_group
+from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...predicates.coerce import is_exact_widening
 from ...state import IndexState
@@ -234,7 +234,7 @@ def _file_filters(
     def read(row: dict) -> FileFilters | Exception:
         try:
             return make_filters(handle, row, in_files, sizing)
-        except (CorruptionError, StorageError, SchemaError) as error:
+        except (*FILE_ERRORS, SchemaError) as error:
             return error
 
     yield from zip(

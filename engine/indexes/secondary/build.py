@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ....arrays import joined
-from ....errors import CorruptionError, InvalidArgumentError, SchemaError, StorageError
+from ....errors import InvalidArgumentError, SchemaError
 from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import open_indexed, prefetch, reading, rows_of_group
+from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group
 from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
@@ -128,7 +128,7 @@ def _read(
     def read(part: _RowGroups) -> _Keys | Exception:
         try:
             return _keys_of(storage, part, columns, sorter, has_digests)
-        except (CorruptionError, StorageError, SchemaError, InvalidArgumentError) as error:
+        except (*FILE_ERRORS, SchemaError, InvalidArgumentError) as error:
             return error
 
     parts = list(_parts(files))

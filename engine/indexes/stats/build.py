@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....arrays import from_numpy, to_numpy
-from ....errors import CorruptionError, StorageError
-from ...parquet.footers import Footer, indexed_entry, read_footer
+from ...parquet.footers import FILE_ERRORS, Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
@@ -148,7 +147,7 @@ def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tu
                 agree = {p: s for p, s in footer.stats.items() if declared.get(p) == actual.get(p)}
                 footer = replace(footer, stats=agree)
             return footer
-        except (CorruptionError, StorageError) as error:
+        except FILE_ERRORS as error:
             return Footer(pa.schema([]), [], {}) if schema.is_declared else error
 
     yield from zip(rows, prefetched(read, rows, _THREADS, "skipstone-stats"), strict=True)

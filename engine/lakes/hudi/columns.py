@@ -1,9 +1,8 @@
-"""The columns of a Hudi table, from the Avro schema that a commit names; and the values that its partition paths hold.
+"""The columns of a Hudi table, from the Avro schema of a commit, and the values in its partition paths.
 
-The columns of Hudi's own (`_hoodie_record_key`, ...) are columns of the table where its files hold them. A table is
-partitioned by `_hoodie_partition_path` then, which is the path of a row's file and nothing else; what a row's partition
-columns are is what its file says. The path may hold them transformed (a date of a timestamp), or in another spelling,
-so it is asked for their values only where the table's writers drop them from the files.
+Hudi's meta fields (`_hoodie_record_key`, ...) are columns of the table if its files contain them. Such a table is
+partitioned by `_hoodie_partition_path`, the path of a row's folder. The files contain the partition columns; the path
+may contain them transformed (the date of a timestamp). It gives their values only if writers drop them from the files.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import pyarrow as pa
 from ....arrays import string_array
 from ....errors import NotReadableError
 from ...hive import NULL_VALUE, partition_texts, typed_texts
-from ..log import Columns, Naming
-from ..log_files import loose_schema
+from ..column_naming import ColumnNaming, Columns, normalized_schema
 
 PARTITION_PATH = "_hoodie_partition_path"
 META_FIELDS = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", PARTITION_PATH, "_hoodie_file_name")
@@ -47,8 +45,10 @@ _LOGICAL = {
 
 
 class HudiColumns:
-    """The columns of a table by its properties and a schema: Avro as JSON, or that of a base file. Raises
-    NotReadableError for a schema that is not understood, or partition columns whose values nothing says."""
+    """The columns of a table, from its properties and a schema: Avro as JSON, or a base file's Arrow schema.
+
+    Raises NotReadableError for a schema that is not understood, and for partition columns without values.
+    """
 
     def __init__(self, properties: Mapping[str, str], schema: str | pa.Schema, where: str):
         fields = list(schema) if isinstance(schema, pa.Schema) else _fields(schema, where)
@@ -69,9 +69,9 @@ class HudiColumns:
         else:
             has_path = self._fields and any(f.name == PARTITION_PATH for f in fields)
             partitioning = (PARTITION_PATH,) if has_path else ()
-        arrow = loose_schema(pa.schema(fields))
+        arrow = normalized_schema(pa.schema(fields))
         keys = {name: name for name in arrow.names}
-        self.columns = Columns(arrow, partitioning, keys, Naming(dict(keys), types=arrow))
+        self.columns = Columns(arrow, partitioning, keys, ColumnNaming(dict(keys), types=arrow))
 
     def _check_dropped(self, fields: Sequence[pa.Field], where: str) -> None:
         generator = self.properties.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]
@@ -81,12 +81,12 @@ class HudiColumns:
         if generator not in understood or missing:
             raise NotReadableError(
                 f"{where}: its files lack the partition columns {', '.join(self._fields)}, and {generator or 'no'} key "
-                "generator says how the partition paths hold them; read the table with Hudi"
+                "key generator is not supported for reading them from the partition paths; read the table with Hudi"
             )
 
     def partition_texts(self, paths: Sequence[str]) -> pa.Array:
-        """The partition of each file, by the path of its folder. Raises NotReadableError for a path that does not hold
-        the values of columns that files lack."""
+        """Return the partition of each file from the path of its folder. Raises NotReadableError if files lack the
+        partition columns and the path does not contain their values."""
         columns = self.columns
         if columns.partitioning in ((), (PARTITION_PATH,)):
             values = [string_array(paths)] if columns.partitioning else []
@@ -132,7 +132,7 @@ def _fields(schema: str, where: str) -> list[pa.Field]:
 
 
 class _Avro:
-    """Avro types as Arrow's, names that were defined before included (the Avro specification, "Schema Declaration")."""
+    """Converts Avro types to Arrow types (the Avro specification, "Schema Declaration")."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType] = {}

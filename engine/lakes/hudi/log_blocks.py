@@ -1,22 +1,20 @@
-"""The blocks of a Hudi log file: of which kind they are, and which commit wrote them; never their rows.
+"""The kinds of the blocks in a Hudi log file, and the commits that wrote them. Rows are not read.
 
     "#HUDI#", size u64, version u32, kind u32, header, content size u64, content, footer, size u64 with the magic's
 
-Numbers are big-endian; a header is a count, then (key u32, length u32, UTF-8). The content is not read. (Hudi,
-`HoodieLogFormatWriter` and `HoodieLogFileReader`, format version 1.)
+Numbers are big-endian. A header is a count, then (key u32, length u32, UTF-8) per entry. (Hudi, `HoodieLogFormatWriter`
+and `HoodieLogFileReader`, format version 1.)
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...storage import FileMissingError, Storage
 
 COMMAND, DELETE, CORRUPT, DATA = "command", "delete", "corrupt", "data"
 _KINDS = {0: COMMAND, 1: DELETE, 2: CORRUPT, 3: DATA, 4: DATA, 5: DATA}  # 6 is change data, which no reader merges
-_HFILE = 4
 _MAGIC = b"#HUDI#"
 _FRONT = len(_MAGIC) + 8
 _INSTANT_TIME, _TARGET_TIME, _COMMAND, _IS_PARTIAL = 0, 1, 3, 7
@@ -41,8 +39,7 @@ class LogBlock:
 
 
 def log_blocks(storage: Storage, path: str, size_bytes: int) -> list[LogBlock] | None:
-    """The blocks of a log file; None where not all of it is understood, or it is gone. Raises
-    StorageError where it cannot be read."""
+    """Return the blocks of a log file; None if a part is not understood or the file is missing. Raises StorageError."""
     blocks, offset = [], 0
     while offset < size_bytes:
         try:
@@ -55,7 +52,7 @@ def log_blocks(storage: Storage, path: str, size_bytes: int) -> list[LogBlock] |
 
 
 def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tuple[LogBlock, int]:
-    """(the block at an offset, its length with what stands before its size). Raises ValueError for what is none."""
+    """Return the block at an offset and its whole length. Raises ValueError if there is no block."""
     wanted = _READ_BYTES
     while True:
         (data,) = storage.read_ranges(path, [(offset, min(wanted, size_bytes - offset))])
@@ -78,37 +75,23 @@ def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tupl
         raise ValueError("the block's two sizes differ")
     kind, instant = _KINDS.get(number), header.get(_INSTANT_TIME)
     if kind is None or instant is None or (kind == COMMAND and header.get(_COMMAND) != _ROLLBACK):
-        raise ValueError("a block of a kind that is not known")
+        raise ValueError("a block of an unknown kind")
     return LogBlock(kind, instant, header.get(_TARGET_TIME), header.get(_IS_PARTIAL, "").lower() == "true"), length
 
 
-def hfile_blocks(data: bytes) -> Iterator[bytes]:
-    """The contents of the blocks of a whole log file that hold HFiles. Raises ValueError or struct.error for a log that
-    is not understood."""
-    offset = 0
-    while offset < len(data):
-        fields = _Fields(data[offset:])
-        length, number = fields.block_length(), fields.u32()
-        fields.header()
-        content = fields.content()
-        if number == _HFILE:
-            yield content
-        offset += length
-
-
 class _Fields:
-    """Reads one field after the other; struct.error where the bytes end."""
+    """Reads one field after the other. Raises struct.error at the end of the bytes."""
 
     def __init__(self, data: bytes):
         self._data, self._offset = data, 0
 
     def block_length(self) -> int:
         if self._data[: len(_MAGIC)] != _MAGIC:
-            raise ValueError("no block begins here")
+            raise ValueError("no block starts here")
         self._offset = len(_MAGIC)
         (size,) = self._take(">Q")
         if self.u32() != 1:
-            raise ValueError("a block of a version that is not known")
+            raise ValueError("a block of an unknown version")
         return _FRONT + size
 
     def u32(self) -> int:
@@ -124,13 +107,6 @@ class _Fields:
             self._offset += length
             header[key] = text.decode("utf-8", "replace")
         return header
-
-    def content(self) -> bytes:
-        (size_bytes,) = self._take(">Q")
-        content = self._data[self._offset : self._offset + size_bytes]
-        if len(content) < size_bytes:
-            raise ValueError("the content ends beyond its file")
-        return content
 
     def _take(self, form: str) -> tuple:
         values = struct.unpack_from(form, self._data, self._offset)

@@ -1,8 +1,8 @@
-"""The rows of file slices that only Hudi's rules merge, through the package `hudi` (hudi-rs).
+"""The merged rows of file slices with logs, through the package `hudi` (hudi-rs).
 
-It is handed the base and those logs whose every block counts at the state that is read, or is rolled back by a block
-that it is handed, too. What it would have to tell apart by itself - blocks of writers in flight, custom merges, logs
-that we do not understand - is refused.
+Skipstone passes it the base and the logs whose every block counts at the state, or is rolled back by a block that it
+also passes. It refuses what the package would have to tell apart itself: blocks of writers in flight, custom merges,
+logs that Skipstone does not understand.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import pyarrow as pa
 from ....errors import NotReadableError
 from ...state.manifest import BASE
 from ...storage import Storage
-from ..log_files import first_line_of
+from ..table_format import first_line_of
 from .log_blocks import COMMAND, LogBlock, log_blocks
 from .timeline import HudiTimeline
 
 
 class SliceReader:
-    """Reads slices of one table, at one state of its timeline."""
+    """Reads slices of one table at one state of its timeline."""
 
     def __init__(self, storage: Storage, options: Mapping[str, str], timeline: HudiTimeline):
         self._storage, self._options, self._timeline = storage, dict(options), timeline
         self._reader: Any = None
 
     def rows(self, files: pa.Table) -> pa.Table:
-        """The rows of a slice, from its files (path, kind, merge). Raises NotReadableError, naming a file."""
+        """Return the rows of a slice from its files (path, kind, merge). Raises NotReadableError with its path."""
         rows = files.to_pylist()
         base = next((row["path"] for row in rows if row["kind"] == BASE), "")
         if base and not base.endswith(".parquet"):

@@ -1,10 +1,9 @@
-"""Hudi tables: their live files by their timeline and their folders, and what changed by the instants that came since.
+"""Hudi tables: live files from the timeline and the folders, and changes from the instants since another state.
 
-A state is the timeline up to its latest completed instant, less the earlier ones that were not completed then; its
-position says both. A look at an unchanged table reads the properties and lists the timeline. One at a changed table
-reads the metadata of each instant since, and lists the partitions in which logs, or bases over logs, came. Where that
-cannot tell - instants that were archived meanwhile, or rolled back after they were completed, a restore - every
-partition is listed.
+A state is the timeline up to its latest completed instant, without the earlier ones that were not complete then; its
+position contains both. Checking an unchanged table reads the properties and lists the timeline. A changed table costs
+the metadata of each instant since, and a listing of the partitions that contain new logs, or new bases over logs. If
+that is not enough (instants were archived, completed instants were rolled back or restored), every partition is listed.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ import pyarrow as pa
 from ....caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
-from ...state.manifest import LOG
 from ...storage import Entry, FileMissingError, Storage
 from .. import HUDI
-from ..log import Changes, Columns, RecordedState
-from ..log_files import log_files, loose_schema
+from ..column_naming import Columns, normalized_schema
+from ..table_format import Changes, RecordedState, log_files
 from .columns import HudiColumns
-from .metadata_table import log_bounds
 from .rows import SliceReader
 from .timeline import (
     CLEAN,
@@ -72,25 +69,6 @@ class HudiState:
     def columns(self) -> Columns:
         return self.hudi_columns.columns
 
-    def bounds_of_logs(self, files: pa.Table, columns: Sequence[str]) -> dict[str, pa.Array]:
-        """See `KnowsBounds`: of logs that no other commit adds to, and whose rows replace the base's."""
-        own = self.hudi_columns.columns
-        ordinary = [name for name in own.schema.names if name in columns and name not in own.partitioning]
-        types = {name: own.schema.field(name).type for name in ordinary}
-        names = [posixpath.basename(path) for path in files.column("path").to_pylist()]
-        logs = {
-            name: row["commit"]
-            for name, row in zip(names, files.select(["kind", "merge", "commit"]).to_pylist(), strict=True)
-            if row["kind"] == LOG and row["merge"] == "whole" and self.timeline.layout == 2
-        }
-        known = log_bounds(self.source.storage, self.hudi_columns.properties, logs, types)
-        bounds = {}
-        for column in sorted({column for of_file in known.values() for column in of_file}):
-            pairs = [known.get(name, {}).get(column) for name in names]
-            rows = [None if pair is None else dict(zip(("min", "max"), pair, strict=True)) for pair in pairs]
-            bounds[column] = pa.array(rows, pa.struct([("min", types[column]), ("max", types[column])]))
-        return bounds
-
     def changes(self, *, is_anew: bool = False) -> Changes:
         if is_anew and self.changes_since.removed is not None:
             return self.source.look(self.position).every_file()
@@ -113,7 +91,7 @@ class HudiSource:
             timeline = look.timeline
             instants = None if since is None else look.since(since)
             if since is not None and instants == [] and parsed(since.position)[0] == timeline.latest:
-                return None  # some writes may be pending that were not, or the other way round
+                return None  # only the pending writes differ
             with suppress(FileMissingError):  # of the timeline: archived, or rolled back
                 changes = None if since is None or not instants else look.changes_by(instants, since)
                 if changes is None:
@@ -121,20 +99,20 @@ class HudiSource:
                 if not look.was_cleaned_meanwhile():
                     return HudiState(self, timeline, look.columns, look.table_id, timeline.mark, changes)
         raise StorageError(
-            f"{self.storage.uri}: Hudi cleaned, archived or rolled back {_ATTEMPTS_MAX} times meanwhile; try later"
+            f"{self.storage.uri}: Hudi cleaned, archived or rolled back during {_ATTEMPTS_MAX} reads; try again"
         )
 
     def position_of(self, log_version: int) -> str:
         return self.look(str(log_version)).timeline.position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        return {}  # logs take out rows by their keys
+        return {}  # logs delete rows by their keys
 
     def slice_rows(self, position: str | None) -> Callable[[pa.Table], pa.Table]:
         return SliceReader(self.storage, self.options, self.look(position).timeline).rows
 
     def look(self, position: str | None) -> _Look:
-        """Reads the timeline at a position, or the latest."""
+        """Read the timeline at a position, or the latest."""
         reader = TimelineReader(self.storage)
         properties = reader.properties()
         look = _Look(self.storage, reader, properties, reader.read(properties, position))
@@ -144,7 +122,7 @@ class HudiSource:
 
 
 class _Look:
-    """What was read of a table at one state, and what is read more of it when it is asked for."""
+    """A table at one state. Its metadata is read on demand and kept."""
 
     def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: HudiTimeline):
         self.storage, self.properties, self.timeline = storage, properties, timeline
@@ -174,7 +152,7 @@ class _Look:
         return self.timeline.since(since.position, since.mark)
 
     def check_kept(self) -> None:
-        """Raises NotATableError for a state some of whose files a clean has removed."""
+        """Raise NotATableError if a clean has removed files of this state."""
         latest = self.timeline.latest
         if latest in self.timeline.savepoints:
             return
@@ -186,11 +164,11 @@ class _Look:
             if latest < kept or (not kept and metadata.get("totalFilesDeleted") != 0):  # by versions of files, not time
                 raise NotATableError(
                     f"{self.storage.uri}: Hudi cleaned files at {clean.time} that its state at {latest} may need; only "
-                    f"later ones{f', from {kept} on,' if kept else ''} can be read"
+                    f"later states{f', from {kept} on,' if kept else ''} can be read"
                 )
 
     def was_cleaned_meanwhile(self) -> bool:
-        """Whether files may have been removed while they were listed."""
+        """Return whether files may have been removed while they were listed."""
         if not self._has_listed:
             return False
         now = self._reader.read(self.properties, None)
@@ -201,7 +179,7 @@ class _Look:
 
     @cached_property
     def columns(self) -> HudiColumns:
-        """The table's columns at this state: of the latest commit that says what they are."""
+        """The table's columns at this state, from the latest commit that contains a schema."""
         for instant in reversed(self.timeline.writes):
             extra = self.metadata(instant).get("extraMetadata") or {}
             where = f"{self.storage.uri}/{instant.path}"
@@ -216,23 +194,23 @@ class _Look:
         where = f"{self.storage.uri}/{FOLDER}/hoodie.properties"
         schema = self.properties.get("hoodie.table.create.schema") or self._schema_of_base()
         if schema is None:
-            raise NotReadableError(f"{where}: nothing says what the table's columns are; write a commit first")
+            raise NotReadableError(f"{where}: no commit contains the table's columns; write a commit first")
         return HudiColumns(self.properties, schema, where)
 
     def _schema_of_base(self) -> pa.Schema | None:
-        """That of a base file of the latest commit that wrote one."""
+        """Return the schema of a base file of the latest commit that wrote one."""
         files = list_table(self.storage, self.timeline, self._is_partition)
         bases = [f for f in files if f.ending == "parquet" and self.timeline.is_committed(f.instant)]
         if not bases:
             return None
         entry = self.storage.stat(max(bases, key=lambda f: f.instant).path)
         with open_parquet(self.storage, entry, is_checked=False) as file:
-            return loose_schema(file.arrow_schema)
+            return normalized_schema(file.arrow_schema)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def every_file(self) -> Changes:
-        """All that is live."""
+        """Return all live files."""
         replaced = self._replaced(self.timeline.writes)
         self._has_listed = True
         files = list_table(self.storage, self.timeline, self._is_partition)
@@ -242,7 +220,7 @@ class _Look:
         return any(folder in (self.metadata(i).get("partitionToWriteStats") or {}) for i in self.timeline.writes)
 
     def changes_by(self, instants: list[HudiInstant], since: RecordedState) -> Changes | None:
-        """What some instants, completed since the state that is known, changed; None where they do not tell all."""
+        """Return the changes by instants that completed since a recorded state; None if they do not show all."""
         if len(instants) > _TAIL_INSTANTS_MAX:
             return None
         touched: set[Group] = set()
@@ -260,7 +238,7 @@ class _Look:
                 listed |= {partition for partition, _ in rolled}
             stats = list(self._stats(instant)) if instant.action != ROLLBACK else []
             if not stats and instant.action in (COMMIT, DELTA_COMMIT):
-                return None  # what it wrote, if anything, it does not say
+                return None  # it does not list what it wrote
             for partition, stat in stats:
                 file = self._file(stat)
                 if file is None:
@@ -291,7 +269,7 @@ class _Look:
                     yield partition, stat
 
     def _file(self, stat: Mapping[str, Any]) -> HudiFile | None:
-        """The file that a commit says it wrote; None where it does not say which."""
+        """Return the file of a write statistic; None if it does not name one."""
         path, size = stat.get("path"), stat.get("fileSizeInBytes")
         if not path or not isinstance(size, int) or size <= 0:
             return None
@@ -299,7 +277,7 @@ class _Look:
         return file if file is not None and stat.get("fileId") in (None, "", file.group_id) else None
 
     def _of_rollback(self, instant: HudiInstant, since: RecordedState) -> set[Group] | None:
-        """The groups of the logs that a rollback wrote to; None where it undid what was completed before."""
+        """Return the groups of the logs that a rollback wrote; None if it undid a completed commit."""
         metadata, (last, pending) = self.metadata(instant), parsed(since.position)
         if any(time <= last and time not in pending for time in metadata.get("commitsRollback") or ()):
             return None
@@ -355,7 +333,7 @@ class _Look:
 
 
 def _unreadable(one: SliceFile) -> str | None:
-    """Why a base is not ours to read."""
+    """Return why Skipstone cannot read a base file."""
     if one.file.log_version is not None or one.file.ending == "parquet":
         return None
     return f"format:{one.file.ending}"

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ....errors import NotATableError, NotReadableError
 from ...storage import FileMissingError, Storage
-from ..log_files import missing_package
+from ..table_format import missing_package
 
 FOLDER = ".hoodie"
 COMMIT, DELTA_COMMIT, REPLACE_COMMIT = "commit", "deltacommit", "replacecommit"
@@ -59,9 +59,9 @@ class HudiInstant:
 
 @dataclass(frozen=True)
 class HudiTimeline:
-    """The active timeline up to a time, some pending instants left out.
+    """The active timeline up to a time, without some pending instants.
 
-    latest      the time of the latest completed instant that changed files; EMPTY where there is none
+    latest      the time of the latest completed instant that changed files; EMPTY if there is none
     pending     times of pending writes before it
     changes     completed instants that changed files, ascending by time
     seen        names of all files of the active timeline, whatever their time
@@ -87,32 +87,32 @@ class HudiTimeline:
 
     @property
     def position(self) -> str:
-        """The state's name: its latest completed instant, and the earlier ones that were not completed yet."""
+        """The position of the state: its latest completed instant, and the earlier ones that were not complete."""
         return "~".join([self.latest, *sorted(self.pending)])
 
     @property
     def mark(self) -> str:
-        """A short number for each completed instant, the oldest left out beyond some."""
+        """24 bits per completed instant, for at most the newest 1,000."""
         return _mark(self.changes) or NO_MARK
 
     @property
     def writes(self) -> list[HudiInstant]:
-        """The completed instants that wrote files, ascending by time."""
+        """Completed instants that wrote files, ascending by time."""
         return [instant for instant in self.changes if instant.action in _WRITES]
 
     def is_committed(self, time: str) -> bool:
-        """Whether what a commit of that time wrote is live at this state."""
+        """Return whether the files of a commit are live at this state."""
         if time > self.latest or time in self.pending:
             return False
         return time in self.committed or (self.start is not None and time < self.start)
 
     def is_archived(self, time: str) -> bool:
-        """Whether an instant is older than the active timeline."""
+        """Return whether an instant is older than the active timeline."""
         return self.start is not None and time < self.start and time not in self.pending
 
     def since(self, position: str, mark: str) -> list[HudiInstant] | None:
-        """The instants completed since an earlier state, ascending; None where that cannot be told: where what was
-        completed then is not there any more, but for instants archived from below."""
+        """Return the instants that completed since an earlier state, ascending. None if the timeline lost an instant
+        that was complete then, except the oldest ones by archiving."""
         time, pending = parsed(position)
         if self.start is None or time < self.start or time > self.latest:
             return None
@@ -128,22 +128,22 @@ def _mark(instants: Iterable[HudiInstant]) -> str:
 
 
 def parsed(position: str) -> tuple[str, frozenset[str]]:
-    """(time, pending instants before it) of a position. Raises NotATableError for a text that is none."""
+    """Split a position into its time and the pending instants before it. Raises NotATableError."""
     time, *pending = position.split("~")
     if not all(part.isdecimal() and part.isascii() for part in (time, *pending)):
-        raise NotATableError(f"{position!r} is no instant of a Hudi timeline, such as 20260131235959999")
+        raise NotATableError(f"{position!r} is not an instant of a Hudi timeline, such as 20260131235959999")
     return time, frozenset(pending)
 
 
 class TimelineReader:
-    """Reads the timeline of the table at a storage."""
+    """Reads the timeline of a table."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
 
     def properties(self) -> dict[str, str]:
-        """The table's properties. Raises NotATableError where there are none, NotReadableError for a table of a version
-        that is not known."""
+        """Return the table's properties. Raises NotATableError if there are none, NotReadableError for an unknown table
+        version."""
         for name in ("hoodie.properties", "hoodie.properties.backup"):
             try:
                 properties = parse_properties(self._storage.read(f"{FOLDER}/{name}").decode("utf-8", "replace"))
@@ -159,12 +159,12 @@ class TimelineReader:
         layout = properties.get("hoodie.timeline.layout.version", _VERSIONS.get(version))
         if version not in _VERSIONS or layout != _VERSIONS[version]:
             raise NotReadableError(
-                f"{path}: table version {version or 'unknown'} with timeline layout {layout or 'unknown'} is not known "
-                f"here ({', '.join(_VERSIONS)} are); read it with Hudi, or upgrade the table",
+                f"{path}: table version {version or 'unknown'} with timeline layout {layout or 'unknown'} is not "
+                f"supported ({', '.join(_VERSIONS)} are); read it with Hudi, or upgrade the table",
                 paths=[f"{FOLDER}/hoodie.properties"],
             )
         odd = {
-            "hoodie.bootstrap.base.path": "its rows lie in the files of the table that it was bootstrapped from",
+            "hoodie.bootstrap.base.path": "its rows are in the files of the table that it was bootstrapped from",
             "hoodie.table.multiple.base.file.formats.enable": "its base files are of several formats",
         }
         for name, reason in odd.items():
@@ -172,8 +172,8 @@ class TimelineReader:
                 raise NotReadableError(f"{path}: {name} is set: {reason}, which only Hudi reads", paths=[path])
 
     def read(self, properties: dict[str, str], position: str | None) -> HudiTimeline:
-        """The timeline at a position (see `Timeline.position`), or the latest. Raises NotReadableError for an action
-        that is not known, NotATableError for a position that was archived, cleaned or never was."""
+        """Return the timeline at a position, or the latest. Raises NotReadableError for an unknown action,
+        NotATableError for a position that does not exist or was archived or cleaned."""
         instants, seen = self._listed(properties)
         changes = [i for i in instants if i.state == COMPLETED and i.action in _CHANGES_FILES]
         savepoints = frozenset(i.time for i in instants if i.action == SAVEPOINT and i.state == COMPLETED)
@@ -224,15 +224,15 @@ class TimelineReader:
         action = ".".join(ending) or COMMIT  # a commit in flight is <time>.inflight alone
         if action not in _ACTIONS:
             raise NotReadableError(
-                f"{self._storage.uri}/{path}: an action of Hudi that is not known here, and may change which files are "
+                f"{self._storage.uri}/{path}: an unknown action of Hudi, which may change which files are "
                 "live; read the table with Hudi",
                 paths=[path],
             )
         return HudiInstant(time, action, state, completed_at, path)
 
     def metadata(self, instant: HudiInstant) -> dict[str, Any]:
-        """What a completed instant wrote of itself: JSON, or Avro. Raises NotReadableError where it is neither,
-        InvalidArgumentError where the package for Avro is missing."""
+        """Return the metadata of a completed instant (JSON or Avro). Raises NotReadableError if it is neither,
+        InvalidArgumentError if the package for Avro is missing."""
         data = self._storage.read(instant.path)
         read = _avro_reader() if data.startswith(_AVRO) else None
         try:
@@ -241,14 +241,14 @@ class TimelineReader:
             metadata = None
         if not isinstance(metadata, dict) or not _is_well_formed(metadata):
             raise NotReadableError(
-                f"{self._storage.uri}/{instant.path}: not the metadata of a completed {instant.action}; which files it "
-                "wrote cannot be told: repair the timeline with Hudi's command line",
+                f"{self._storage.uri}/{instant.path}: not the metadata of a completed {instant.action}, so the files "
+                "that it wrote are unknown: repair the timeline with Hudi's command line",
                 paths=[instant.path],
             )
         return metadata
 
     def archived_completions(self, properties: dict[str, str]) -> dict[str, str]:
-        """Layout 2: when archived instants were completed, by their times, from the timeline's history."""
+        """Layout 2: return the completion times of archived instants, from the timeline's history."""
         import pyarrow.parquet as pq
 
         timeline = f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
@@ -256,7 +256,7 @@ class TimelineReader:
         completions: dict[str, str] = {}
         with suppress(
             FileMissingError, ValueError, LookupError, TypeError, pa.ArrowException
-        ):  # what it lacks may be live
+        ):  # what the history lacks may be live
             version = self._storage.read(f"{folder}/_version_").decode().strip()
             for file in json.loads(self._storage.read(f"{folder}/manifest_{version}"))["files"]:
                 data = io.BytesIO(self._storage.read(f"{folder}/{file['fileName']}"))
@@ -278,7 +278,7 @@ def _avro_reader() -> Callable[[io.BytesIO], Iterator]:
 
 
 def _is_well_formed(metadata: dict[str, Any]) -> bool:
-    """Whether what is read of the metadata of a commit has the types and the paths that Hudi gives it."""
+    """Return whether the metadata of a commit has the types and paths that Hudi writes."""
     stats, replaced = metadata.get("partitionToWriteStats") or {}, metadata.get("partitionToReplaceFileIds") or {}
     extra, rolled_back = metadata.get("extraMetadata") or {}, metadata.get("partitionMetadata") or {}
     if not all(isinstance(part, dict) for part in (stats, replaced, extra, rolled_back)):
@@ -296,7 +296,7 @@ def _is_well_formed(metadata: dict[str, Any]) -> bool:
 
 
 def _is_inside(path: object) -> bool:
-    """Whether a path names a place below the table, in the one way."""
+    """Return whether a path is normalized and below the table."""
     if not isinstance(path, str) or path.startswith(("/", "../")):
         return False
     return path == "" or (posixpath.normpath(path) == path and path != "..")
@@ -306,7 +306,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The entries of a Java properties file (java.util.Properties: escapes, comments, lines that go on)."""
+    """Return the entries of a Java properties file (java.util.Properties: escapes, comments, continued lines)."""
     entries = {}
     lines = iter(text.splitlines())
     for line in lines:

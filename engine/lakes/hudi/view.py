@@ -1,13 +1,13 @@
-"""The file-system view of a Hudi table at one state of its timeline: what is read of each file group.
+"""The file-system view of a Hudi table at one state of its timeline: which files of each file group are read.
 
-Of a group that is the latest base of a commit that is completed, and the logs over it:
+These are the latest base file of a completed commit, and the logs over it:
 
-    layout 1    logs whose name has the base's instant or a later one, which is that of a pending compaction. A log may
-                hold blocks of several commits, each with its state.
-    layout 2    logs of a commit that was completed after the base was begun. A log is one commit's.
+    layout 1    logs whose name contains the base's instant, or a later one, that of a pending compaction. A log may
+                contain blocks of several commits, each with its own state.
+    layout 2    logs of a commit that completed after the base was requested. A log belongs to one commit.
 
-Bases, and logs of layout 2, of commits that are not completed are left out; logs of layout 1 in which no block is of a
-completed commit carry nothing, as Hudi lists them still. A log that is not understood may hold rows.
+Bases, and logs of layout 2, of incomplete commits are left out. Logs of layout 1 without a block of a completed commit
+are listed, as Hudi does, but contain nothing. A log that is not understood may contain rows.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Group = tuple[str, str]  # partition path, file id
 
 @dataclass(frozen=True)
 class HudiFile:
-    """A base or a log by its name.
+    """A base or a log file, from its name.
 
-    partition    the folder that it lies in, relative to the table
+    partition    its folder, relative to the table
     instant      of a base the commit that wrote it; of a log, layout 1: the instant of its slice, layout 2: its commit
     log_version  the number of a log in its slice; None of a base
     """
@@ -59,10 +59,10 @@ class HudiFile:
 
 @dataclass(frozen=True)
 class SliceFile:
-    """A file that is read of its group, or is known to carry nothing there.
+    """A file of a group that is read, or is known to contain nothing.
 
     kind     "base", "log", "delete", "rollback", as `state.manifest` has it
-    merge    of a log: how its rows meet the base's
+    merge    how the rows of a log merge with the base's
     """
 
     file: HudiFile
@@ -73,8 +73,8 @@ class SliceFile:
 
 
 def file_of(entry: Entry) -> HudiFile | None:
-    """A file of a table by its name; None for one that is neither base nor log. Raises NotReadableError for a base of
-    a name that Hudi does not give."""
+    """Parse the name of a file; None if it is neither a base nor a log. Raises NotReadableError for a data file with a
+    name that Hudi does not use."""
     folder, name = posixpath.split(entry.path)
     log = _LOG_NAME.match(name)
     if log is not None:
@@ -86,7 +86,7 @@ def file_of(entry: Entry) -> HudiFile | None:
         return HudiFile(entry.path, entry.size_bytes, folder, base[1], base[3], base[4])
     if name.endswith(_BASE_ENDINGS) and not name.startswith((".", "_")):
         raise NotReadableError(
-            f"{entry.path}: lies in a partition of a Hudi table under a name that Hudi does not give; move it away, or "
+            f"{entry.path}: is in a partition of a Hudi table under a name that Hudi does not use; move it away, or "
             "read the table with what wrote it",
             paths=[entry.path],
         )
@@ -94,13 +94,13 @@ def file_of(entry: Entry) -> HudiFile | None:
 
 
 def list_partition(storage: Storage, partition: str) -> list[HudiFile]:
-    """The bases and logs of one partition."""
+    """Return the bases and logs of one partition."""
     return _files(storage.list_folder(partition)[0])
 
 
 def list_table(storage: Storage, timeline: HudiTimeline, is_partition_folder: Callable[[str], bool]) -> list[HudiFile]:
-    """The bases and logs of all partitions. Raises NotReadableError for a folder with files of completed commits that
-    is neither marked as a partition nor known as one."""
+    """Return the bases and logs of all partitions. Raises NotReadableError if a folder contains files of completed
+    commits and is neither marked nor known as a partition."""
     files: list[HudiFile] = []
     folders = [""]
     while folders:
@@ -116,7 +116,7 @@ def list_table(storage: Storage, timeline: HudiTimeline, is_partition_folder: Ca
                 files += _files(entries)
             elif odd:
                 raise NotReadableError(
-                    f"{odd[0].path}: a file of a Hudi commit in a folder without {_PARTITION_MARK}: move it away where "
+                    f"{odd[0].path}: a file of a Hudi commit in a folder without {_PARTITION_MARK}: move it away if "
                     "it is a copy; else repair the partition ('repair addpartitionmeta' of Hudi's command line)",
                     paths=[file.path for file in odd],
                 )
@@ -140,11 +140,11 @@ def _files(entries: Iterable[Entry]) -> list[HudiFile]:
 
 @dataclass
 class View:
-    """What decides which files are read.
+    """Decides which files are read.
 
-    replaced         file groups that others took the place of
-    table_merge      how rows of whole-row logs meet the base's: "whole", "partial" or "custom"
-    written_by       layout 1 and 2: the paths of the bases that a commit says it wrote, by its time
+    replaced         file groups that were replaced by others
+    table_merge      how rows of whole-row logs merge with the base's: "whole", "partial" or "custom"
+    written_by       layout 1 and 2: the paths of the bases that a commit recorded, by its time
     completed_at     layout 2: when an instant was completed, archived ones too
     """
 
@@ -156,7 +156,7 @@ class View:
     completed_at: Callable[[str], str | None]
 
     def live(self, files: Iterable[HudiFile]) -> list[SliceFile]:
-        """What is read of the groups of some files (whole groups of them)."""
+        """Return the files to read. `files`: every file of some groups."""
         groups: dict[Group, list[HudiFile]] = {}
         for file in files:
             if file.group not in self.replaced:
@@ -185,13 +185,13 @@ class View:
             same = [f for f in same if f.path in written]
             if len(same) != 1:
                 raise NotReadableError(
-                    f"{bases[0].path}: its file group has several base files of commit {latest}, and which of them "
-                    "counts cannot be told; repair the table with Hudi's command line",
+                    f"{bases[0].path}: its file group has several base files of commit {latest}, and no metadata names "
+                    "the one that counts; repair the table with Hudi's command line",
                     paths=[f.path for f in bases if f.instant == latest],
                 )
         if same and _BOOTSTRAP_TIMES.match(same[0].instant):
             raise NotReadableError(
-                f"{same[0].path}: the base of a bootstrapped table, whose rows lie elsewhere; only Hudi reads it",
+                f"{same[0].path}: the base of a bootstrapped table, whose rows are elsewhere; only Hudi reads it",
                 paths=[same[0].path],
             )
         return same[0] if same else None
@@ -237,23 +237,23 @@ class View:
 
 
 def _kind(live: list[LogBlock] | None) -> str:
-    """`live`: the blocks that count; None where they are not known."""
+    """Return the kind of a log. `live`: its blocks that count; None if they are unknown."""
     if live is None or any(block.kind in (DATA, CORRUPT) for block in live):
         return LOG
     return DELETE if live else ROLLBACK
 
 
 def _slice_of(timeline: HudiTimeline, log: HudiFile, base: HudiFile | None) -> str:
-    """Layout 2: the instant of a log's slice: that of the base, or of a pending write that was begun before the log was
-    completed."""
+    """Layout 2: return the instant of a log's slice: that of the base, or of a pending write that was requested before
+    the log's commit completed."""
     first = log.instant if base is None else base.instant
     end = timeline.completed_at.get(log.instant, log.instant)
     return max([first, *(time for time in timeline.pending if first < time <= end)])
 
 
 def merge_of(properties: Mapping[str, str]) -> str:
-    """How the rows of logs meet the base's: "whole" where the row of one file wins, "partial" where columns are taken
-    from several, "custom" for what is not known."""
+    """Return how the rows of logs merge with the base's: "whole" if the row of one file wins, "partial" if columns are
+    taken from several, "custom" if unknown."""
     if properties.get("hoodie.table.partial.update.mode", "").upper() not in ("", "NONE"):
         return "partial"
     mode = properties.get("hoodie.record.merge.mode", "").upper()

@@ -1,0 +1,131 @@
+"""The system refuses to open a file: that is a StorageError, nothing is committed, and no file is called damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skipstone as ss
+
+FILES = 12
+
+
+def _lake(root: Path, files: int = FILES) -> Path:
+    for number in range(files):
+        folder = root / f"day={number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"n": [number, number + 100], "s": [f"a{number}", "b"]}), folder / f"f{number}.parquet")
+    return root
+
+
+@contextlib.contextmanager
+def free_handles(count: int) -> Iterator[None]:
+    """Inside the block, this process can open so many more files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[0]), limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(open("/dev/null"))  # noqa: SIM115 - closed below
+        for file in held[:count]:
+            file.close()
+        yield
+    finally:
+        for file in held:
+            file.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def _create(lake: Path, index: Path) -> int:
+    return ss.create(lake, index_path=index).scan().count()
+
+
+def _sync(lake: Path, index: Path) -> int:
+    table = ss.open(lake, index_path=index)
+    table.sync()
+    return table.scan().count()
+
+
+def _scan(lake: Path, index: Path) -> int:
+    return ss.open(lake, index_path=index).scan("n >= 0 AND s <> ''").to_table().num_rows
+
+
+def _list(lake: Path, index: Path) -> int:
+    return ss.open(lake, index_path=index / "none", fallback="list").scan().count()
+
+
+def _verify(lake: Path, index: Path) -> int:
+    assert ss.open(lake, index_path=index).verify(deep=True) == []
+    return 2 * FILES
+
+
+def _build(kind: str) -> Callable[[Path, Path], int]:
+    def build(lake: Path, index: Path) -> int:
+        table = ss.open(lake, index_path=index)
+        table.create_index("n", kind=kind)
+        assert [i["files_covered"] for i in table.indexes().to_pylist() if i["name"] == f"{kind}(n)"] == [FILES]
+        return 2 * FILES
+
+    return build
+
+
+ACTIONS = {
+    "create": _create,
+    "sync": _sync,
+    "scan": _scan,
+    "fallback": _list,
+    "verify": _verify,
+    "bloom": _build("bloom"),
+    "secondary": _build("secondary"),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_too_few_handles_are_an_error_and_lose_no_file(name: str, tmp_path: Path) -> None:
+    lake, act = _lake(tmp_path / "lake"), ACTIONS[name]
+    errors = []
+    for free in (None, *range(1, 9)):  # the first imports what the action needs
+        index = tmp_path / f"index{free}"
+        if name != "create":
+            table = ss.create(
+                lake, index_path=index, files=sorted(lake.rglob("*.parquet"))[: 2 if name == "sync" else None]
+            )
+            if name in ("sync", "verify"):
+                table.scan().count()
+        with contextlib.nullcontext() if free is None else free_handles(free), warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            if name == "fallback":
+                warnings.simplefilter("ignore", UserWarning)
+            try:
+                assert act(lake, index) == 2 * FILES
+                continue
+            except ss.StorageError as error:
+                errors.append(str(error))
+        if name == "create":
+            with pytest.raises(ss.NotATableError):
+                ss.open(lake, index_path=index)
+        else:
+            assert ss.open(lake, index_path=index).version == 1
+    assert errors and all("Too many open files" in error for error in errors)
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    lake = _lake(tmp_path / "lake", 2)
+    away = (lake / "day=0" / "f0.parquet").rename(tmp_path / "away.parquet")
+    for name, target in (("day=0/f0", away), ("day=0/nowhere", tmp_path / "none"), ("day=1/loop", lake / "day=1/loop")):
+        (lake / f"{name}.parquet").symlink_to(target.with_suffix(".parquet"))
+    table = ss.create(lake)
+    nowhere = {"day=0/nowhere.parquet", "day=1/loop.parquet"}
+    assert {finding.path for finding in table.verify()} == nowhere
+    assert all("a link that leads nowhere" in finding.message for finding in table.verify())
+    away.unlink()
+    assert set(table.sync().quarantined) == nowhere | {"day=0/f0.parquet"}
+    with pytest.raises(ss.NotReadableError, match=r"f0\.parquet"):
+        table.scan().to_table()
