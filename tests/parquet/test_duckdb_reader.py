@@ -6,6 +6,11 @@ import contextlib
 import datetime as dt
 import multiprocessing
 import os
+import re
+import signal
+import subprocess
+import sys
+import threading
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
@@ -453,3 +458,178 @@ def test_a_reader_that_is_none_is_refused(tmp_path: Path) -> None:
     for reader in ("arrow", "polars"):
         with pytest.raises(ss.InvalidArgumentError, match=f"reader= is one of auto, pyarrow, duckdb, not '{reader}'"):
             table.scan(reader=reader)
+
+
+TYPES_IN_DOCS = {
+    "bool": [pa.bool_()],
+    "int8 to int64": [pa.int8(), pa.int16(), pa.int32(), pa.int64()],
+    "uint8 to uint64": [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()],
+    "float": [pa.float32()],
+    "double": [pa.float64()],
+    "decimal128": [pa.decimal128(1, 0), pa.decimal128(38, 38)],
+    "decimal32": [pa.decimal32(5, 2)],
+    "decimal64": [pa.decimal64(5, 2)],
+    "decimal256": [pa.decimal256(5, 2)],
+    "fixed_size_binary": [pa.binary(3)],
+    "time32[ms]": [pa.time32("ms")],
+    "time64[us]": [pa.time64("us")],
+    "time32[s]": [pa.time32("s")],
+    "time64[ns]": [pa.time64("ns")],
+    "duration": [pa.duration("us")],
+    "timestamp[ms, tz]": [pa.timestamp("ms", "UTC")],
+    "timestamp[us, tz]": [pa.timestamp("us", "Europe/Paris")],
+    "timestamp[ns, tz]": [pa.timestamp("ns", "UTC")],
+    "list": [pa.list_(pa.int8())],
+    "large_list": [pa.large_list(pa.int8())],
+    "map": [pa.map_(pa.string(), pa.int8())],
+    "struct of types that DuckDB reads": [pa.struct([("a", pa.int8())])],
+    "fixed_size_list": [pa.list_(pa.int8(), 2)],
+    "list_view": [pa.list_view(pa.int8())],
+    "dictionary": [pa.dictionary(pa.int8(), pa.string())],
+    "extension (UUID, JSON)": [pa.uuid(), pa.json_()],
+}
+
+
+def test_the_table_of_readers_in_the_docs() -> None:
+    from skipstone.engine.scan.duckdb_text import type_text
+
+    page = (Path(ss.__file__).parent / "docs/engines.md").read_text(encoding="utf-8")
+    lines = [
+        line.strip("| \n").split(" | ") for line in page.splitlines() if line.endswith(("| DuckDB |", "| pyarrow |"))
+    ]
+    assert len(lines) > 10
+    for names, reader in lines:
+        for name in re.split(r", (?![^\[(]*[\])])", names):
+            for dtype in TYPES_IN_DOCS.get(name) or [pa.type_for_alias(name)]:
+                assert (type_text(dtype) is not None) == (reader == "DuckDB"), (name, dtype)
+
+
+# -- the connection ----------------------------------------------------------------------------------------------------
+
+FORKS = """
+import multiprocessing, os, sys, warnings
+import skipstone as ss
+from skipstone.engine.scan.duckdb_connection import cursor
+
+warnings.simplefilter("ignore")
+table = ss.open(sys.argv[1])
+
+def count():
+    return table.scan("f > 100 OR s = '7'", reader="duckdb").to_table().num_rows
+
+def in_child(answers):
+    answers.put(count())
+
+expected = count()
+with cursor():  # in use while the process forks
+    for kind in range(6):
+        if kind % 3 == 2:
+            context = multiprocessing.get_context("fork")
+            answers = context.SimpleQueue()
+            child = context.Process(target=in_child, args=(answers,))
+            child.start()
+            child.join(60)
+            assert child.exitcode == 0 and answers.get() == expected
+            continue
+        pid = os.fork()
+        if pid == 0:
+            if count() != expected:
+                os._exit(3)
+            sys.exit(0) if kind % 3 else os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0, kind
+assert count() == expected
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_forked_child_reads_by_a_connection_of_its_own(tmp_path: Path) -> None:
+    """A child that uses, closes or collects its parent's hangs or dies of SIGSEGV, even at its exit."""
+    rows = pa.table({"f": np.arange(50_000) * 1.0, "s": [f"{i % 100}" for i in range(50_000)]})
+    for number in range(3):
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    ss.create(tmp_path)
+    done = subprocess.run([sys.executable, "-c", FORKS, tmp_path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+    from skipstone.engine.scan.duckdb_connection import cursor
+
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), cursor() as opened:
+        timer.start()
+        opened.sql(
+            "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE hash(a.range + b.range) = 1"
+        ).fetchall()
+    with cursor() as opened:
+        assert opened.sql("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_query_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_file(tmp_path, "lake/f.parquet", {"n": [1, 2]})
+    table = ss.create(tmp_path / "lake")
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    assert table.scan("n > 1", reader="duckdb").to_table().num_rows == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+# -- NaN ---------------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1.0, 3.0, 5e-324, None])
+
+
+@given(
+    files=st.lists(st.lists(NUMBERS, min_size=1, max_size=6), min_size=1, max_size=3),
+    literal=NUMBERS.filter(lambda number: number is not None),
+    op=st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
+    is_inside=st.booleans(),
+)
+@settings(max_examples=examples(30))
+def test_rule_22_rows_with_nan_are_kept(
+    tmp_path_factory: pytest.TempPathFactory, files: list, literal: float, op: str, is_inside: bool
+) -> None:
+    """Footers leave NaN out of their bounds: over [1, NaN, 3] DuckDB by itself finds no row of `f > 5`."""
+    lake = tmp_path_factory.mktemp("lake")
+    first = 0
+    for number, values in enumerate(files):
+        column = pa.array(values, pa.float64())
+        column = pa.StructArray.from_arrays([column], ["g"]) if is_inside else column
+        rows = {"k": range(first, first + len(values)), "f": column}
+        pq.write_table(pa.table(rows), lake / f"{number}.parquet", row_group_size=3)
+        first += len(values)
+    table = ss.create(lake)
+    name = "f.g" if is_inside else "f"
+    compare = {"=": "__eq__", "<>": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}[op]
+    wanted = {
+        k for k, v in enumerate(v for values in files for v in values) if v is not None and _holds(v, op, literal)
+    }
+    for where in (getattr(col(name), compare)(literal), getattr(col(name), compare)(literal) & (col("k") >= 0)):
+        found = table.scan(where, reader="duckdb").to_table()
+        assert set(found.column("k").to_pylist()) == wanted
+        assert table.scan(where, reader="duckdb", columns=["k"]).count() == len(wanted)
+
+
+def _holds(value: float, op: str, literal: float) -> bool:
+    """NaN equals itself and is the greatest number."""
+    left, right = ((number != number, 0.0 if number != number else number) for number in (value, literal))
+    return {
+        "=": left == right, "<>": left != right, "<": left < right,
+        "<=": left <= right, ">": left > right, ">=": left >= right,
+    }[op]  # fmt: skip
+
+
+def test_pyarrow_reads_floats_if_duckdb_loses_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipstone.engine.scan import duckdb_connection
+
+    make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "f": [1.0, float("nan"), 3.0]})
+    table = ss.create(tmp_path)
+    plan = table.scan("f > 5", reader="duckdb")
+    assert plan.to_table()["n"].to_pylist() == [2] and "1 file by DuckDB" in plan.explain()
+    monkeypatch.setattr(duckdb_connection, "guarded", lambda condition: condition)
+    monkeypatch.setattr(duckdb_connection, "_is_safe", None)
+    plan = table.scan("f > 5", reader="duckdb")
+    assert plan.to_table()["n"].to_pylist() == [2]
+    assert "since the installed DuckDB loses rows with NaN" in plan.explain()
+    monkeypatch.setattr(duckdb_connection, "_is_safe", None)

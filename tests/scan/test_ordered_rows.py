@@ -8,8 +8,6 @@ import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,6 @@ from lake_strategies import change_index, lakes, make_file
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
 from skipstone.engine.predicates import ast
-from skipstone.engine.scan import group_counts
 from skipstone.engine.scan.group_counts import CodeCounts
 
 WHERE = st.just(ast.Constant(True))
