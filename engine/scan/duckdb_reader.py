@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -78,6 +78,7 @@ class DuckDBReader:
         self._types: dict[str, str] = {}
         self._texts: dict[Node, str | None] = {}
         self._by_schema: dict[int, str] = {}
+        self._has_checked_types: set[int] = set()
         self.refusal = self._refusal()
 
     def _refusal(self) -> str:
@@ -200,6 +201,7 @@ class DuckDBReader:
             rows: pa.Table | None
             try:
                 with cursor() as opened:
+                    self._check_types(chunk[0].task, opened)
                     rows = self._shaped(chunk, opened.sql(query).to_arrow_table())
             except (duckdb.Error, pa.ArrowException, SchemaError, ValueError) as error:
                 rows = None
@@ -209,6 +211,24 @@ class DuckDBReader:
         if rows is not None:
             self._context.by_duckdb.extend(tasks)
         return rows
+
+    def _check_types(self, task: FileTask, opened: Any) -> None:
+        """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
+        The first file of each physical schema is looked at."""
+        if task.schema_id in self._has_checked_types:
+            return
+        names = self._context.names[task.schema_id]
+        file_schema = self._plan.instant.file_schemas[task.schema_id].schema
+        stored = [names[name] for name in self._used if name in names and name not in self._context.partitioning]
+        if stored:
+            path = string_text(str(self._storage.open_file(planned_entry(task))))
+            columns = ", ".join(map(name_text, stored))
+            expected = ", ".join(f"CAST(NULL AS {_type_as_read(file_schema.field(name).type)})" for name in stored)
+            found = opened.sql(f"SELECT {columns} FROM read_parquet([{path}], hive_partitioning = false)").types
+            for name, dtype, wanted in zip(stored, found, opened.sql(f"SELECT {expected}").types, strict=True):
+                if dtype != wanted:
+                    raise SchemaError(f"column {name!r} is {dtype} to DuckDB")
+        self._has_checked_types.add(task.schema_id)
 
     def _pieces(self, pair: Pair) -> Iterator[_Piece]:
         """A file, or row groups of a large one."""

@@ -493,7 +493,7 @@ TYPES_IN_DOCS = {
 def test_the_table_of_readers_in_the_docs() -> None:
     from skipstone.engine.scan.duckdb_text import type_text
 
-    page = (Path(ss.__file__).parent / "docs/engines.md").read_text(encoding="utf-8")
+    page = (Path(ss.__file__).parent / "docs/performance.md").read_text(encoding="utf-8")
     lines = [
         line.strip("| \n").split(" | ") for line in page.splitlines() if line.endswith(("| DuckDB |", "| pyarrow |"))
     ]
