@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 Pair = tuple[FileTask, RowGroups]
 
-_VALUES_FIRST, _VALUES_MAX = 4_000_000, 64_000_000  # of a chunk
-_RESULT_BYTES = 64 << 20  # a chunk that returns less lets the next be larger
+_VALUES_FIRST, _VALUES_MAX = 2_000_000, 64_000_000  # of a chunk
+_RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or smaller
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
-_FILE, _ROW = "__skipstone_file", "__skipstone_row"
+_FILE, _ROW, _COUNT = "__skipstone_file", "__skipstone_row", "__skipstone_count"
 _VIRTUAL = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", _FILE, _ROW}
 _PATTERN = frozenset("*?[]{}")  # DuckDB would expand such a path
 
@@ -79,6 +79,7 @@ class DuckDBReader:
         self._texts: dict[Node, str | None] = {}
         self._by_schema: dict[int, str] = {}
         self._has_checked_types: set[int] = set()
+        self._values_max = _VALUES_MAX
         self.refusal = self._refusal()
 
     def _refusal(self) -> str:
@@ -170,26 +171,48 @@ class DuckDBReader:
 
         at_once    all rows are wanted in memory, so chunks need not be small
         """
-        values_max = _VALUES_MAX if at_once else _VALUES_FIRST
-        width, waiting = max(len(self._used), 1), [piece for pair in pairs for piece in self._pieces(pair)]
-        waiting.sort(key=lambda piece: piece.task.schema_id)
-        while waiting:
-            chunk = _first_chunk(waiting, values_max // width)
-            del waiting[: len(chunk)]
+        self._values_max = _VALUES_MAX if at_once else _VALUES_FIRST
+        for chunk in self._chunks(pairs):
             rows = self._rows_of(chunk)
             if rows is None:
                 left += [(piece.task, piece.groups) for piece in chunk]
                 continue
-            if rows.nbytes < _RESULT_BYTES:
-                values_max = min(4 * values_max, _VALUES_MAX)
+            if not at_once:
+                wanted = self._values_max * _RESULT_BYTES // max(rows.nbytes, 1)
+                self._values_max = min(max(wanted, _VALUES_FIRST // 16), 4 * self._values_max, _VALUES_MAX)
             yield rows
+            rows = None  # before the next chunk is read
+
+    def groups(
+        self, pairs: Sequence[Pair], names: Sequence[str], left: list[Pair]
+    ) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
+        """The values of some columns (dotted paths) that occur in the matching rows of some files, with their counts,
+        ascending per chunk, nulls last; or the rows themselves, without counts. Files that DuckDB cannot read are
+        added to `left`."""
+        for chunk in self._chunks(pairs):
+            rows = self._rows_of(chunk, names)
+            if rows is None:
+                left += [(piece.task, piece.groups) for piece in chunk]
+            elif _COUNT in rows.column_names:
+                yield rows.drop_columns(_COUNT), to_numpy(rows.column(_COUNT)).astype(np.int64)
+            else:
+                yield rows, None
 
     def count(self, pairs: Sequence[Pair], left: list[Pair]) -> int:
         """How many rows of some files match. Files that DuckDB cannot read are added to `left`."""
         return sum(rows.num_rows for rows in self.tables(pairs, left, at_once=True))
 
-    def _rows_of(self, chunk: list[_Piece]) -> pa.Table | None:
-        """The matching rows of a chunk; None if DuckDB cannot read it."""
+    def _chunks(self, pairs: Sequence[Pair]) -> Iterator[list[_Piece]]:
+        waiting = [piece for pair in pairs for piece in self._pieces(pair)]
+        waiting.sort(key=lambda piece: piece.task.schema_id)
+        while waiting:
+            chunk = _first_chunk(waiting, self._values_max // max(len(self._used), 1))
+            del waiting[: len(chunk)]
+            yield chunk
+
+    def _rows_of(self, chunk: list[_Piece], grouped: Sequence[str] = ()) -> pa.Table | None:
+        """The matching rows of a chunk, or, if DuckDB can, those that differ in some columns, each with its count; None
+        if DuckDB cannot read the chunk."""
         tasks = {piece.task.path: piece.task for piece in chunk}
         with self._plan.noting_changes():
             for task in tasks.values():
@@ -202,7 +225,13 @@ class DuckDBReader:
             try:
                 with cursor() as opened:
                     self._check_types(chunk[0].task, opened)
-                    rows = self._shaped(chunk, opened.sql(query).to_arrow_table())
+                    if grouped and self._can_group(chunk):
+                        leaves = [self._leaf_text(name, i) for i, name in enumerate(grouped)]
+                        query = f"SELECT {', '.join(leaves)}, count(*) AS {_COUNT} FROM ({query}) GROUP BY ALL"
+                        query += " ORDER BY ALL NULLS LAST"
+                        rows = opened.sql(query).to_arrow_table()
+                    else:
+                        rows = self._shaped(chunk, opened.sql(query).to_arrow_table())
             except (duckdb.Error, pa.ArrowException, SchemaError, ValueError) as error:
                 rows = None
                 self._context.why_pyarrow.append(f"DuckDB failed: {str(error).splitlines()[0]}")
@@ -211,6 +240,17 @@ class DuckDBReader:
         if rows is not None:
             self._context.by_duckdb.extend(tasks)
         return rows
+
+    def _can_group(self, chunk: list[_Piece]) -> bool:
+        names = self._context.names[chunk[0].task.schema_id]
+        return not self._needs_files and all(name in names for name in self._context.columns)
+
+    def _leaf_text(self, path: str, number: int) -> str:
+        top = top_level(self._schema, path)
+        text = name_text(top)
+        for field in path[len(top) + 1 :].split(".") if path != top else ():
+            text = f"struct_extract({text}, {string_text(field)})"
+        return f"{text} AS {name_text(str(number))}"
 
     def _check_types(self, task: FileTask, opened: Any) -> None:
         """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
@@ -233,7 +273,7 @@ class DuckDBReader:
     def _pieces(self, pair: Pair) -> Iterator[_Piece]:
         """A file, or row groups of a large one."""
         task, groups = pair
-        rows_max = _VALUES_FIRST // max(len(self._used), 1)
+        rows_max = self._values_max // max(len(self._used), 1)
         if groups.kept is None or groups.first_rows is None or rows_kept(*pair) <= 2 * rows_max:
             yield _Piece(task, groups)
             return

@@ -24,7 +24,7 @@ from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
 from .file_tasks import ReadContext, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
-from .planned_rows import rows_where_merged
+from .planned_rows import by_reader, rows_where_merged
 from .rows import read_matches
 from .unit_search import Pair
 
@@ -59,9 +59,9 @@ class _Groups:
         self._plan, self._names, self._kinds = plan, names, kinds
         tops = dict.fromkeys(top_level(plan.instant.schema, name) for name in names)
         self._context = plan.context_for(tuple(tops), *names)
-        if len(names) == 1 and names[0] in tops and plan.bound == Constant(True):
-            self._context = _dictionary_coded(self._context, names[0])
+        self._is_coded = len(names) == 1 and names[0] in tops and plan.bound == Constant(True)
         self._parts: list[pa.Table] = []
+        self._sorted_parts = 0  # how many there were when DuckDB returned the last one
         is_one_code = len(kinds) == 1 and canon.order_class(kinds[0]) == "code"
         self._by_code = CodeCounts() if is_one_code else None
         self.looked_at = self.read = 0
@@ -109,16 +109,25 @@ class _Groups:
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:
                 pairs.append((task, of_task))
-        for (_, of_task), parts in zip(pairs, plan.side_by_side(self._count_file, pairs), strict=True):
-            if of_task.kept is None:
-                self.looked_at, self.read = self.looked_at + len(parts), self.read + len(parts)
+        duckdb, by_duckdb, others = by_reader(plan, pairs, self._context, is_counted=True)
+        for rows, counts in duckdb.groups(by_duckdb, self._names, others) if duckdb is not None else ():
+            if counts is None:
+                for codes, own_counts in self._parts_of(rows):
+                    self._add(codes, own_counts)
+            else:
+                columns = zip(rows.columns, self._kinds, strict=True)
+                self._add([stored_codes(canon.flatten(column).cast(kind)) for column, kind in columns], counts)
+                self._sorted_parts = len(self._parts)
+        unlisted = sum(of_task.kept is None for _, of_task in pairs)
+        self.looked_at, self.read = self.looked_at + unlisted, self.read + unlisted
+        context = _dictionary_coded(self._context, self._names[0]) if self._is_coded else self._context
+
+        def count_file(pair: Pair) -> list[Part]:
+            return [part for rows in read_matches(*pair, context, plan.storage) for part in self._parts_of(rows)]
+
+        for parts in plan.side_by_side(count_file, others):
             for codes, counts in parts:
                 self._add(codes, counts)
-
-    def _count_file(self, pair: Pair) -> list[Part]:
-        """Of each row group: a code a column, and how often they come; None: once each."""
-        tables = read_matches(*pair, self._context, self._plan.storage)
-        return [part for rows in tables for part in self._parts_of(rows)]
 
     def _parts_of(self, rows: pa.Table) -> list[Part]:
         if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
@@ -196,8 +205,11 @@ class _Groups:
         if not self._parts:
             fields = [*zip(self._names, self._kinds, strict=True), (count_name, pa.int64())]
             return pa.Table.from_batches([], pa.schema(fields))
-        every = pa.concat_tables(self._parts).group_by(codes).aggregate([(COUNT, "sum")])
-        every = every.take(pc.sort_indices(every, sort_keys=[(code, "ascending") for code in codes]))
+        if self._sorted_parts == len(self._parts) == 1:  # DuckDB grouped and sorted all rows
+            every = self._parts[0].rename_columns([*codes, f"{COUNT}_sum"])
+        else:
+            every = pa.concat_tables(self._parts).group_by(codes).aggregate([(COUNT, "sum")])
+            every = every.take(pc.sort_indices(every, sort_keys=[(code, "ascending") for code in codes]))
         columns = [_values(every.column(code), kind) for code, kind in zip(codes, self._kinds, strict=True)]
         return pa.table([*columns, every.column(f"{COUNT}_sum")], names=[*self._names, count_name])
 

@@ -22,11 +22,11 @@ from ..indexes.secondary.choice import best_index, concatenated, covered_by, rea
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
+from . import planned_rows
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
 from .file_reader import FileReader, as_planned
 from .file_tasks import FileTask, RowGroups, within_groups
-from .planned_rows import rows_where_merged
 from .request import SortKey
 from .rows import opened, rows_at
 from .unit_search import (
@@ -59,13 +59,11 @@ def ordered_rows(plan: Planning) -> pa.Table:
     used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
     context = plan.context_for(tuple(used))
     tables: list[pa.Table] = []
-    merged = None if plan.request.merged is None or plan.limit == 0 else rows_where_merged(plan, used)
+    merged = None if plan.request.merged is None or plan.limit == 0 else planned_rows.rows_where_merged(plan, used)
     if merged is not None:
         tables = merged
     elif plan.limit is None:
-        plan.check_readable()
-        for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
-            tables += parts
+        tables = list(planned_rows.tables(plan, at_once=True, context=context))
     elif plan.limit:
         goal = _FirstRows(plan, keys, plan.limit)
         with plan.step("rows", "row groups") as step:

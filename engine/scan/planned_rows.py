@@ -27,10 +27,11 @@ _WIDE_OPS = ("!=", "<", "<=", ">", ">=")
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
-def tables(plan: Planning, *, at_once: bool = False) -> Iterator[pa.Table]:
+def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None = None) -> Iterator[pa.Table]:
     """The matching rows, file by file, in no order; once there are `limit` of them, no more files.
 
     at_once    all of them are wanted in memory
+    context    of other columns, if no slices are merged
     """
     plan.check_evaluable()
     limit = plan.limit
@@ -39,13 +40,13 @@ def tables(plan: Planning, *, at_once: bool = False) -> Iterator[pa.Table]:
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
-    row_count, context = 0, replace(plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
+    row_count, context = 0, replace(context or plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
-                duckdb, by_duckdb, pairs = _by_reader(plan, pairs, context)
+                duckdb, by_duckdb, pairs = by_reader(plan, pairs, context)
                 for table in duckdb.tables(by_duckdb, pairs, at_once) if duckdb is not None else ():
                     row_count += table.num_rows
                     step.went_out = row_count
@@ -153,7 +154,7 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
-    duckdb, by_duckdb, others = _by_reader(plan, unnamed, context)
+    duckdb, by_duckdb, others = by_reader(plan, unnamed, context, is_counted=True)
     if duckdb is not None:
         yield duckdb.count(by_duckdb, others)
     others += [pair for pair in pairs if pair[0].rows is not None]
@@ -170,11 +171,12 @@ _PAGE_ROWS = 20_000  # DuckDB decodes a page for a row; pyarrow decodes half a r
 _GROUP_ROWS = 100_000
 
 
-def _by_reader(
-    plan: Planning, pairs: list[Pair], context: ReadContext
+def by_reader(
+    plan: Planning, pairs: list[Pair], context: ReadContext, *, is_counted: bool = False
 ) -> tuple[DuckDBReader | None, list[Pair], list[Pair]]:
-    """(the reader by DuckDB, the files that it should read, the files that pyarrow should read)."""
-    why = _why_pyarrow(plan, pairs, context)
+    """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `is_counted`: whatever
+    the plan's limit is."""
+    why = _why_pyarrow(plan, pairs, context, is_counted)
     reader = None
     if not why and pairs:
         from .duckdb_reader import DuckDBReader
@@ -190,13 +192,13 @@ def _by_reader(
     return reader, served, [pair for pair in pairs if not reader.served(pair)]
 
 
-def _why_pyarrow(plan: Planning, pairs: list[Pair], context: ReadContext) -> str:
+def _why_pyarrow(plan: Planning, pairs: list[Pair], context: ReadContext, is_counted: bool) -> str:
     """Why pyarrow reads all of some files; empty if DuckDB may read them."""
     if plan.reader == "pyarrow":
         return 'reader="pyarrow" was passed'
     if plan.storage.gap_bytes:
         return "the files are remote"
-    if plan.limit is not None:
+    if plan.limit is not None and not is_counted:
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
