@@ -105,10 +105,13 @@ class DuckDBReader:
         return ""
 
     def _is_trusted(self, condition: Node) -> bool:
-        """Whether footer statistics may decide a condition: bounds are known for each file, and NaN occurs in none."""
+        """Whether footer statistics may decide a condition: each writer orders values of the type right, or an index
+        has bounds for each file, and NaN occurs in none."""
         units = self._plan.pruned.units
         for name in columns_read(condition):
             if name in self._context.partitioning:
+                continue
+            if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
                 continue
             known = np.zeros(units.count, dtype=bool)
             for evidence, covered in self._plan.about(name):
@@ -506,6 +509,13 @@ def _mixed(node: Node) -> list[Node]:
     if isinstance(node, Not):
         return _mixed(node.child)
     return [node] if isinstance(node, ColumnLeaf | Residual) else []
+
+
+def _is_ordered_by_all_writers(dtype: pa.DataType) -> bool:
+    """Whether values are stored, and compared, as signed numbers, of which statistics were always right."""
+    if pa.types.is_nested(dtype):
+        return all(_is_ordered_by_all_writers(dtype.field(i).type) for i in range(dtype.num_fields))
+    return pa.types.is_boolean(dtype) or pa.types.is_signed_integer(dtype) or pa.types.is_temporal(dtype)
 
 
 def _type_as_read(dtype: pa.DataType) -> str:
