@@ -30,7 +30,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 # Hundreds of processes begin in a run of the tests: each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all torture check format bench docs wheel clean distclean
+.PHONY: help demo test test-all floors torture check format bench docs wheel clean distclean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,27 @@ test-all: $(DEV)  ## The tests with many more examples, in another time zone; th
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS)
 	$(PY) tests/support/torture.py --minutes 5
+
+# The oldest versions of all libraries together, and next to them PySpark 3.5, which has a part of the verbs. tests/house
+# looks at the sources, whatever is installed. numpy 1.26 has no build for Python 3.13 and newer.
+floors: .cache/floors/oldest/.installed .cache/floors/pyspark-3.5/.installed  ## The tests with the oldest versions of all libraries (Python 3.11 or 3.12)
+	$(call TEST_IN,oldest) --ignore=tests/house $(TESTS)
+	$(call TEST_IN,pyspark-3.5) tests/spark
+
+FLOORS_OF_oldest := pyspark==4.0.0
+FLOORS_OF_pyspark-3.5 := pyspark==3.5.0
+TEST_IN = python="$(CURDIR)/.cache/floors/$(1)/bin/python" && export PYSPARK_PYTHON="$$python" && \
+	export NUMBA_CACHE_DIR="$(CURDIR)/.cache/floors/$(1)/numba" && \
+	java_home="$$("$$python" scripts/java_home.py)" && export JAVA_HOME="$$java_home" && \
+	"$$python" -m pytest -c tests/pytest.ini --rootdir tests -q -rs $(SIDE_BY_SIDE)
+
+.cache/floors/%/.installed: pyproject.toml scripts/floors.py
+	mkdir -p $(@D)
+	$(PYTHON) -m venv --clear $(@D)
+	$(PYTHON) scripts/floors.py $(FLOORS_OF_$*) > $(@D)/requirements.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $(@D)/requirements.txt
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
 
 torture: $(DEV)  ## Random and violent trials with new seeds, for MINUTES=10 (where atheris is installed, it guides some)
 	$(PY) tests/support/torture.py --minutes $(MINUTES)

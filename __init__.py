@@ -15,6 +15,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from . import forks as _forks  # noqa: F401 - it registers a hook
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

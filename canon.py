@@ -149,6 +149,8 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         words[:, -1] ^= SIGN_BIT
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        array = array.cast(pa.large_binary())  # values of views may share bytes, and pyarrow 18 has no size of them
     return array.cast(pa.large_binary() if array.nbytes > _BINARY_BYTES_MAX else pa.binary())
 
 

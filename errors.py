@@ -24,7 +24,11 @@ _VERBS = (
     *("create", "open", "sync", "refresh", "alter", "rebind", "repair", "restore", "verify", "drop_savepoint"),
     *("create_index", "drop_index", "refresh_index"),
 )
-_PYTHON = {**{name: f"{name}()" for name in _VERBS}, **{name: f"{name}=" for name in ("index_path", "schema")}}
+_PYTHON = {
+    **{name: f"{name}()" for name in _VERBS},
+    **{name: f"{name}=" for name in ("index_path", "schema")},
+    "on_misfit": 'on_misfit="quarantine"',
+}
 
 
 class _Advising(Exception):

@@ -29,6 +29,7 @@ import pyarrow as pa
 from ..arrays import from_numpy
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from ..lazy import kernels_for, read_only
+from ..versions import bit_counts
 from . import plain
 from .hashing import (
     PARQUET_PREFIX,
@@ -283,7 +284,7 @@ def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
 
 def measured_fpp(words: np.ndarray) -> float:
     """The mean over blocks, of uint32 [blocks, 8], of the product over words of the share of bits that are set."""
-    return float((np.bitwise_count(words) / 32.0).prod(axis=1).mean())
+    return float((bit_counts(words) / 32.0).prod(axis=1).mean())
 
 
 def estimated_keys(words: np.ndarray) -> int:
@@ -291,7 +292,7 @@ def estimated_keys(words: np.ndarray) -> int:
     are 8 bits a key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
     Database Applications", TODS 1990)."""
     bits = 32 * words.size
-    unset = bits - int(np.bitwise_count(words).sum(dtype=np.int64))
+    unset = bits - int(bit_counts(words).sum(dtype=np.int64))
     one_stays_unset = math.log1p(-1 / (32 * len(words)))
     return round(math.log(max(unset, 0.5) / bits) / one_stays_unset)
 

@@ -37,7 +37,8 @@ _EPILOG = (
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "
     "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see.\n\n"
     "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, doctor, inspect or demo found something "
-    "wrong; 4 a conflict with another writer, nothing changed: try again; 130 interrupted."
+    "wrong; 4 a conflict with another writer, nothing changed: try again; 5 scan or sync is done, but files are "
+    "quarantined, and their rows are missing; 130 interrupted."
 )
 # The file of each verb, in the order of the help.
 _VERBS = {
@@ -169,6 +170,7 @@ def run(arguments: Sequence[str]) -> None:
 _WORDS = {
     "open": "any other command",
     "index_path": "--index-path",
+    "on_misfit": "--on-misfit quarantine",
     "refresh_index": "`skipstone index refresh`",
     "create_index": "`skipstone index add`",
     "drop_index": "`skipstone index drop`",

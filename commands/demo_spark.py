@@ -40,8 +40,9 @@ class SparkWay:
     def rows(self, path: str, where: str) -> pa.Table:
         """The rows that match, by way of Spark's executors."""
         from ..spark_adapter import scan
+        from ..spark_adapter.spark_versions import collected
 
-        return scan(self._session, path, where).toArrow()
+        return collected(scan(self._session, path, where))
 
 
 @contextlib.contextmanager

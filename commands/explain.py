@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ..engine.scan.explain import HEADINGS, cells, kept_lines, why
 from ..engine.scan.plan import Plan
 from .arguments import Option
-from .options import AsJson, IndexPath, Mode, Path, SqlDialect, Version, Where, is_local, opened
+from .options import AsJson, IndexPath, Mode, Path, Version, Where, is_local, opened
 from .output import print_json, records, stdout, text_table
 
 _NUMBERS = ("in", "out", "uncovered", "requests", "read", "ms")
@@ -23,14 +23,13 @@ def explain(
     where: Where = None,
     file: Annotated[str | None, Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
     mode: Mode = "snapshot",
-    dialect: SqlDialect = "duckdb",
     version: Version = None,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """What a scan would read, step by step, and which index decided it."""
     with opened(path, index_path, version) as table:
-        plan = table.scan(where, mode=mode, dialect=dialect)
+        plan = table.scan(where, mode=mode)
         if file is not None:
             is_here = is_local(table.location) and os.path.exists(file)
             _print_file(plan, table.handle.relative(os.path.abspath(file) if is_here else file), as_json)

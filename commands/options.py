@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated
 
-from ..engine.choices import Dialect, Fallback, ScanMode
+from ..engine.choices import Fallback, ScanMode
 from ..engine.open import open_table
 from ..engine.table import Table
 from ..errors import InvalidArgumentError, SkipstoneError
@@ -22,6 +22,7 @@ class Status(IntEnum):
     USAGE = 2
     FINDINGS = 3
     CONFLICT = 4
+    QUARANTINED = 5  # the work is done, without the rows of quarantined files
     INTERRUPTED = 130  # as a shell has it: 128 + SIGINT
 
 
@@ -54,7 +55,6 @@ FallbackTo = Annotated[
     Option("--fallback", help="list: where no index can be read, list the directory and read footers."),
 ]
 Where = Annotated[str | None, Option(metavar="SQL", help="A predicate; all rows by default.")]
-SqlDialect = Annotated[Dialect, Option("--dialect", help="Whose SQL --where is.")]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _UNFOLDED_WIDTH = 100_000
+_QUARANTINED_SHOWN = 10
 Report = Callable[[str, int, int | None], None]
 
 
@@ -156,6 +157,16 @@ def records(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
 def print_json(value: object) -> None:
     """All of stdout, where `--json` is given."""
     sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_quarantined(reasons: Mapping[str, str], path: str) -> None:
+    """Quarantined files (path -> reason) of the table at `path`, on stderr."""
+    screen = stderr()
+    screen.print(f"{count_of(len(reasons), 'file')} quarantined:", style="yellow")
+    for name, reason in list(reasons.items())[:_QUARANTINED_SHOWN]:
+        screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
+    if len(reasons) > _QUARANTINED_SHOWN:
+        screen.print(f"  and more: skipstone verify {path}", style="yellow")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -16,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import pyarrow as pa
 
 from ..engine.scan.plan import Plan
-from ..engine.table import Table
 from ..errors import StorageError
 from .arguments import Option
 from .options import (
     AsJson,
+    Ended,
     FallbackTo,
     IndexPath,
     Mode,
     Names,
     Path,
-    SqlDialect,
+    Status,
     UsageError,
     Version,
     Where,
@@ -78,7 +77,6 @@ def scan(
     ] = None,
     sync: Annotated[bool, Option("--sync", help="First follow the directory or the log, as sync does.")] = False,
     mode: Mode = "snapshot",
-    dialect: SqlDialect = "duckdb",
     fallback: FallbackTo = None,
     version: Version = None,
     index_path: IndexPath = None,
@@ -92,13 +90,12 @@ def scan(
         raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
     with opened(path, index_path, version, fallback) as table:
         if sync:
-            _sync(table)
+            with working("following the directory"):
+                table.sync()
         is_preview = shape is OutputFormat.table and limit is None
         order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
         shown = _SHOWN_ROWS + 1 if is_preview else limit
-        plan = table.scan(
-            where, columns=split(columns), limit=shown, order_by=order or None, mode=mode, dialect=dialect
-        )
+        plan = table.scan(where, columns=split(columns), limit=shown, order_by=order or None, mode=mode)
         if by is not None:
             _print_groups(plan.count(by=split(by) or ()), shape)
         elif count:
@@ -113,6 +110,8 @@ def scan(
                 else _WRITERS[shape](plan, _stdout_bytes())
             )
             _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
+        if table.handle.instant.quarantined:  # of which the plan warned
+            raise Ended(Status.QUARANTINED)
 
 
 def _form(form: OutputFormat | None, output: str | None, as_json: bool, count: bool) -> OutputFormat:
@@ -130,17 +129,6 @@ def _form(form: OutputFormat | None, output: str | None, as_json: bool, count: b
     if form is OutputFormat.table:
         raise UsageError("--format table is for the screen: with -o give csv, json, arrow or parquet")
     return form
-
-
-def _sync(table: Table) -> None:
-    with working("following the directory"):
-        result = table.sync()
-    if result.quarantined:
-        warnings.warn(
-            f"{count_of(len(result.quarantined), 'file')} set aside, {next(iter(result.quarantined))} among them: "
-            f"skipstone verify {table.location}",
-            stacklevel=2,
-        )
 
 
 def _print_count(plan: Plan, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`skipstone sync`: what it added, removed and set aside; once, or again and again."""
+"""`skipstone sync`: what it added, removed and quarantined; once, or again and again."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..engine.choices import NewColumns
+from ..engine.choices import NewColumns, NewTypes
 from ..engine.table import Table
 from ..errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneError, StorageError
 from .arguments import Option
 from .options import AsJson, Ended, IndexPath, InterruptedCommandError, Path, Status, UsageError, opened
-from .output import count_of, plain, print_json, progress, stderr, stdout
+from .output import count_of, plain, print_json, print_quarantined, progress, stderr, stdout
 
 if TYPE_CHECKING:
     from ..engine.commit.sync import SyncResult
 
-_SHOWN = 10
 _PAUSE_S_MAX = 900.0
 
 
@@ -33,6 +32,9 @@ def sync(
     new_columns: Annotated[
         NewColumns, Option(help="Columns that the table never had: take them in, or only name them.")
     ] = "adopt",
+    new_types: Annotated[
+        NewTypes, Option(help="Columns that files have in a wider type: widen the table's, or quarantine the files.")
+    ] = "widen",
     refresh: Annotated[bool, Option("--refresh", help="Then bring every index up to date.")] = False,
     every: Annotated[
         float | None, Option(metavar="SECONDS", min=0.001, help="Again and again, until Ctrl-C or SIGTERM.")
@@ -48,23 +50,25 @@ def sync(
 
     With --every each round prints one line (with --json one JSON object). A storage that fails, or a conflict with
     another writer, is tried again, after longer and longer pauses; other errors end the command, damage where two
-    rounds find it. Stopped between two rounds it ends with 0, or with 1 where the last round failed.
+    rounds find it. Stopped between two rounds it ends with 0, with 1 if the last round failed, or with
+    5 if files are quarantined. A single sync also ends with 5 then.
     """
     if every is None and (rounds is not None or status_file is not None):
         raise UsageError("--rounds and --status-file belong to --every")
     with opened(path, index_path) as table:
         if every is not None:
-            watch = _Watch(table, new_columns, refresh, every, rounds, _StatusFile(status_file), as_json)
+            how = {"new_columns": new_columns, "new_types": new_types, "refresh": refresh}
+            watch = _Watch(table, how, every, rounds, _StatusFile(status_file), as_json)
             raise Ended(int(watch.run()))
         before = table.version
         with progress() as report:
-            result = table.sync(new_columns=new_columns, refresh=refresh, progress=report)
+            result = table.sync(new_columns=new_columns, new_types=new_types, refresh=refresh, progress=report)
         is_new = result.version != before
         lacking = {row["name"]: row["files_total"] - row["files_covered"] for row in table.indexes().to_pylist()}
         if as_json:
             outcome = {"changed": is_new, "version": result.version, **(table.handle.instant.summary if is_new else {})}
             print_json({**outcome, **_lists(result)})
-            return
+            raise Ended(Status.QUARANTINED if result.quarantined else Status.OK)
     screen = stdout()
     if is_new:
         screen.print(f"version {result.version}: {_changes(result)}")
@@ -73,15 +77,15 @@ def sync(
     if result.new_columns:
         what = "new columns" if new_columns == "adopt" else "columns that are not the table's"
         screen.print(f"{what}: {', '.join(result.new_columns)}", soft_wrap=True)
+    if result.widened:
+        types = ", ".join(f"{name} to {kind}" for name, kind in result.widened.items())
+        screen.print(f"wider columns: {types}", soft_wrap=True)
     for name, count in lacking.items() if is_new else ():
         if count:
             screen.print(f"{name} does not cover {count_of(count, 'file')}: skipstone sync --refresh {path}")
     if result.quarantined:
-        screen.print(f"{count_of(len(result.quarantined), 'file')} set aside:", style="yellow")
-        for name, reason in list(result.quarantined.items())[:_SHOWN]:
-            screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
-        if len(result.quarantined) > _SHOWN:
-            screen.print(f"  and more: skipstone verify {path}", style="yellow")
+        print_quarantined(result.quarantined, path)
+        raise Ended(Status.QUARANTINED)
 
 
 def _changes(result: SyncResult) -> str:
@@ -94,6 +98,7 @@ def _lists(result: SyncResult) -> dict[str, Any]:
         "removed": list(result.removed),
         "quarantined": result.quarantined,
         "new_columns": list(result.new_columns),
+        **({"widened": result.widened} if result.widened else {}),
     }
 
 
@@ -130,17 +135,17 @@ class _Watch:
     """Rounds of `sync`, until somebody stops them or one fails for good."""
 
     table: Table
-    new_columns: NewColumns
-    refresh: bool
+    how: dict[str, Any]
     every_s: float
     rounds: int | None
     status_file: _StatusFile
     as_json: bool
     failures: int = 0  # in a row
     is_doubted: bool = False  # the last round found damage
+    has_quarantined: bool = False  # after the last round that succeeded
 
     def run(self) -> Status:
-        """Returns OK, or ERROR where the last round failed."""
+        """Returns OK, ERROR if the last round failed, or QUARANTINED if files are quarantined after it."""
         started = {"pid": os.getpid(), "location": self.table.location, "started": _now(), "last_success": None}
         self.status_file.write(state="syncing", rounds=0, failures=0, version=self.table.version, **started)
         try:
@@ -148,13 +153,18 @@ class _Watch:
                 self._rounds()
         except InterruptedCommandError:
             self.status_file.write(state="stopped")
-            return Status.ERROR if self.failures else Status.OK
+            return self._status()
         except BaseException as error:
             problem = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
             self.status_file.write(state="failed", error={"type": type(error).__name__, "message": problem})
             raise
         self.status_file.write(state="stopped")
-        return Status.ERROR if self.failures else Status.OK
+        return self._status()
+
+    def _status(self) -> Status:
+        if self.failures:
+            return Status.ERROR
+        return Status.QUARANTINED if self.has_quarantined else Status.OK
 
     def _rounds(self) -> None:
         number = 0
@@ -169,7 +179,7 @@ class _Watch:
     def _round(self) -> None:
         before = self.table.version
         try:
-            result = self.table.sync(new_columns=self.new_columns, refresh=self.refresh)
+            result = self.table.sync(**self.how)
         except (StorageError, CommitConflictError, NotATableError, CorruptionError) as error:
             # A directory may be mounted again; one that goes away within a round looks damaged, but only once.
             is_damage = isinstance(error, CorruptionError)
@@ -181,15 +191,15 @@ class _Watch:
             self.status_file.write(failures=self.failures, error={"type": type(error).__name__, "message": str(error)})
             self._print_failure(error)
             return
-        self.failures, self.is_doubted = 0, False
+        self.failures, self.is_doubted, self.has_quarantined = 0, False, bool(result.quarantined)
         counts = {"added": len(result.added), "removed": len(result.removed), "quarantined": len(result.quarantined)}
         self.status_file.write(failures=0, error=None, version=result.version, last_success=_now(), **counts)
         if self.as_json:
             self._print_json({"changed": result.version != before, "version": result.version, **_lists(result)})
             return
-        aside = f", {count_of(counts['quarantined'], 'file')} set aside" if result.quarantined else ""
+        quarantined = f", {count_of(counts['quarantined'], 'file')} quarantined" if result.quarantined else ""
         what = _changes(result) if result.version != before else "nothing new"
-        stdout().print(f"{_now()} version {result.version}: {what}{aside}", soft_wrap=True)
+        stdout().print(f"{_now()} version {result.version}: {what}{quarantined}", soft_wrap=True)
 
     def _print_failure(self, error: SkipstoneError) -> None:
         if self.as_json:

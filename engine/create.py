@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from .choices import TableSource
+from .choices import OnMisfit, TableSource
 from .creating import create_handle
 from .progress import Progress
 from .table import Table
@@ -27,6 +27,7 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     name: str | None = None,
     catalog: Any = None,
+    on_misfit: OnMisfit = "raise",
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Table:
@@ -51,14 +52,17 @@ def create(
         index_path: where our own files go (default: `.skipstone` in the table); it may be another kind of storage.
         storage_options: what opens an object store: endpoint, region, credentials, by the names that deltalake, obstore
             or fsspec have for them. Environment and roles serve without. Kept in memory alone, and never shown.
+        on_misfit: what happens to files of a directory whose columns or partition keys do not fit those of most files.
+            "raise": SchemaError lists them, and no index is created. "quarantine": the table lacks them, and its
+            queries warn of that; each `sync` tries them again.
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
         attach: who reads the footers of a listing (`spark_adapter.create` has executors do it).
 
     Raises:
         NotATableError: nothing there to index. InvalidArgumentError: a table is there already.
         SchemaError: files or partition folders that do not fit one another. CorruptionError: `files` names one that
-            is not Parquet. In a listing, files that are not, and the fewer that do not fit the others, are set aside:
-            `verify` names them, and each `sync` tries them again.
+            is not Parquet. In a listing, a file that is not (yet) Parquet is quarantined: queries warn of it, `verify`
+            names it, and each `sync` tries it again.
     """
     return Table(
         create_handle(
@@ -72,6 +76,7 @@ def create(
             storage_options=storage_options,
             name=name,
             catalog=catalog,
+            on_misfit=on_misfit,
             progress=progress,
             attach=attach,
         )

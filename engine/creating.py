@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import field_index
-from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError, SkipstoneWarning
+from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from . import hive
-from .choices import TableSource
+from .choices import OnMisfit, TableSource
 from .commit.publish import Change, publish
 from .commit.schemas import (
     check_table_schema,
     identified,
     minority,
     misfits,
-    pending_of,
+    quarantined_of,
     unified,
     with_partition_columns,
     without,
@@ -43,6 +42,7 @@ from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions
 
+_MISFITS_SHOWN = 10
 _EMPTY = "to begin an empty table there, give {schema}"
 
 
@@ -58,12 +58,15 @@ def create_handle(
     storage_options: Mapping[str, str] | None = None,
     name: str | None = None,
     catalog: Any = None,
+    on_misfit: OnMisfit = "raise",
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Handle:
     """See `create.create`."""
     if source is not None and source not in KINDS:
         raise InvalidArgumentError(f"source={source!r} is not known; it is one of {', '.join(KINDS)}")
+    if on_misfit not in ("raise", "quarantine"):
+        raise InvalidArgumentError(f'on_misfit= is "raise" or "quarantine", not {on_misfit!r}')
     if isinstance(columns, str):
         columns = [columns]
     _check_arguments(schema, partitioning, columns)
@@ -103,14 +106,14 @@ def create_handle(
     if not is_declared:
         listed = _listed(storage, index_storage, files, schema, report, is_there=place is not None)
     with Leftovers() as leftovers:
-        reading = FooterReading(is_hive, columns, sets_aside=files is None)
-        results, pending = attach(
+        reading = FooterReading(is_hive, columns, quarantines=files is None)
+        results, quarantined = attach(
             AttachRequest(storage, index_storage, transaction, listed, leftovers, reading, report)
         )
         if schema is None and not results and not is_declared:
             raise CorruptionError(
-                f"none of its {len(pending)} Parquet files can be read; the first: {pending[0]['reason']}",
-                path=pending[0]["path"],
+                f"none of its {len(quarantined)} Parquet files can be read; the first: {quarantined[0]['reason']}",
+                path=quarantined[0]["path"],
                 check="parquet",
             )
         is_listing = files is None
@@ -123,10 +126,13 @@ def create_handle(
         if is_declared:
             results = [declared_files(declared, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
-            odd = _odd_files(base, results)
-            results, pending = without(results, odd, index_storage), pending_of(pending, odd)
+            odd = misfits(base, results, ())
+            if odd:
+                _check_odd(odd, sum(result.files.num_rows for result in results), on_misfit)
+            quarantined = quarantined_of(quarantined, odd, results)
+            results = without(results, odd, index_storage)
         readers = RunReaders(index_storage)
-        change = Change(transaction=transaction, action="create", results=results, pending=pending, leftovers=leftovers)
+        change = Change(transaction, "create", results, quarantined=quarantined, leftovers=leftovers)
         instant = publish(timeline, readers, base, change)
     return new_handle(storage, index_storage, timeline, readers, instant)
 
@@ -139,17 +145,17 @@ def _detected(storage: Storage) -> str | NotATableError:
         return error
 
 
-def _odd_files(base: Instant, results: Sequence[TaskResult]) -> dict[str, str]:
-    """path -> why it does not fit. Warns of such files; raises SchemaError where no more files fit than do not."""
-    odd = misfits(base, results, ())
-    if odd:
-        path, reason = next(iter(odd.items()))
-        count = sum(result.files.num_rows for result in results)
-        if 2 * len(odd) >= count:
-            raise SchemaError(f"{len(odd)} of its {count} files do not fit the table; {path}: {reason}")
-        message = f"{len(odd)} of {count} files are set aside, since they do not fit the table ({path}: {reason})"
-        warnings.warn(SkipstoneWarning(message, hint="{sync} tries them again, {verify} lists them"), stacklevel=4)
-    return odd
+def _check_odd(odd: Mapping[str, str], count: int, on_misfit: OnMisfit) -> None:
+    """Raises SchemaError, which lists the files that do not fit, if none may be quarantined, or no more files fit than
+    do not."""
+    is_most = 2 * len(odd) >= count
+    if on_misfit == "raise" or is_most:
+        lines = [f"\n  {path}: {reason}" for path, reason in list(odd.items())[:_MISFITS_SHOWN]]
+        if len(odd) > _MISFITS_SHOWN:
+            lines.append(f"\n  and {len(odd) - _MISFITS_SHOWN:,} files more")
+        message = f"{len(odd):,} of its {count:,} files do not fit the table, so no index is created{''.join(lines)}"
+        hint = "rewrite or move them" if is_most else "rewrite or move them, or leave them out by {on_misfit}"
+        raise SchemaError(message, hint=hint)
 
 
 def _check_arguments(schema: object, partitioning: object, columns: object) -> None:

@@ -276,8 +276,8 @@ def _log(handle: Handle) -> Iterator[Check]:
 def _files(handle: Handle) -> Iterator[Check]:
     findings = verify(handle)
     for one in findings[:_SHOWN_MAX]:
-        status = WARNING if one.kind in ("set aside", "unread") else PROBLEM
-        remedy = "skipstone sync tries it again, once it is repaired" if one.kind == "set aside" else ""
+        status = WARNING if one.kind in ("quarantined", "unread") else PROBLEM
+        remedy = "skipstone sync tries it again, once it is repaired" if one.kind == "quarantined" else ""
         remedy = remedy or ("" if ";" in one.message or "()" in one.message else "skipstone verify --deep; repair")
         yield Check(f"{one.kind} file", status, f"{one.path}: {one.message}", remedy)
     if len(findings) > _SHOWN_MAX:

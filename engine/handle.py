@@ -7,13 +7,14 @@ call.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, NotReadableError, SkipstoneWarning
 from .state import Instant, Timeline
 from .state.cache import process_cache
 from .state.runs import RunReaders
@@ -72,6 +73,7 @@ class Handle:
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self._as_it_stands = as_it_stands
         self._reopen, self._pickle_credentials = reopen, pickle_credentials
+        self._warned_of: tuple[dict, ...] = ()
         self._snapshot: Snapshot | None = self._pinned(instant, None)
 
     @property
@@ -231,6 +233,27 @@ class Handle:
                 "change",
                 hint="change them there, and {sync}",
             )
+
+    def check_quarantined(self) -> None:
+        """Called for each query: warns, once for the same files, that the rows of quarantined files are missing. Under
+        `strict` raises NotReadableError. A file of a log is live all the same: reading it raises."""
+        files = self.instant.quarantined
+        if not files or self.log is not None or (files == self._warned_of and not self.strict):
+            return
+        first, rows = files[0], sum(file["rows"] or 0 for file in files)
+        unreadable = sum(file["rows"] is None for file in files)
+        lacking = [f"{rows:,} row{'' if rows == 1 else 's'}"] if rows or not unreadable else []
+        lacking += [f"the rows of files that cannot be read ({unreadable:,})"] if unreadable else []
+        are = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
+        message = (
+            f"{self.location}: {are} quarantined, so answers lack {' and '.join(lacking)}; the first is "
+            f"{first['path']}: {first['reason']}"
+        )
+        hint = "{verify} lists them, and {sync} tries them again"
+        if self.strict:
+            raise NotReadableError(message, paths=[file["path"] for file in files], hint=hint)
+        self._warned_of = files
+        warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
 
     def check_latest(self) -> None:
         """Raises InvalidArgumentError for a handle that was opened on a chosen version."""

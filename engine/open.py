@@ -66,8 +66,9 @@ def open_table(
             file counts; `name` is the table's name in it, where it is not the location.
         index_path: where the index lies, if not in the table.
         storage_options: what opens an object store, as `create` has it. By default those of a table object.
-        strict: a damaged index run raises CorruptionError, and so does a file that a sync would set aside (SchemaError
-            where it does not fit); otherwise they are left out, the run with a warning. A newest version that is known
+        strict: a damaged index run raises CorruptionError, and so does a file that a sync would quarantine (SchemaError
+            if it does not fit); a query of a version that has quarantined files raises NotReadableError. By default
+            runs and files are left out, with a warning. A newest version that is known
             to be lost raises, too; otherwise a warning says so, and the newest that can be read is opened.
         cache: "coarse" keeps the coarse groups of filters in memory from the first question on, as far as the process's
             cache has room for them (`skipstone.set_cache_budget`): a value then costs no request. Without it nothing
@@ -129,7 +130,7 @@ def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str]
 
     folder = tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)
     try:
-        table = create(location, index_path=folder.name, storage_options=storage_options)
+        table = create(location, index_path=folder.name, storage_options=storage_options, on_misfit="quarantine")
     except BaseException:
         folder.cleanup()
         raise

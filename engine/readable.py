@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from .advice.advise import Advice
-    from .choices import Dialect, Reader, Refresh, ScanMode
+    from .choices import Reader, Refresh, ScanMode
     from .column_layout import Layout
     from .progress import Progress
     from .scan.lake_dataset import LakeDataset
@@ -177,7 +177,7 @@ class ReadableTable:
 
     def verify(self, deep: bool = False) -> list[Finding]:
         """What is wrong, [] when sound: versions that were lost, runs that are damaged, files that are gone or others,
-        files that are set aside, files that hold columns which the table does not read. `deep` reads every instant,
+        files that are quarantined, files that hold columns which the table does not read. `deep` reads every instant,
         every byte of the index, and every footer."""
         from .verify import verify
 
@@ -248,14 +248,13 @@ class ReadableTable:
         reader: Reader = "auto",
         params: Sequence | Mapping | None = None,
         order_by: OrderBy | None = None,
-        dialect: Dialect = "duckdb",
     ) -> Plan:
         """A plan for the rows that match.
 
         Args:
             where: SQL text, pyarrow tuples, a `col` predicate, or an expression of pyarrow or polars; None for every
                 row. A text means what it means to DuckDB. Parts that we do not understand prune nothing, and are tested
-                on the rows that are left by DuckDB (pip install "skipstone[duckdb]"), pyarrow or polars.
+                on the rows that are left by DuckDB, pyarrow or polars.
             columns: what to read (default: all), in this order; a field of a struct by its dotted path, which is then
                 the column's name.
             limit: at most so many rows: the first ones of `order_by`, else any.
@@ -268,8 +267,6 @@ class ReadableTable:
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending
                 where nothing is said, nulls last (as in DuckDB), NaN above all else. With a `limit`, files, row groups
                 and rows that cannot be among the first are not read.
-            dialect: whose SQL a text is: "duckdb", "spark" or "postgres". Of the latter two the plain comparisons are
-                understood that mean the same to DuckDB, with TimeZone UTC; rows are refused for any other part.
 
         Raises:
             PredicateError: `where` cannot be read, or names no column. SchemaError: `columns` or `order_by` does.
@@ -281,10 +278,11 @@ class ReadableTable:
             from .commit.sync_log import sync_table
 
             sync_table(self.handle)
+        self.handle.check_quarantined()
         read, selected = read_columns(columns, self.schema)
         how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **how)
-        return Plan(Planning(request, where, params, dialect), selected)
+        return Plan(Planning(request, where, params), selected)
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""
@@ -299,11 +297,13 @@ class ReadableTable:
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
+        self.handle.check_quarantined()
         return Plan(Planning(ScanRequest.of(self.handle))).dataset()
 
     def lazy(self) -> pl.LazyFrame:
         """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
         the index. Raises InvalidArgumentError where polars is not installed."""
+        self.handle.check_quarantined()
         return Plan(Planning(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
@@ -329,6 +329,7 @@ class ReadableTable:
         """
         from .scan.lookup import lookup
 
+        self.handle.check_quarantined()
         read, selected = read_columns(columns, self.schema)
         request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
         return Plan(lookup(keys, on, request), selected)

@@ -17,7 +17,7 @@ from ..errors import InvalidArgumentError, check_flags
 from .readable import ReadableTable
 
 if TYPE_CHECKING:
-    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, ShardSize
+    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, NewTypes, ShardSize
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.moved_files import RebindResult
@@ -154,36 +154,47 @@ class Table(ReadableTable):
         return drop_index(self.handle, columns, kind)
 
     def sync(
-        self, *, new_columns: NewColumns = "adopt", refresh: bool = False, progress: Progress | bool | None = None
+        self,
+        *,
+        new_columns: NewColumns = "adopt",
+        new_types: NewTypes = "widen",
+        refresh: bool = False,
+        progress: Progress | bool | None = None,
     ) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
         from one listing and the footers of what is new. Nothing new makes no version.
 
-        A file that cannot be read, or whose columns or partition keys do not fit, is set aside and tried again at each
-        sync; where it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
-        name what is set aside. Filters and secondary indexes do not cover new files until `refresh_index`, so they
-        may match.
+        A file that cannot be read, or whose columns or partition keys do not fit, is quarantined and tried again at
+        each sync; if it took the place of a live file, that stays live, and reading it raises. `explain` and `verify`
+        name quarantined files, and queries warn of them. Filters and secondary indexes do not cover new files until
+        `refresh_index`, so they may match.
 
         Args:
             new_columns: "adopt": columns that files hold under names that no column of this table ever had become the
                 table's, behind its others, and files of before that hold them are bound again, under new ids. After a
                 drop or a rename the old name never comes back. "report": they are named in the result alone. Of a
                 table that follows a log, the log says what its columns are.
+            new_types: what happens if files have a column in another type, and one type contains the values of both
+                exactly, as int64 does for int32. "widen": the table's column gets that type in the same version; the
+                indexes stay. "quarantine": the files are quarantined.
             refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
 
         Returns:
-            The version, an int, with what was added, removed and set aside.
+            The version, an int, with what was added, removed and quarantined.
 
         Raises:
-            CorruptionError, SchemaError: this handle is strict, and a file would be set aside.
+            CorruptionError, SchemaError: this handle is strict, and a file would be quarantined.
             NotATableError: the directory is gone.
         """
         if new_columns not in ("adopt", "report"):
             raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
+        if new_types not in ("widen", "quarantine"):
+            raise InvalidArgumentError(f'new_types= is "widen" or "quarantine", not {new_types!r}')
         self.handle.check_latest()
         from .commit.sync_log import sync_table
 
-        result = sync_table(self.handle, _reported(progress), adopts=new_columns == "adopt")
+        adopts, widens = new_columns == "adopt", new_types == "widen"
+        result = sync_table(self.handle, _reported(progress), adopts=adopts, widens=widens)
         if not refresh:
             return result
         from .commit.indexing import refresh_all

@@ -29,7 +29,7 @@ _COMES = "sync() binds the file again, and reads them"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong. `kind`: damaged | missing | overwritten | set aside | unread | miscounted."""
+    """One thing that is wrong. `kind`: damaged | missing | overwritten | quarantined | unread | miscounted."""
 
     kind: str
     path: str
@@ -51,7 +51,7 @@ class Checker:
 def verify(handle: Handle, deep: bool = False, checker: Checker | None = None) -> list[Finding]:
     """See `Table.verify`."""
     checker = checker or Checker()
-    findings = [Finding("set aside", p["path"], p["reason"]) for p in handle.instant.pending]
+    findings = [Finding("quarantined", f["path"], f["reason"]) for f in handle.instant.quarantined]
     findings += _timeline(handle, deep)
     findings += _unread(handle)
     findings += _runs(handle, deep, checker)

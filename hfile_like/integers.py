@@ -80,7 +80,7 @@ class Line(NamedTuple):
         elif self.items is None:
             out[:] = base
         else:
-            np.add(self.items[rows], base, out=out, casting="unsafe")
+            np.add(self.items[rows], base, out=out, dtype=kind, casting="unsafe")
         if self.high is not None and self.items is not None and self.items.itemsize < out.itemsize:
             out += self.high[rows].astype(kind) << kind(8 * self.items.itemsize)
 

@@ -1,31 +1,52 @@
-"""Prints the least version that pyproject.toml allows of each package that users install, as constraints for pip:
+"""Prints the requirements of an environment with the oldest versions that pyproject.toml allows of each library that
+users install, and with what the tests need besides:
 
-    python -m venv /tmp/floors
-    python scripts/floors.py > /tmp/floors.txt
-    /tmp/floors/bin/pip install -c /tmp/floors.txt -e '.[dev]'
+    python scripts/floors.py > floors.txt
+    python scripts/floors.py pyspark==3.5.0 > floors.txt    # with another version of a library
 
-pyproject.toml is the one place where floors stand.
+`make floors` installs them and runs the tests there. pyproject.toml is the one place that names the versions.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 NOT_FOR_USERS = ("dev", "docs", "wheel", "bench")
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^]]*\])?\s*>=\s*(?P<floor>[\w.]+)")
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w,-]+)\])?(\s*>=\s*(?P<floor>[\w.]+))?")
 
 
 def floors() -> dict[str, str]:
-    """name -> least version."""
-    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
-    extras = [texts for extra, texts in project["optional-dependencies"].items() if extra not in NOT_FOR_USERS]
-    matches = [match for texts in [project["dependencies"], *extras] for t in texts if (match := _REQUIREMENT.match(t))]
-    return {match["name"]: match["floor"] for match in matches}
+    """name -> oldest version, of what users install."""
+    extras = _project()["optional-dependencies"]
+    for_users = [text for extra, texts in extras.items() if extra not in NOT_FOR_USERS for text in texts]
+    matches = [_parsed(text) for text in [*_project()["dependencies"], *for_users]]
+    return {match["name"]: match["floor"] for match in matches if match["floor"]}
+
+
+def requirements(versions: dict[str, str]) -> list[str]:
+    """What pip installs: the floors, and the libraries of the tests. `versions`: name -> another version."""
+    project, pins = _project(), floors() | versions
+    tools = {_parsed(text)["name"]: text for text in project["optional-dependencies"]["dev"]}
+    tools.pop("skipstone")
+    extras = {name: _parsed(text)["extras"] for name, text in tools.items()}
+    pinned = [f"{name}[{extras[name]}]=={pin}" if extras.get(name) else f"{name}=={pin}" for name, pin in pins.items()]
+    return pinned + [text for name, text in tools.items() if name not in pins]
+
+
+def _project() -> dict:
+    project: dict = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    return project
+
+
+def _parsed(text: str) -> re.Match[str]:
+    match = _REQUIREMENT.match(text)
+    assert match is not None, text
+    return match
 
 
 if __name__ == "__main__":
-    for name, floor in floors().items():
-        print(f"{name}=={floor}")
+    print("\n".join(requirements(dict(argument.split("==") for argument in sys.argv[1:]))))

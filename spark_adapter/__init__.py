@@ -27,6 +27,7 @@ The verbs run on the driver, in the caller's process:
 They stand on these, each of which imports from those above it; verbs import `scanning` too, and no other verb
 (`tests/house/test_floors.py` holds that):
 
+    spark_versions    the differences between versions of PySpark
     options           what a load or a save asks for, as options of a data source: texts
     wire_types        Arrow types and rows as Spark takes and hands them
     parts             what the parts of a job are, and how they reach executors
@@ -36,6 +37,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     clustering_tasks, semi_join_tasks, rewriting_tasks    what executors do for clustering; lookup; delete and merge
     builders          listing, footers and indexes, as executors do them
     key_files         where keys may lie: their range, files that an index does not cover
+    old_calendar      files whose days Spark's own reader shows as others
     rewriting         what verbs that rewrite files have in common on the driver
     column_tree       a PySpark Column, classic or of Connect, as one tree
     catalyst_tree     an expression in a plan of Spark's, as the same tree
@@ -46,6 +48,7 @@ They stand on these, each of which imports from those above it; verbs import `sc
     pushdown_guard    what Spark's Parquet reader would read or skip wrongly
     metadata_answers  count(*), min and max of whole tables, from metadata
     source            the data source "skipstone": planned on the driver, read and written by executors
+    listed_files      the files that Spark's own reader listed, against those of the table
     loads             the loads of ours in a DataFrame's plan, and their versions
     formats           what format("skipstone") does besides, in a process that registered it
     sessions          what a session decides: what texts and Columns mean, in which session a thread works

@@ -126,8 +126,8 @@ def attach(spark: SparkSession, request: AttachRequest) -> tuple[list[TaskResult
     for result in results:
         if not result.files.num_rows and result.index is not None:
             index_storage.delete(result.index.path)
-    pending = tuple(each for result in results for each in result.pending)
-    return [result for result in results if result.files.num_rows], pending
+    quarantined = tuple(each for result in results for each in result.quarantined)
+    return [result for result in results if result.files.num_rows], quarantined
 
 
 # -- indexes ----------------------------------------------------------------------------------------------------------

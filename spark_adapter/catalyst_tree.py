@@ -129,8 +129,20 @@ def texts_of(java_map: Any) -> dict[str, str]:
 
 def children_of(node: Any) -> list[Any]:
     """The children of a node of a plan, or of an expression."""
-    children = node.children()
-    return [children.apply(i) for i in range(children.size())]
+    return items_of(node.children())
+
+
+def items_of(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def sequence_of(items: list[Any]) -> Any:
+    """A Scala sequence of these items: the inverse of `items_of`."""
+    listed = java_class("java.util.ArrayList")()
+    for item in items:
+        listed.add(item)
+    return java_class("org.apache.spark.api.python.PythonUtils").toSeq(listed)
 
 
 def parts_of(node: Any, kind: str = "And") -> list[Any]:

@@ -37,6 +37,7 @@ from .jobs import described, run_job, run_parts, slots
 from .rewriting import check_alone, with_codec_of
 from .sessions import read_where
 from .shares import pack
+from .spark_versions import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,8 +128,7 @@ def cluster(
     """
     if curve not in ORDERS:
         raise InvalidArgumentError(f"curve= is one of {', '.join(ORDERS)}, not {curve!r}")
-    if not hasattr(DataFrame, "repartitionById"):
-        raise InvalidArgumentError("clustering needs PySpark 4.1 or later: pip install -U pyspark")
+    check_spark("4.1", "cluster()")
     report = progress_function(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         columns = _checked(by, table)
@@ -143,7 +143,7 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        check_alone(plan, tasks)
+        check_alone(table, plan, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)

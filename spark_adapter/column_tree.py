@@ -292,10 +292,11 @@ def analyzed_filter(spark: Any, column: Column, schema: StructType) -> Any:
     Raises PredicateError where Spark cannot resolve it, with Spark's message.
     """
     from pyspark.errors import AnalysisException
-    from pyspark.sql.classic.dataframe import DataFrame
+
+    from .spark_versions import classic_frame
 
     session, java = spark._jsparkSession, spark._jvm.java.util
-    empty = DataFrame(session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json())), spark)
+    empty = classic_frame(session.createDataFrame(java.ArrayList(), session.parseDataType(schema.json())), spark)
     try:
         return empty.where(column)._jdf.queryExecution().analyzed()
     except AnalysisException as error:

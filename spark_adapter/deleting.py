@@ -65,7 +65,7 @@ def delete(
         tasks = plan.planning.readable_tasks()
         if not tasks:
             return RowChanges(table.version)
-        check_alone(plan, tasks)
+        check_alone(table, plan, tasks)
         deleted = {task.path: task.row_count for task in tasks if task.all_match and task.is_exact}
         files = old_files(plan, [task for task in tasks if task.path not in deleted])
         slices = split_evenly([file.task.size_bytes + _OPEN_BYTES for file in files], _PARTS_A_CORE * slots(spark))

@@ -19,6 +19,7 @@ from ..errors import InvalidArgumentError, NotReadableError
 from .loads import has_unused_filter, loads_of
 from .shares import cut_of
 from .source import pinned
+from .spark_versions import check_spark
 from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def explain(frame: DataFrame) -> str:
 
     Raises InvalidArgumentError where no scan of ours is in the plan.
     """
+    check_spark("4.0", "explain()")
     scans = [(request, load.is_scan) for load in loads_of(frame) if (request := load.request()) is not None]
     if not scans:
         raise InvalidArgumentError(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .source import SkipstoneSource, no_stream_to_read
+from .spark_versions import java_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +34,9 @@ def watch_formats(spark: SparkSession) -> None:
 def activate(spark: Any) -> None:
     """Makes a session the active one of this thread, where the thread has none; Spark Connect needs none."""
     if hasattr(spark, "_jsparkSession"):
-        sessions = sessions_of(spark)
+        sessions = java_sessions(spark)
         if not sessions.getActiveSession().isDefined():
             sessions.setActiveSession(spark._jsparkSession)
-
-
-def sessions_of(spark: Any) -> Any:
-    """The JVM's own functions of sessions."""
-    return getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
 
 
 def _refuse_stream(reader: object) -> None:

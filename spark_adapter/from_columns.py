@@ -24,23 +24,23 @@ from ..engine.predicates import (
     Column,
     Comparison,
     Constant,
-    In,
     IsNaN,
     IsNull,
     Like,
-    Literal,
     Node,
     Not,
     Or,
     StartsWith,
     Unknown,
     bind,
-    parse,
     resolve,
     unknowns,
 )
 from ..engine.predicates.coerce import is_text, plain_type
-from ..engine.predicates.literals import LiteralValue, Temporal
+from ..engine.predicates.duckdb_trees import Parsed, cast_type, constant_of, parsed
+from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, parse_temporal
+from ..engine.predicates.sql_allowed import parse_sql
+from ..engine.predicates.sql_extensions import in_duckdb_sql
 from ..errors import PredicateError
 from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
 from .spark_semantics import ComparedColumn, Session, cast_operand, columns_agree, compared, listed, plain_operand
@@ -64,6 +64,8 @@ _TYPES = {
     "boolean": pa.bool_(),
     "date": pa.date32(),
 }
+_SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith"})
+_SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _WAYS_OUT = (
     "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan, or say it by options timeZone "
@@ -104,13 +106,14 @@ def from_tree(tree: Tree | Callable[[], Tree], schema: pa.Schema, session: Sessi
 
 
 def text_tree(text: str) -> Tree:
-    """The tree of a text of SQL, by our own parser. Opaque where Spark's may read it otherwise.
+    """The tree of a text of SQL where no parser of Spark's is at hand, by DuckDB's. Opaque where Spark's may read it
+    otherwise.
 
     Raises PredicateError where it is no SQL.
     """
     if not _PLAIN_SQL.fullmatch(text):
         return Opaque(text, "SQL with escapes or signs that Spark may read in its own way")
-    return _tree_of_node(parse(text, dialect="spark"))
+    return _tree_of_sql(parsed(parse_sql(in_duckdb_sql(text))))
 
 
 def without_unknowns(node: Node, keeps: bool = True) -> Node:
@@ -324,40 +327,49 @@ def _type_named(name: str) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if scale <= precision <= 38 else None
 
 
-def _tree_of_node(node: Node) -> Tree:
-    """The result of our own SQL parser as a tree, so that it is read as any Column is."""
-    if isinstance(node, And | Or):
-        return Call("and" if isinstance(node, And) else "or", tuple(map(_tree_of_node, node.children)))
-    if isinstance(node, Not):
-        return Call("!", (_tree_of_node(node.child),))
-    if isinstance(node, Constant):
-        return Value("null" if node.value is None else "boolean", node.value)
-    if isinstance(node, Comparison):
-        return Call(node.op, (_tree_of_operand(node.left), _tree_of_operand(node.right)))
-    if isinstance(node, In):
-        listed_in = Call("in", (_tree_of_operand(node.operand), *map(_tree_of_operand, node.values)))
-        return Call("!", (listed_in,)) if node.negated else listed_in
-    if isinstance(node, IsNull | IsNaN):
-        return Call("isnull" if isinstance(node, IsNull) else "isnan", (_tree_of_operand(node.operand),))
-    if isinstance(node, Like):
-        unused = next((sign for sign in "\\!|^~#" if sign not in node.pattern), "\0")
-        escape = Value("string", node.escape or unused)
-        return Call("like", (_tree_of_operand(node.operand), Value("string", node.pattern), escape))
-    if isinstance(node, StartsWith):
-        return Call("startswith", (_tree_of_operand(node.operand), _value_of(node.prefix)))
-    return Opaque(str(node), node.reason if isinstance(node, Unknown) else "it is not understood")
+_SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 
 
-def _tree_of_operand(node: Any) -> Tree:
-    if isinstance(node, Column):
-        return Name(tuple(node.name.split(".")))
-    if isinstance(node, Literal):
-        return _value_of(node.value)
-    if isinstance(node, Cast):
-        names = [name for name, kind in _TYPES.items() if kind == node.type]
-        if names:
-            return CastTo(_tree_of_operand(node.operand), names[0])
-    return Opaque(str(node), "it is not understood")
+def _tree_of_sql(tree: Parsed) -> Tree:
+    """A text as any Column is read. Both parsers give this tree for the words and signs of `_PLAIN_SQL`."""
+    op, children = tree.op, tree.children
+    if op in ("and", "or"):
+        return Call(op, tuple(map(_tree_of_sql, children)))
+    if op in ("not", "not in", "is distinct"):
+        positive = {"not in": "in", "is distinct": "<=>"}.get(op)
+        return Call(
+            "!", (Call(positive, tuple(map(_tree_of_sql, children))) if positive else _tree_of_sql(children[0]),)
+        )
+    if op == "!=" or op in _COMPARISONS or op in ("in", "between"):
+        return Call(op, tuple(map(_tree_of_sql, children)))
+    if op in ("is null", "is not null"):
+        return Call("isnull" if op == "is null" else "isnotnull", (_tree_of_sql(children[0]),))
+    if op in ("~~", "!~~", "like_escape", "not_like_escape"):
+        like = Call(
+            "like", tuple(map(_tree_of_sql, children)) + (() if len(children) == 3 else (Value("string", "\0"),))
+        )
+        return Call("!", (like,)) if op in ("!~~", "not_like_escape") else like
+    if op in _SQL_CALLS:
+        return Call(op, tuple(map(_tree_of_sql, children)))
+    return _sql_operand(tree.json)
+
+
+def _sql_operand(node: dict[str, Any]) -> Tree:
+    kind = node.get("class")
+    if kind == "COLUMN_REF" and not (len(node["column_names"]) == 1 and _SQL_WORDS.fullmatch(node["column_names"][0])):
+        return Name(tuple(node["column_names"]))
+    if kind == "CONSTANT":
+        return _value_of(literal_value(constant_of(node)))
+    if kind == "CAST" and not node.get("try_cast"):
+        name, child = cast_type(node).lower(), node["child"]
+        text = constant_of(child) if child.get("class") == "CONSTANT" else None
+        if isinstance(text, str) and name in ("date", "timestamp"):
+            moment = parse_temporal(text, name)
+            if moment is not None and (name == "timestamp" or moment.kind == "date"):
+                return _value_of(moment)
+        elif child.get("class") == "COLUMN_REF":
+            return CastTo(_sql_operand(child), name)
+    return Opaque(f"a part that begins with {node.get('type')}", "it is not understood")
 
 
 def _value_of(value: LiteralValue) -> Tree:

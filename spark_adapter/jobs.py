@@ -35,6 +35,7 @@ import pyarrow as pa
 from .. import errors
 from ..errors import SkipstoneError, StorageError
 from .parts import PART_SCHEMA, Spill, part_in, part_rows
+from .spark_versions import collected, frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,13 +205,11 @@ def run_job(
         tasks = rows.num_rows if tasks is None else tasks
         if progress:
             progress(step, 0, tasks)
-        frame = spark.createDataFrame(rows, PART_SCHEMA).coalesce(1)
-        if rows.num_rows > 1:
-            frame = frame.repartition(rows.num_rows)
-        collected = _WatchedAction(spark, tasks).run(partial(_collected, job(frame)), step, progress)
+        frame = frame_of_rows(spark, rows, PART_SCHEMA)
+        results = _WatchedAction(spark, tasks).run(partial(_results, job(frame)), step, progress)
     if progress:
         progress(step, tasks, tasks)
-    return sorted(collected, key=lambda pair: pair[0])
+    return sorted(results, key=lambda pair: pair[0])
 
 
 def run_frame(
@@ -223,10 +222,10 @@ def run_frame(
     """
     if progress:
         progress(step, 0, tasks)
-    collected = _WatchedAction(spark, tasks).run(partial(_collected, frame), step, progress)
+    results = _WatchedAction(spark, tasks).run(partial(_results, frame), step, progress)
     if progress:
         progress(step, tasks, tasks)
-    return [result for _, result in collected]
+    return [result for _, result in results]
 
 
 # -- in an executor --------------------------------------------------------------------------------------------------
@@ -365,8 +364,8 @@ class _WatchedAction:
                 self._context.cancelJobsWithTag(self._tag)
 
 
-def _collected(frame: DataFrame) -> list[tuple[int, bytes]]:
-    rows = frame.toArrow()
+def _results(frame: DataFrame) -> list[tuple[int, bytes]]:
+    rows = collected(frame)
     return list(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
 from .jobs import described, watched
 from .plan_rewriting import rewritten, with_ids_of
+from .spark_versions import check_spark, collected
 from .wire_types import arrow_schema
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def join(
 
     Raises InvalidArgumentError where `on` names no columns. Else what Spark's own join raises.
     """
+    check_spark("4.0", "join()")
     names = [on] if isinstance(on, str) else list(on) if isinstance(on, Sequence) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"on= names columns of both sides, not {on!r}; for a condition use Spark's join")
@@ -102,7 +105,7 @@ def _few_rows(frame: DataFrame, count: int, progress: Progress | None) -> pa.Tab
         arrow_schema(frame.schema)
     except SchemaError:
         return None
-    rows = watched(frame.sparkSession, frame.limit(count + 1).toArrow, "keys", progress)
+    rows = watched(frame.sparkSession, partial(collected, frame.limit(count + 1)), "keys", progress)
     return rows if rows.num_rows <= count else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of
 from ..engine.scan.planning import Planning
 from .jobs import watched
+from .spark_versions import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +38,7 @@ def uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarr
 def key_range(keys: DataFrame, names: Sequence[str], progress: Progress | None = None) -> Node:
     """The ranges in which keys lie, whose columns are k0, k1 and so on. Runs a job."""
     ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
-    row = watched(keys.sparkSession, keys.selectExpr(*ends).toArrow, "range of keys", progress)
+    row = watched(keys.sparkSession, partial(collected, keys.selectExpr(*ends)), "range of keys", progress)
     columns = [
         pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
     ]

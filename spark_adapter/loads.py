@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from ..engine.open import open_table
 from ..errors import InvalidArgumentError
-from .catalyst_tree import texts_of
+from .catalyst_tree import items_of, texts_of
 from .options import Request
 from .source import SkipstoneSource
+from .spark_versions import IS_SPARK_4
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +123,8 @@ def has_unused_filter(frame: DataFrame) -> bool:
 def unseen_in(frame: DataFrame) -> str | None:
     """The first part of a DataFrame's plan that cannot be searched here; None where all can."""
     if hasattr(frame, "_jdf"):
-        return None
+        is_hidden = not IS_SPARK_4 and "MapInArrow" in frame._jdf.queryExecution().analyzed().toString()
+        return "mapInArrow, by which scan() reads before PySpark 4" if is_hidden else None
     names = (_name(message) for message in _messages(_relation_of(frame)))
     return next((_UNKNOWN_TO_CLIENTS[name] for name in names if name in _UNKNOWN_TO_CLIENTS), None)
 
@@ -131,13 +133,13 @@ def unseen_in(frame: DataFrame) -> str | None:
 
 
 def _in_jvm(plan: Any) -> Iterator[Load]:
-    subqueries = plan.subqueriesAll()
-    for tree in (plan, *(subqueries.apply(i) for i in range(subqueries.size()))):
-        leaves = tree.collectLeaves()
-        for i in range(leaves.size()):
-            load = load_of(leaves.apply(i))
-            if load is not None:
-                yield load
+    yield from filter(None, map(load_of, leaves_of(plan)))
+
+
+def leaves_of(plan: Any) -> Iterator[Any]:
+    """The leaves of a plan in the JVM, also of its subqueries."""
+    for tree in (plan, *items_of(plan.subqueriesAll())):
+        yield from items_of(tree.collectLeaves())
 
 
 def load_of(leaf: Any) -> Load | None:

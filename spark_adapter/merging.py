@@ -40,6 +40,7 @@ from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import WRITTEN_SCHEMA, InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
 from .semi_join_tasks import ShippedLookup, find_rows
 from .shares import pack
+from .spark_versions import collected, frame_of_rows
 from .wire_types import arrow_schema, check_incoming, names_in
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def merge(
             raise InvalidArgumentError("the source has no column besides on=, so there is nothing to update")
         work = _Merge(spark, table, keys, source, report)
         plan, tasks = work.candidates()
-        check_alone(plan, tasks)
+        check_alone(table, plan, tasks)
         with table.transaction() as tx:
             spec = tx.task_spec()
             if tasks:
@@ -207,7 +208,7 @@ class _Merge:
         sought = keys.select(*keys.columns[: len(leading)]).distinct()
         sought = sought.repartitionByRange(*sought.columns).sortWithinPartitions(*sought.columns)
         rows = sought.mapInArrow(_batches(partial(find_rows, lookup)), "file long, row long")
-        hits = self._watched(rows.select("file").distinct().toArrow, "keys")
+        hits = self._watched(partial(collected, rows.select("file").distinct()), "keys")
         units = planning.pruned.units
         ids = to_numpy(units.files.column("file_id"))
         chosen = uncovered_units(planning, self._table, index)
@@ -218,7 +219,7 @@ class _Merge:
         """The keys as a predicate; None where they are many, or of several columns."""
         if len(names) > 1:
             return None
-        few = self._watched(keys.distinct().limit(FEW_KEYS + 1).toArrow, "keys")
+        few = self._watched(partial(collected, keys.distinct().limit(FEW_KEYS + 1)), "keys")
         return None if few.num_rows > FEW_KEYS else col(names[0]).is_in(few.column(0).combine_chunks())
 
     def _watched(self, act: Callable[[], R], step: str) -> R:
@@ -258,9 +259,7 @@ class _Merge:
         numbers = {task.path: number for number, task in enumerate(tasks)}
         work = KeysOfFiles(self._keys, context, numbers)
         encoded = pa.array([work.encode(shares) for shares in pack(tasks, slots(self._spark))], pa.binary())
-        parts = self._spark.createDataFrame(pa.table({"part": encoded}), "part binary").coalesce(1)
-        if len(encoded) > 1:
-            parts = parts.repartition(len(encoded))
+        parts = frame_of_rows(self._spark, pa.table({"part": encoded}), "part binary")
         of_files = parts.mapInArrow(_batches(work), "file long, key binary")
         of_source = self._source.select("key").where("key is not null").distinct()
         return of_files.join(of_source, ["key"], "left_semi").distinct()

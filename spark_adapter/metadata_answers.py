@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..arrays import to_numpy
 from ..engine.open import open_pair
 from ..engine.scan.extremes import extreme
-from .catalyst_tree import children_of
+from .catalyst_tree import children_of, items_of
 from .to_columns import sql_literal
 from .where_text import where_node, where_of
 from .wire_types import wire_schema
@@ -34,8 +34,8 @@ def asked_of(aggregate: Any, relation: Any) -> list[Asked] | None:
     anything in groups."""
     if aggregate.groupingExpressions().size():
         return None
-    names = functools.cache(lambda: {each.exprId().toString(): each.name() for each in _items(relation.output())})
-    asked = [_asked(each, names) for each in _items(aggregate.aggregateExpressions())]
+    names = functools.cache(lambda: {each.exprId().toString(): each.name() for each in items_of(relation.output())})
+    asked = [_asked(each, names) for each in items_of(aggregate.aggregateExpressions())]
     return [each for each in asked if each is not None] if None not in asked else None
 
 
@@ -89,7 +89,3 @@ def _answer(planning: Planning, which: str, wire: pa.Schema, name: str) -> str:
         return sql_literal(pa.scalar(int(row_counts.sum()), pa.int64()), pa.int64())
     kind = wire.field(name).type
     return sql_literal(pa.scalar(extreme(planning, name, which), kind), kind)
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]

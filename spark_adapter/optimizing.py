@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError
 from .loads import check_frame
 from .plan_rewriting import rewritten
+from .spark_versions import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,10 @@ def optimized(frame: DataFrame) -> DataFrame:
 
     A plan that is not understood is left as it is, with a warning.
 
-    Raises InvalidArgumentError over Spark Connect, where no plan can be seen: use `scan` with `where=`.
+    Raises NotReadableError for a folder that `spark.read.parquet` (or a table of the catalog) lists whole although the
+    table there has replaced or removed some of its files, as `delete`, `merge` and `cluster` do: Spark would return
+    deleted rows. Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over
+    Spark Connect, where no plan can be seen: use `scan` with `where=`.
     """
     check_frame(frame, "optimized")
     _check_classic(frame.sparkSession)
@@ -83,6 +87,7 @@ def _sql_of_block(session: weakref.ref[SparkSession], *args: Any, **kwargs: Any)
 
 
 def _check_classic(spark: Any) -> None:
+    check_spark("4.0", "optimized()")
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidArgumentError(
             "over Spark Connect a query's plan is the server's alone: give the filter to the load, "

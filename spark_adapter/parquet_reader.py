@@ -23,10 +23,11 @@ from pyspark.sql import Column
 
 from ..engine import hive
 from ..engine.open import open_table
+from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, columns_of, unknowns
 from ..engine.predicates.coerce import plain_type
-from ..engine.scan.file_reader import check_identity
+from ..engine.scan.file_reader import as_planned, check_identity
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
@@ -36,8 +37,10 @@ from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
+from .old_calendar import shifted_files
 from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
 from .sessions import as_column, read_where
+from .spark_versions import READER_WIDENS
 from .to_columns import has_floats, literal, to_column
 from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 
@@ -136,11 +139,11 @@ def handed_over(
         condition: what the rows are tested by; None: the plan's predicate.
         request: the scan, for whoever finds it in a DataFrame's plan.
     """
-    if without_old_times(plan.bound) is not plan.bound:
-        return None
     used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
     try:
         files = _Files(plan, _root(table.location, table.location), with_all=False, used=used)
+        if files.are_shifted(table):
+            return None
         if condition is None and plan.bound != Constant(True):
             condition = to_column(plan.bound)
         if not files.is_one_load:
@@ -190,10 +193,16 @@ class _Files:
         names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
         self._wire = wire_schema(schema, names)
         self._check(names)
+        if not READER_WIDENS:
+            self._check_int96()
 
     def schemas(self) -> list[FileSchema]:
         """The physical schemas of the files."""
         return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
+
+    def are_shifted(self, table: Table) -> bool:
+        """Whether Spark's reader would show a date or an instant of the files as another than is stored."""
+        return bool(shifted_files(table, self._wire.names, self._tasks))
 
     # -- whether Spark would read them right --------------------------------------------------------------------------
 
@@ -227,6 +236,24 @@ class _Files:
             other = folded.setdefault(name.lower(), name)
             if other != name:
                 raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
+
+    def _check_int96(self) -> None:
+        """Raises NotReadableError for timestamps without a zone that are stored as INT96, which Spark 3.5 refuses
+        within a query. One footer is read of the files of each physical schema."""
+        if not any(_has_time_without_zone(kind) for kind in self._wire.types):
+            return
+        for task in {task.schema_id: task for task in self._tasks}.values():
+            storage = self._plan.storage
+            with as_planned(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
+                leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
+                names = {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
+            stored = sorted(names & set(self._wire.names))
+            if stored:
+                raise NotReadableError(
+                    f"{task.path}, for one: column {stored[0]!r} is stored as INT96 and has no time zone in the table, "
+                    "which Spark's own reader cannot read before PySpark 4.0; use scan(), or leave it out by columns=",
+                    paths=[task.path],
+                )
 
     # -- how they are read --------------------------------------------------------------------------------------------
 
@@ -335,6 +362,12 @@ def _has_partition_in_path(path: str, partition: Mapping[str, pa.Scalar]) -> boo
         if hive.unescape(key) != name or not _is_plain(text, value) or _ESCAPE_BEYOND_ASCII.search(folder):
             return False
     return True
+
+
+def _has_time_without_zone(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_time_without_zone(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_timestamp(kind) and kind.tz is None
 
 
 def _is_plain(text: str, value: pa.Scalar) -> bool:

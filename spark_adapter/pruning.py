@@ -118,7 +118,12 @@ def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
     from .sessions import active, session_of
 
     if not isinstance(where, str):
-        return SparkPredicate(tree_of(where), session_of(spark), str(where))
+        from .catalyst_tree import tree_of_expression
+        from .spark_versions import catalyst_expression
+
+        expression = catalyst_expression(where)
+        tree = tree_of(where) if expression is None else tree_of_expression(expression)
+        return SparkPredicate(tree, session_of(spark), str(where))
     if not hasattr(spark, "_jsparkSession"):
         return SparkPredicate(text_tree(where), session_of(spark), where)
     from .catalyst_tree import parsed

@@ -24,6 +24,7 @@ from ..engine.predicates.coerce import is_list, plain_type
 from ..errors import SchemaError
 from .column_tree import quoted
 from .from_columns import without_unknowns
+from .spark_versions import READER_WIDENS
 from .wire_types import wire_schema
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ def is_read_as(kind: pa.DataType, wire: pa.DataType) -> bool:
         given = wire_schema(pa.schema([pa.field("value", kind)])).field(0).type
     except SchemaError:
         return False
-    if given == wire:
-        return True
+    if given == wire or not READER_WIDENS:
+        return given == wire
     if pa.types.is_integer(given) and pa.types.is_integer(wire):
         return wire.bit_width >= given.bit_width
     if pa.types.is_signed_integer(kind) and pa.types.is_decimal(wire):

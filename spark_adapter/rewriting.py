@@ -10,6 +10,7 @@ from ..engine.parquet.footers import open_parquet
 from ..engine.scan.file_reader import as_planned
 from ..engine.scan.file_tasks import FileTask
 from ..errors import NotReadableError
+from .old_calendar import shifted_files
 from .rewriting_tasks import OldFile
 
 if TYPE_CHECKING:
@@ -45,14 +46,23 @@ def old_files(plan: Plan, tasks: Sequence[FileTask]) -> list[OldFile]:
     return [OldFile(task, texts[task.path]) for task in tasks]
 
 
-def check_alone(plan: Plan, tasks: Sequence[FileTask]) -> None:
-    """Raises NotReadableError for files of file groups: without its latest base, an older one would count again."""
+def check_alone(table: Table, plan: Plan, tasks: Sequence[FileTask]) -> None:
+    """Raises NotReadableError for files of file groups: without its latest base, an older one would count again; and
+    for files whose days of the old calendar Spark's reader would show as others once they are rewritten."""
     files = plan.files()
     grouped = set(files.filter(files.column("file_group").is_valid()).column("path").to_pylist())
     paths = [task.path for task in tasks if task.path in grouped]
     if paths:
         raise NotReadableError(
             f"{paths[0]}: belongs to a file group, which its owner compacts; choose other files by where=", paths=paths
+        )
+    shifted = [task.path for task in shifted_files(table, table.schema.names, tasks)]
+    if shifted:
+        raise NotReadableError(
+            f"{shifted[0]}: contains dates before 1582 or times before 1900 in the old calendar, which Spark wrote in "
+            "mode LEGACY; a rewrite would change them for Spark's own reader; rewrite the file by Spark in mode "
+            "CORRECTED, or choose other files by where=",
+            paths=shifted,
         )
 
 

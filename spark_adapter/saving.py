@@ -16,10 +16,11 @@ from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError, NotATableError
 from .jobs import described, watched
 from .loads import loads_of, unseen_in
-from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX
+from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX, WriteRequest
 from .scanning import register
 from .sessions import active
-from .source import SkipstoneSource
+from .source import SkipstoneSource, writer_of
+from .spark_versions import IS_SPARK_4, write_by_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +66,8 @@ def save(
         raise InvalidArgumentError(f'mode= is "append" or "overwrite", not {mode!r}')
     report = progress_function(progress)
     spark = frame.sparkSession
-    register(spark)
+    if IS_SPARK_4:
+        register(spark)
     with active(spark):
         if mode == "overwrite" and read_version is None:
             read_version = _read_version(frame, path, index_path, storage_options)
@@ -77,11 +79,14 @@ def save(
             texts[READ_VERSION] = str(read_version)
         if not any(name.lower() == OVERWRITE_MODE.lower() for name in texts):
             texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
-        write = frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts)
 
         def act() -> None:
             with active(spark):  # of the thread in which it is watched, too
-                write.save(os.fspath(path))
+                if IS_SPARK_4:
+                    frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
+                else:
+                    request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
+                    write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
 
         watched(spark, act, "rows", report)
 
@@ -97,7 +102,7 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
     unseen = unseen_in(frame)
     if unseen is not None:
         raise InvalidArgumentError(
-            f"what is behind {unseen} is not known to a client of Spark Connect: say with read_version= which "
-            "version of this table the rows were read from, or, where it was none, save plainly, by frame.write"
+            f"the version that {unseen} reads is not known here: pass the version of this table that the rows were "
+            "read from as read_version=, or its latest version if they were not read from it"
         )
     return min(versions, default=None)

@@ -23,7 +23,8 @@ from .loads import bare_load, check_frame
 from .options import FirstRows, Request, encode_predicate
 from .parquet_reader import handed_over, reads_much
 from .sessions import active, as_column, is_classic, spark_node
-from .source import SkipstoneSource
+from .source import SkipstoneSource, load
+from .spark_versions import IS_SPARK_4, check_spark
 from .where_text import where_node, where_of
 from .wire_types import readable_schema, spark_schema, wire_schema
 
@@ -59,6 +60,7 @@ def register(spark: SparkSession) -> None:
 
     Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
     """
+    check_spark("4.0", 'format("skipstone")')
     activate(spark)
     if spark in _registered:
         return
@@ -131,7 +133,8 @@ def scan(
         one is of a type that Spark does not have. InvalidArgumentError: an order, a limit or a mode that is none.
     """
     given = _Scan(where, order_by, limit, hand_over)
-    register(spark)  # also where the rows are handed over: a plain save may follow
+    if IS_SPARK_4:
+        register(spark)  # also where the rows are handed over: a plain save may follow
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
         residual, is_tested = None, False
         if isinstance(where, str | Column):
@@ -173,8 +176,8 @@ def scan(
             condition = as_column(spark, given.where) if isinstance(given.where, str | Column) else None
             result = handed_over(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
     if result is None:
-        frame = spark.read.format(SkipstoneSource.name()).schema(spark_schema(wire)).options(**request.to_options())
-        result = frame.load() if residual is None else frame.load().where(residual)
+        frame = load(spark, request, spark_schema(wire))
+        result = frame if residual is None else frame.where(residual)
     if sorts:
         result = result.orderBy(*sorts)
     if limit is not None and first is None:

@@ -37,8 +37,9 @@ from .scanning import scan
 from .semi_join_tasks import Batches, ShippedLookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
 from .sessions import read_where
 from .shares import pack
+from .spark_versions import arrow_schema_of, collected, frame_of_rows
 from .to_columns import to_column
-from .wire_types import arrow_schema_of, spark_schema, wire_schema
+from .wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,7 +108,7 @@ def lookup(
         key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
         condition = None if where is None else parse(read_where(spark, where, table.schema))
         if len(names) == 1:
-            few = watched(spark, key_frame.limit(FEW_KEYS + 1).toArrow, "keys", report)
+            few = watched(spark, partial(collected, key_frame.limit(FEW_KEYS + 1)), "keys", report)
             if few.num_rows <= FEW_KEYS:
                 among = parse(col(names[0]).is_in(few.column(0).drop_null().unique()))
                 # The caller's version, not the one opened: only the latest is read with another format's log.
@@ -223,9 +224,7 @@ def _uncovered_rows(
         return None
     packs = pack(tasks, slots(spark))
     encoded = pa.array([UncoveredFiles(plan.context, shares).to_bytes() for shares in packs], pa.binary())
-    parts = spark.createDataFrame(pa.table({"part": encoded}), "part binary").coalesce(1)
-    if len(packs) > 1:
-        parts = parts.repartition(len(packs))
+    parts = frame_of_rows(spark, pa.table({"part": encoded}), "part binary")
     return parts.mapInArrow(_read_uncovered(lookup), spark_schema(lookup.wire))
 
 

@@ -6,13 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column
 
 from ..engine.predicates import Node
+from ..errors import PredicateError
 from .catalyst_tree import meaning_of
-from .formats import sessions_of
 from .from_columns import from_column, from_tree
 from .spark_semantics import Session
+from .spark_versions import IS_SPARK_4, java_sessions
 from .where_text import where_node
 from .wire_types import readable_schema, spark_schema
 
@@ -30,30 +32,35 @@ def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> 
 
 
 def as_column(spark: SparkSession, where: str | Column) -> Column:
-    """A text as the Column that it is to a session."""
+    """A text as the Column that it is to a session. Raises PredicateError, with Spark's message, if Spark 3.5 cannot
+    parse it; later versions parse it when it is analyzed."""
     if isinstance(where, Column):
         return where
     if is_classic(spark):
         from pyspark.sql.functions import expr
     else:
         from pyspark.sql.connect.functions import expr
-    return expr(where)
+    try:
+        with active(spark):  # Spark 3.5 parses it now, by the settings of the thread's session
+            return expr(where)
+    except ParseException as error:
+        raise PredicateError(f"Spark finds no meaning in the predicate: {error}") from error
 
 
 def session_of(spark: Any) -> Session:
     """The settings of a session that decide what a predicate means."""
     zone, case = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.caseSensitive")
-    # Unset, it follows the ANSI mode.
+    # Unset, it follows the ANSI mode; before Spark 4 it is true.
     legacy = spark.conf.get("spark.sql.legacy.nullInEmptyListBehavior", None)
     is_null = str(legacy).lower() == "true"
     if legacy is None:
-        is_null = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
+        is_null = not IS_SPARK_4 or str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
     return Session(str(zone), str(case).lower() == "true", is_null)
 
 
 def spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
     """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
-    if isinstance(where, str) and is_classic(spark):
+    if is_classic(spark) and (isinstance(where, str) or not IS_SPARK_4):
         tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
         return from_tree(tree, schema, session_of(spark))
     return from_column(as_column(spark, where), schema, session_of(spark))
@@ -70,7 +77,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     if not is_classic(spark):
         yield
         return
-    sessions = sessions_of(spark)
+    sessions = java_sessions(spark)
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:

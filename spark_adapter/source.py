@@ -19,21 +19,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import (
+from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
+from .hang_ups import leave_out_hang_ups
+from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
+from .spark_versions import (
+    IS_SPARK_4,
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
+    read_by_tasks,
 )
-
-from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
-from .hang_ups import leave_out_hang_ups
-from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from ..engine.commit.distributed import DistributedTransaction
@@ -91,7 +93,7 @@ class SkipstoneSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> SkipstoneWriter:
         """Opens the table at its latest version, or makes it; raises before any task runs where the save must fail."""
-        return _writer_of(WriteRequest.from_options(self.options), schema, overwrite)
+        return writer_of(WriteRequest.from_options(self.options), schema, overwrite)
 
     def _load_request(self) -> Request:
         if self._request is None:
@@ -222,6 +224,13 @@ class SkipstoneReader(DataSourceReader):
                 yield from wire_batches(pa.Table.from_batches([batch]), wire, table.location)
 
 
+def load(spark: SparkSession, request: Request, schema: StructType) -> DataFrame:
+    """The rows of a request that names its version, in the columns of a schema."""
+    if not IS_SPARK_4:
+        return read_by_tasks(spark, SkipstoneReader(request, schema), schema)
+    return spark.read.format(SkipstoneSource.name()).schema(schema).options(**request.to_options()).load()
+
+
 def pinned(request: Request) -> Request:
     """The same load with its version: the one that it names, else the latest."""
     from ..engine.open import open_table
@@ -318,7 +327,7 @@ class SkipstoneWriter(DataSourceArrowWriter):
         self._work.abort([result for message in _received(messages) for result in message.results])
 
 
-def _writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> SkipstoneWriter:
+def writer_of(request: WriteRequest, schema: StructType, overwrites: bool) -> SkipstoneWriter:
     """The writer of a DataFrame's rows into a table, which is made where nothing is.
 
     Raises SchemaError where such columns cannot go into the table; InvalidArgumentError for a table that follows

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from ..engine.choices import NewColumns
+from ..engine.choices import NewColumns, NewTypes
 from ..engine.commit.clean import clean as clean_here
 from ..engine.commit.clean import remove_file, remove_here, walk
 from ..engine.commit.indexing import refresh_all
@@ -54,6 +54,7 @@ def sync(
     path: str | os.PathLike,
     *,
     new_columns: NewColumns = "adopt",
+    new_types: NewTypes = "widen",
     refresh: bool = False,
     index_path: str | os.PathLike | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -64,16 +65,18 @@ def sync(
 
     Args:
         path: the table's directory; executors must see it under the same name.
-        new_columns, refresh, progress: as of `Table.sync`.
+        new_columns, new_types, refresh, progress: as of `Table.sync`.
         index_path, storage_options: as for `scan`.
 
     Returns:
-        The version, an int, with what was added, removed and set aside.
+        The version, an int, with what was added, removed and quarantined.
 
     Raises as `Table.sync`.
     """
     if new_columns not in ("adopt", "report"):
         raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
+    if new_types not in ("widen", "quarantine"):
+        raise InvalidArgumentError(f'new_types= is "widen" or "quarantine", not {new_types!r}')
     report = progress_function(progress)
     with open_table(path, index_path=index_path, storage_options=storage_options) as table:
         handle = table.handle
@@ -85,6 +88,7 @@ def sync(
                 handle,
                 report,
                 adopts=new_columns == "adopt",
+                widens=new_types == "widen",
                 list_files=partial(list_files, spark),
                 attach=partial(attach, spark),
             )

@@ -20,6 +20,7 @@ from .options import Request, encode_predicate
 from .scanning import register
 from .sessions import active, read_where
 from .source import SkipstoneSource
+from .spark_versions import check_spark
 from .wire_types import wire_schema
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def view(
     Raises:
         As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.
     """
+    check_spark("4.0", "view()")
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidArgumentError(
             "over Spark Connect a view stays with the version that it was made at: make a DataFrame by scan() for each "

@@ -26,12 +26,10 @@ depth: int16 to unsigned bytes, microseconds to the table's unit, binary to a fi
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -49,6 +47,7 @@ from pyspark.sql.types import (
 
 from ..engine.predicates import coerce
 from ..errors import SchemaError
+from .spark_versions import arrow_schema_of, spark_schema_of
 
 _SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(), pa.null())
 _WIDER = {
@@ -95,14 +94,7 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
 
 def spark_schema(wire: pa.Schema) -> StructType:
     """The Spark schema whose Arrow form is `wire`."""
-    return from_arrow_schema(wire)
-
-
-def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Spark's own Arrow form of a Spark schema, its instants in UTC. Raises Spark's own errors."""
-    if "timezone" in inspect.signature(to_arrow_schema).parameters:
-        return to_arrow_schema(schema, timezone="UTC")
-    return to_arrow_schema(schema)  # PySpark 4.1: UTC is what it says unless told otherwise
+    return spark_schema_of(wire)
 
 
 def check_spark_schema(given: StructType, wire: pa.Schema) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InvalidArgumentError, PredicateError
+from ...versions import shown
 from ..predicates import Node
 from ..predicates.parse import parse
 from ..scan_log import entries_of
@@ -32,12 +33,12 @@ class Queries:
 
     def add(self, where: object, schema: Any) -> None:
         """One query: text, or anything else that `scan` takes."""
-        shown = where if isinstance(where, str) else str(where)
+        text = shown(where)
         try:
             read = _where_text(where) if isinstance(where, str) else where
             node = parse(read, schema)
         except PredicateError as error:
-            self.refuse(shown, str(error))
+            self.refuse(text, str(error))
             return
         key = str(node)
         self.where[key] = node, self.where[key][1] + 1 if key in self.where else 1
@@ -85,7 +86,7 @@ def statements(text: str) -> list[str]:
 
 def _where_text(text: str) -> str:
     if _SELECT.match(text):
-        from ..predicates.from_sql import where_of_select
+        from ..predicates.sql_allowed import where_of_select
 
         return where_of_select(text)
     return _WHERE.sub("", text, count=1)

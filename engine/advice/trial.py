@@ -25,7 +25,7 @@ from ..handle import Handle
 from ..indexes.columns import names_in_files
 from ..lakes import is_log
 from ..parquet.leaves import top_level
-from ..predicates import Node, prepare
+from ..predicates import Node, columns_read, prepare, resolve
 from ..scan.fine import row_groups_of
 from ..scan.planned_rows import tables
 from ..scan.planning import Planning
@@ -129,6 +129,8 @@ class Scratch:
     def check(self, query: Node) -> None:
         """Raises PredicateError for a query that names what the sample's files lack."""
         prepare(query, self._handle.schema)
+        for name in columns_read(query):  # SQL text was bound to the table's own schema
+            resolve(name, self._handle.schema)
 
     def tried(self, columns: Sequence[str], kind: str, queries: Sequence[Node]) -> Tried:
         """Builds an index, plans the queries with it, and drops it. Raises what `create_index` does."""

@@ -18,19 +18,23 @@ from ... import canon
 from ...arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.stats.build import stats_of_new
+from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
-from ..state import IndexState, Instant, new_transaction_id
+from ..state import FileSchema, IndexState, Instant, new_transaction_id
 from ..state.run_writing import SHARD_BYTES
+from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
 from .publish import Change, publish, publish_definition, successor
 from .schemas import (
+    all_fit_nanoseconds,
     check_table_schema,
     file_schema,
     identified,
     indexes_left,
     leaves_below,
     misfit,
+    types_to_fit,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +63,13 @@ def alter(
         order=None if order is None else _names("order", order),
     )
     base = handle.instant
-    if _state(evolved(base, wanted)) == _state(base):
+    after = evolved(base, wanted)
+    for name in _gaining_nanoseconds(base, wanted.widen):
+        raise SchemaError(
+            f"column {name!r}: timestamps before 1677 or after 2262 do not fit {wanted.widen[name]}; widen to "
+            "microseconds"
+        )
+    if _state(after) == _state(base):
         return base.version
     change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(wanted))
     leftovers = change.leftovers
@@ -279,11 +289,11 @@ def _widened(column: pa.Field, wanted: Alteration) -> pa.DataType:
             f"column {column.name!r} is {column.type}, and {wider} does not hold each of its values exactly and in "
             "their order; add a column of that type, and write it again"
         )
-    if _gains_nanoseconds(column.type, wider):
-        raise SchemaError(
-            f"column {column.name!r}: instants before 1677 or after 2262 do not fit {wider}; widen to microseconds"
-        )
     return wider
+
+
+def _gaining_nanoseconds(base: Instant, widen: Mapping[str, pa.DataType]) -> list[str]:
+    return [name for name, kind in widen.items() if _gains_nanoseconds(base.schema.field(name).type, kind)]
 
 
 def _gains_nanoseconds(old: pa.DataType, new: pa.DataType) -> bool:
@@ -323,9 +333,45 @@ def new_columns(instant: Instant, schemas: Sequence[tuple[pa.Schema, int]]) -> d
     return types
 
 
-def adding(types: dict[str, pa.DataType]) -> Alteration:
+def adding(types: Mapping[str, pa.DataType]) -> Alteration:
     """The alteration that adds columns."""
     return Alteration(rename={}, drop=(), widen={}, add=tuple(pa.field(name, kind) for name, kind in types.items()))
+
+
+def widening(types: Mapping[str, pa.DataType]) -> Alteration:
+    """The alteration that widens columns."""
+    return Alteration(rename={}, drop=(), widen=dict(types), add=())
+
+
+def wider_columns(snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, pa.DataType]:
+    """name -> type: the columns of a version that must be widened so that the files of some results fit. The types of
+    more files count first. A schema that does not fit in any case widens nothing."""
+    base, counts = snapshot.instant, Counter[int]()
+    schemas: list[FileSchema] = []
+    for result in results:
+        of_result = Counter(result.files.column("schema_id").to_pylist())
+        for position, schema in enumerate(result.schemas):
+            names, nested = result.names_of(position)
+            counts[len(schemas)] = of_result[position]
+            schemas.append(file_schema(base, base, schema, names=names, nested=nested))
+    wider = base
+    for position, _ in counts.most_common():
+        types = types_to_fit(wider, schemas[position])
+        try:
+            widened = evolved(wider, widening(types)) if types else wider
+        except SchemaError:
+            continue
+        if widened is not wider and _fits_nanoseconds(snapshot, types):
+            wider = widened
+    changed = zip(wider.schema, base.schema, strict=True)
+    return {column.name: column.type for column, before in changed if column.type != before.type}
+
+
+def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> bool:
+    """Whether columns of a version may be widened to nanoseconds, which span 1677 to 2262. Of lists and structs that is
+    never proven."""
+    gaining = _gaining_nanoseconds(snapshot.instant, widen)
+    return all(not pa.types.is_nested(widen[name]) and all_fit_nanoseconds(snapshot, name) for name in gaining)
 
 
 def evolver(
@@ -346,6 +392,8 @@ def evolver(
                 f"{handle.location}: another writer altered the schema meanwhile; refresh() the table, and ask again "
                 "for what is still wanted"
             )
+        if newest.version != base.version and not _fits_nanoseconds(Snapshot(newest, handle.readers), wanted.widen):
+            raise CommitConflictError(f"{handle.location}: another writer added timestamps that do not fit nanoseconds")
         following = evolved(newest, wanted)
         if new is None:
             return following

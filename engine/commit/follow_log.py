@@ -250,7 +250,7 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
         manifest=(),
         indexes=tuple(indexes),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
-        pending=(),
+        quarantined=(),
         commit_states={},
         defaults={numbers[name]: value for name, value in columns.defaults.items()},
     )

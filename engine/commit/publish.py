@@ -56,7 +56,7 @@ class Change:
     freed_keys         keys of commits that this one undoes
     restored_keys      keys of commits that count again: key -> version
     summary            what the instant's summary says besides
-    pending            files seen but not readable yet; None leaves the base's
+    quarantined        files that cannot be read, or do not fit; None leaves the base's
     states             commit -> its state, as `Instant.commit_states`
     remember_removed   the removed files may be on storage still, and must not appear again
     evolve             gives what the change is bound to in place of the version before it: with other columns, or
@@ -78,7 +78,7 @@ class Change:
     freed_keys: tuple[str, ...] = ()
     restored_keys: dict[str, int] = field(default_factory=dict)
     summary: dict[str, object] = field(default_factory=dict)
-    pending: tuple[dict, ...] | None = None
+    quarantined: tuple[dict, ...] | None = None
     states: dict[str, str] = field(default_factory=dict)
     remember_removed: bool = True
     evolve: Callable[[Instant], Instant] | None = None
@@ -334,7 +334,7 @@ def _write(change: Change, newest: Instant, snapshot: Snapshot, named_at: Instan
         summary=next_one.summary,
         key=change.key,
         source={**base.source, **change.source, **({"partitions_declared": True} if is_declared else {})},
-        pending=base.pending if change.pending is None else change.pending,
+        quarantined=base.quarantined if change.quarantined is None else change.quarantined,
     ).with_commit_states(change.states)
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))

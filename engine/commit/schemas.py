@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...arrays import text, to_numpy
 from ...errors import SchemaError
 from .. import hive
-from ..indexes.protocol import kind_or_none
+from ..indexes.protocol import ProbedFiles, kind_or_none
+from ..indexes.stats.reader import StatsColumn
 from ..indexes.stats.rows import first_stats
-from ..indexes.task_result import TaskResult
+from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import merged_type
 from ..state import FileSchema, IndexState, Instant
+from ..state.manifest import BASE
+from ..state.runs import DamagedRun
+from ..state.snapshot import Snapshot
 from ..storage import Storage
 
 _NS_EACH = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "day": 86_400_000_000_000}
@@ -104,19 +109,46 @@ def misfit(instant: Instant, file: FileSchema) -> str | None:
     twice = _named_twice(file.schema)
     if twice is not None:
         return f"two columns are named {twice!r}"
+    for unlike in _unlike_types(instant, file):
+        if widens(unlike.kind, unlike.wanted):
+            continue
+        can_widen = unlike.wider is not None and unlike.table_name not in instant.partitioning
+        first = f"alter(widen={{{unlike.table_name!r}: ...}}) to {unlike.wider} first, or rewrite the file"
+        other = "rewrite the file, or attach it to a table of its own"
+        types = f"column {unlike.name!r} is {unlike.kind}, the table's is {unlike.wanted}"
+        return f"{types}; {first if can_widen else other}"
+    return None
+
+
+def types_to_fit(instant: Instant, file: FileSchema) -> dict[str, pa.DataType]:
+    """name -> type: the columns of the table that must be widened so that files of a schema fit. Empty if they fit, or
+    if no type contains the values of both."""
+    if _named_twice(file.schema) is not None:
+        return {}
+    unlike = list(_unlike_types(instant, file))
+    types = {one.table_name: one.wider for one in unlike if one.wider is not None}
+    return types if len(types) == len(unlike) else {}
+
+
+class _Unlike(NamedTuple):
+    """A column of another type than the table's, and no narrower one: its name in the file and in the table, its type,
+    the table's, and one that contains the values of both."""
+
+    name: str
+    table_name: str
+    kind: pa.DataType
+    wanted: pa.DataType
+    wider: pa.DataType | None
+
+
+def _unlike_types(instant: Instant, file: FileSchema) -> Iterator[_Unlike]:
     names = {number: name for name, number in instant.fields.items()}
     schema = in_table_names(file.schema, file.nested)
     for name, number in file.fields.items():
         kind, wanted = schema.field(name).type, instant.schema.field(names[number]).type
-        if kind != wanted and not widens(kind, wanted) and (name,) not in file.nested:
-            wider = merged_type(wanted, kind)
-            can_widen = wider is not None and names[number] not in instant.partitioning
-            first = (
-                f"alter(widen={{{names[number]!r}: ...}}) to {wider} first, or rewrite the file" if can_widen else ""
-            )
-            other = "rewrite the file, or attach it to a table of its own"
-            return f"column {name!r} is {kind}, the table's is {wanted}; {first or other}"
-    return None
+        wider = wanted if kind == wanted else merged_type(wanted, kind)
+        if wider != wanted and (name,) not in file.nested:
+            yield _Unlike(name, names[number], kind, wanted, wider)
 
 
 def check_instants_fit(instant: Instant, file_schemas: Sequence[FileSchema], result: TaskResult) -> None:
@@ -146,9 +178,10 @@ def misfit_instants(instant: Instant, file_schemas: Sequence[FileSchema], result
 
 def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) -> list[int]:
     """The files of one schema whose instants in a column are not known to fit nanoseconds."""
-    ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
-    low, high = -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
-    files = [i for i, s in enumerate(result.files.column("schema_id").to_pylist()) if s == number]
+    low, high = _ns_span(kind)
+    is_empty = _are_empty(result.files).tolist()
+    schema_ids = result.files.column("schema_id").to_pylist()
+    files = [i for i, schema_id in enumerate(schema_ids) if schema_id == number and not is_empty[i]]
     stats_of: dict[int, dict[str, Any]] = {}
     if path in result.stats_columns:
         is_column = pc.equal(result.stats.column("column"), result.stats_columns.index(path))
@@ -164,9 +197,54 @@ def _beyond_span(path: str, kind: pa.DataType, number: int, result: TaskResult) 
     return beyond
 
 
+def _ns_span(kind: pa.DataType) -> tuple[int, int]:
+    """The first and the last count of a type of timestamps or dates that fits nanoseconds."""
+    ns_each = _NS_EACH["day" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit]
+    return -(1 << 63) // ns_each + 1, ((1 << 63) - 1) // ns_each
+
+
+def _are_empty(files: pa.Table) -> np.ndarray:
+    """bool [files]: files that certainly have no rows."""
+    is_empty = pc.and_(pc.equal(files.column("row_count"), 0), files.column("rows_exact"))
+    return to_numpy(pc.fill_null(is_empty, False)).copy()
+
+
+def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
+    """Whether the statistics prove that the timestamps or dates of a column fit nanoseconds in every live file."""
+    files = snapshot.files(columns=["kind", "row_count", "rows_exact"])
+    fits = _are_empty(files)
+    statistics = StatsColumn.of(snapshot, column, ())
+    if statistics is None:
+        return bool(fits.all())
+    is_base = to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    probed = ProbedFiles(to_numpy(files.column("file_id")), snapshot, is_base=is_base)
+    try:
+        pieces, _ = statistics.of_files(probed)
+    except DamagedRun:
+        return False
+    for evidence, covered in pieces:
+        low, high = _ns_span(evidence.type)
+        is_within = (evidence.lower >= low) & (evidence.upper <= high)
+        fits |= covered & (~evidence.may_be_value | (evidence.has_lower & evidence.has_upper & is_within))
+    return bool(fits.all())
+
+
 def widens(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type can be read as another without loss."""
-    return merged_type(wanted, kind) == wanted
+    """Whether values of a type can be read as another without loss. The size of offsets does not matter: `large_string`
+    is read as `string`."""
+    return merged_type(_with_small_offsets(wanted), _with_small_offsets(kind)) == _with_small_offsets(wanted)
+
+
+def _with_small_offsets(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_with_small_offsets(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _with_small_offsets(field.type)) for field in kind])
+    return kind
 
 
 def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
@@ -259,7 +337,7 @@ def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     return replace(file, columns=columns)
 
 
-# -- files that do not fit: they are set aside, each with the reason --------------------------------------------------
+# -- files that do not fit: they are quarantined, each with the reason -------------------------------------------------
 
 
 def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collection[str]) -> dict[str, str]:
@@ -320,10 +398,22 @@ def without(
     return remaining
 
 
-def pending_of(unread: Iterable[dict], reasons: Mapping[str, str]) -> tuple[dict, ...]:
-    """What an instant says of files that are set aside: those that could not be read, and those that do not fit."""
-    both = [*unread, *({"path": path, "reason": reason} for path, reason in reasons.items())]
-    return tuple(sorted(both, key=lambda one: one["path"]))
+def reasons_of(quarantined: Iterable[dict]) -> dict[str, str]:
+    """path -> reason of quarantined files."""
+    return {file["path"]: file["reason"] for file in quarantined}
+
+
+def quarantined_of(
+    unread: Iterable[dict], reasons: Mapping[str, str], results: Sequence[TaskResult]
+) -> tuple[dict, ...]:
+    """What an instant records of quarantined files: those that could not be read, and those of the results that do not
+    fit."""
+    rows: dict[str, int] = {}
+    for result in results if reasons else ():
+        columns = (result.files.column(name).to_pylist() for name in ("path", "row_count"))
+        rows.update((path, count) for path, count in zip(*columns, strict=True) if path in reasons)
+    misfits = (quarantined_file(path, reason, rows.get(path)) for path, reason in reasons.items())
+    return tuple(sorted([*unread, *misfits], key=lambda file: file["path"]))
 
 
 # -- what a new table makes of a listing ------------------------------------------------------------------------------

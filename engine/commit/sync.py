@@ -6,7 +6,7 @@ taken for somebody else's. The listing may have missed what came into the table 
 of it: it proves nothing about these files. A file that was removed or replaced in the table, and is on storage
 unchanged, stays out.
 
-A file that cannot be read, or does not fit the table, is set aside and tried again at each sync; it stops nothing.
+A file that cannot be read, or does not fit the table, is quarantined and tried again at each sync; it stops nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,18 +33,27 @@ from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
-from .alter import adding, columns_state, evolver, new_columns
+from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .bind import Moved
 from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
-from .schemas import misfits, pending_of, without
+from .schemas import misfits, quarantined_of, reasons_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
 
 
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What a sync may make of the table's columns: whether new columns of files become the table's, and whether a
+    column becomes wider if a file has it in a wider type."""
+
+    adopts: bool
+    widens: bool
 
 
 @dataclass
@@ -61,11 +70,15 @@ def sync_directory(
     adopts: bool = True,
     rebinding: Rebinding | None = None,
     *,
+    widens: bool = True,
     list_files: Callable[[Storage, Storage, Progress | None], pa.Table] | None = None,
     attach: Attacher = attach_all,
 ) -> Synced:
-    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`. `list_files` and `attach`: who lists the
-    directory, and reads the footers of what is new."""
+    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`.
+
+    adopts, widens        whether new columns, and wider types, of files become the table's
+    list_files, attach    what lists the directory, and reads the footers of new files
+    """
     for attempt in range(ATTEMPTS_MAX):
         place, latest = handle.storage.kind(), handle.timeline.latest(known=handle.instant)
         # Not mounted, most likely: no reason to take every file out. A table that is empty may have none yet.
@@ -89,7 +102,10 @@ def sync_directory(
 
         try:
             copied = listed if is_copy else None
-            return _commit_directory(handle, snapshot, changes, validate, progress, adopts, copied, rebinding, attach)
+            evolution = Evolution(adopts, widens)
+            return _commit_directory(
+                handle, snapshot, changes, validate, progress, evolution, copied, rebinding, attach
+            )
         except CommitConflictError:
             pause(attempt)  # what others did may be what we saw: look again
     raise CommitConflictError(
@@ -176,7 +192,7 @@ def _appeared(
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows, is_copy) and not _is_ours(entry.path, snapshot, in_flight)
+        appeared[position] = not _is_removed(entry, rows, is_copy) and not is_own_file(entry.path, snapshot, in_flight)
     return appeared
 
 
@@ -208,7 +224,7 @@ def _is_same(entry: Entry, row: dict) -> bool:
     return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
-def _is_ours(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
+def is_own_file(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
     """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
     task was given up while others of it were committed."""
     match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
@@ -224,7 +240,7 @@ def _commit_directory(
     changes: Difference,
     validate: Callable[[Snapshot], None],
     progress: Progress | None,
-    adopts: bool,
+    evolution: Evolution,
     copied: pa.Table | None,
     rebinding: Rebinding | None,
     attach: Attacher,
@@ -233,15 +249,15 @@ def _commit_directory(
     base = snapshot.instant
     unread_schemas = live_schemas(snapshot, leave=changes.removed)
     of_live = [(unread.schema, count) for unread, count in unread_schemas]
-    if not changes.appeared.num_rows and not changes.removed and not base.pending and rebinding is None:
+    if not changes.appeared.num_rows and not changes.removed and not base.quarantined and rebinding is None:
         columns = new_columns(base, of_live)
-        if not (columns and adopts) and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
+        if not (columns and evolution.adopts) and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
             return base, SyncResult(base.version, new_columns=list(columns))
     transaction = new_transaction_id()
     change = Change(transaction, "sync", remember_removed=False, validate=validate)
     leftovers = change.leftovers
     with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        results, pending = _attached(handle, base, change, changes.appeared, progress, adopts, attach)
+        results, unread = _attached(handle, base, change, changes.appeared, progress, evolution, attach)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:
             rebinding.compare(handle, snapshot, replaced, results, progress)
@@ -251,30 +267,36 @@ def _commit_directory(
         if copied is not None:
             change.moved = Moved(moved_rows(snapshot, kept, copied), removed_in_copy(snapshot, copied))
             change.source = {"location": handle.storage.uri}
-        reasons, after = misfits(base, results, snapshot.ids_by_text()), base
-        fitting = without(results, reasons)  # what does not fit in any case brings no column
-        columns = new_columns(base, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
-        if columns and adopts:
-            change.evolve = evolver(handle, base, adding(columns), change, COLUMNS_MAX)
+        wider = _wider(snapshot, results) if evolution.widens else {}
+        after = evolved(base, widening(wider)) if wider else base
+        fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
+        # What is quarantined in any case brings no column.
+        columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
+        adopted = columns if evolution.adopts else {}
+        if adopted or wider:
+            wanted = replace(adding(adopted), widen=wider)
+            change.evolve = evolver(handle, base, wanted, change, COLUMNS_MAX)
             after = change.evolve(base)
-            reasons = misfits(after, results, snapshot.ids_by_text())
+        reasons = misfits(after, results, snapshot.ids_by_text())
+        widened = {name: str(kind) for name, kind in wider.items()}
+        change.summary = {"widened": widened} if widened else {}
         if handle.strict:
-            _refuse(pending, reasons)
+            _refuse(unread, reasons)
+        change.quarantined = quarantined_of(unread, reasons, results)
         change.results = without(results, reasons, handle.index_storage)
-        change.pending = pending_of(pending, reasons)
-        set_aside = {p["path"]: p["reason"] for p in change.pending}
+        quarantined = reasons_of(change.quarantined)
         # A live file stays, and is unreadable, where the file that took its place cannot be read.
-        change.removed = {number: path for number, path in replaced.items() if path not in set_aside}
+        change.removed = {number: path for number, path in replaced.items() if path not in quarantined}
         added, removed = _paths(change.results), list(change.removed.values())
         if unread_schemas:
             bind_again(handle, snapshot, after, change, changes.removed)
         is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
-        if not change.results and not change.removed and change.pending == base.pending and is_recorded:
+        if not change.results and not change.removed and change.quarantined == base.quarantined and is_recorded:
             leftovers.remove()
             instant = base
         else:
             instant = publish(handle.timeline, handle.readers, base, change)
-        return instant, SyncResult(instant.version, added, removed, set_aside, list(columns))
+        return instant, SyncResult(instant.version, added, removed, quarantined, list(columns), widened)
 
 
 def _attached(
@@ -283,29 +305,40 @@ def _attached(
     change: Change,
     listed: pa.Table,
     progress: Progress | None,
-    adopts: bool,
+    evolution: Evolution,
     attach: Attacher,
 ) -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """What the footers of files say: of the columns that have statistics, and of those that may be adopted."""
+    """What the footers of files say: of the columns that have statistics, and of those that may become the table's."""
     if not listed.num_rows:
         return [], ()
-    has_statistics, names = column_filter(base.stats_paths()), names_ever(base)
+    has_statistics, names, leaves = column_filter(base.stats_paths()), names_ever(base), set(base.columns)
+    adopts, widens = evolution.adopts, evolution.widens
 
     def wanted(leaf: str) -> bool:
-        return has_statistics(leaf) or (adopts and names.isdisjoint((leaf, leaf.split(".", 1)[0])))
+        is_new = names.isdisjoint((leaf, leaf.split(".", 1)[0]))
+        return has_statistics(leaf) or (adopts if is_new else widens and leaf not in leaves)
 
     reading = FooterReading(handle.is_hive, wanted)
     storages = handle.storage, handle.index_storage
     return attach(AttachRequest(*storages, change.transaction, listed, change.leftovers, reading, progress))
 
 
+def _wider(snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:
+    """name -> type: the columns that must be widened for files that then fit, as their partition keys do, too."""
+    wider = wider_columns(snapshot, results)
+    if wider:
+        after = evolved(snapshot.instant, widening(wider))
+        wider = wider_columns(snapshot, without(results, misfits(after, results, snapshot.ids_by_text())))
+    return wider
+
+
 def _paths(results: Iterable[TaskResult]) -> list[str]:
     return [path for result in results for path in result.files.column("path").to_pylist()]
 
 
-def _refuse(pending: Iterable[dict], reasons: dict[str, str]) -> None:
-    """Raises for the first file that would be set aside."""
-    for file in pending:
+def _refuse(unread: Iterable[dict], reasons: dict[str, str]) -> None:
+    """Raises for the first file that would be quarantined."""
+    for file in unread:
         raise CorruptionError(file["reason"], path=file["path"], check="parquet")
     for path, reason in reasons.items():
         raise SchemaError(f"{path}: {reason}")
@@ -317,10 +350,11 @@ class SyncResult(int):
     version        the same, as a plain int
     added          paths of files that were added; one that changed under its path is in both lists
     removed        paths of files that are gone
-    quarantined    path -> reason: files that are set aside, not readable or not fitting, now or at an earlier
-                   sync. Each sync tries them again
+    quarantined    path -> reason: files that cannot be read or do not fit, now or at an earlier sync. Queries
+                   lack their rows, and each sync tries them again
     new_columns    names of columns that files hold and the table did not have: adopted, or, where that is not
                    wanted, reported
+    widened        name -> type: columns of the table that have a wider type now, because files have it
     """
 
     version: int
@@ -328,6 +362,7 @@ class SyncResult(int):
     removed: tuple[str, ...]
     quarantined: dict[str, str]
     new_columns: tuple[str, ...]
+    widened: dict[str, str]
 
     def __new__(
         cls,
@@ -336,11 +371,13 @@ class SyncResult(int):
         removed: Sequence[str] = (),
         quarantined: Mapping[str, str] | None = None,
         new_columns: Sequence[str] = (),
+        widened: Mapping[str, str] | None = None,
     ) -> SyncResult:
         self = super().__new__(cls, version)
         self.version = int(version)
         self.added, self.removed = tuple(added), tuple(removed)
         self.quarantined, self.new_columns = dict(quarantined or {}), tuple(new_columns)
+        self.widened = dict(widened or {})
         return self
 
     def moved_to(self, version: int) -> SyncResult:
@@ -348,7 +385,7 @@ class SyncResult(int):
         return SyncResult(version, *self.__getnewargs__()[1:])
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.version, self.added, self.removed, self.quarantined, self.new_columns
+        return self.version, self.added, self.removed, self.quarantined, self.new_columns, self.widened
 
 
 Synced: TypeAlias = tuple[Instant, SyncResult]

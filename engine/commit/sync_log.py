@@ -4,7 +4,7 @@ in one commit."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from ..tasks.log_attach import attach_log
 from .follow_log import Followed, at_state, followed, fresh
 from .publish import ATTEMPTS_MAX, Change, publish
 from .queue import pause
+from .schemas import reasons_of
 from .sync import Synced, SyncResult, sync_directory
 
 if TYPE_CHECKING:
@@ -33,9 +34,14 @@ if TYPE_CHECKING:
     from ..storage import Storage
 
 
-def sync_table(handle: Handle, progress: Progress | None = None, *, adopts: bool = True) -> SyncResult:
+def sync_table(
+    handle: Handle, progress: Progress | None = None, *, adopts: bool = True, widens: bool = True
+) -> SyncResult:
     """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
-    instant, result = sync_directory(handle, progress, adopts) if handle.log is None else sync_log(handle, progress)
+    if handle.log is None:
+        instant, result = sync_directory(handle, progress, adopts, widens=widens)
+    else:
+        instant, result = sync_log(handle, progress)
     handle.move_to(instant)
     return result
 
@@ -48,7 +54,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
         state = handle.log.state_at(None, recorded_state(base))
         if state is not None:
             changes = followed(base, handle.readers, state)
-        elif base.pending:
+        elif base.quarantined:
             state = handle.log.state_at(base.source["position"], None)
             assert state is not None
             changes = _again(handle, base, state)
@@ -93,7 +99,7 @@ def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followe
                 changes.instant.stats_paths(),
                 progress,
             )
-            unread = [pending for result in results for pending in result.pending]
+            unread = [file for result in results for file in result.quarantined]
             if handle.strict and unread:
                 raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
             change.results = results
@@ -101,23 +107,19 @@ def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followe
                 _keep_read(change, unread)
         if is_retry and not change.results:
             leftovers.remove()
-            return base, SyncResult(base.version, quarantined=_reasons(base.pending))
-        change.pending = (*unread, *_still_pending(base, changes))
+            return base, SyncResult(base.version, quarantined=reasons_of(base.quarantined))
+        change.quarantined = (*unread, *_still_quarantined(base, changes))
         instant = publish(handle.timeline, handle.readers, base, change)
         added = [] if is_retry else changes.added.column("path").to_pylist()
         removed = [] if is_retry else list(changes.removed.values())
-        return instant, SyncResult(instant.version, added, removed, _reasons(instant.pending))
-
-
-def _reasons(pending: Iterable[dict]) -> dict[str, str]:
-    return {one["path"]: one["reason"] for one in pending}
+        return instant, SyncResult(instant.version, added, removed, reasons_of(instant.quarantined))
 
 
 def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     """The live files that could not be read before, as if they came in place of themselves."""
     snapshot = Snapshot(base, handle.readers)
     files = snapshot.files()
-    paths = string_array([pending["path"] for pending in base.pending])
+    paths = string_array([file["path"] for file in base.quarantined])
     files = files.filter(pc.is_in(files.column("path"), value_set=paths))
     partitions = snapshot.partitions()
     rows = pc.index_in(files.column("partition_id"), value_set=partitions.column("partition_id"))
@@ -131,17 +133,17 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
 
 def _keep_read(change: Change, unread: list[dict]) -> None:
     """Of files tried again, those that cannot be read yet stay as they were."""
-    paths = {pending["path"] for pending in unread}
-    change.results = [result for result in change.results if not result.pending]
+    paths = {file["path"] for file in unread}
+    change.results = [result for result in change.results if not result.quarantined]
     change.removed = {number: path for number, path in change.removed.items() if path not in paths}
 
 
-def _still_pending(base: Instant, changes: Followed) -> list[dict]:
-    """Those pending before that this commit does not touch."""
+def _still_quarantined(base: Instant, changes: Followed) -> list[dict]:
+    """Files quarantined before that this commit does not touch."""
     if not changes.instant.manifest:
         return []
     touched = {*changes.removed.values(), *changes.added.column("path").to_pylist()}
-    return [pending for pending in base.pending if pending["path"] not in touched]
+    return [file for file in base.quarantined if file["path"] not in touched]
 
 
 def first_version(
@@ -170,8 +172,8 @@ def first_version(
             leftovers.add(timeline.storage, path)
             paths = base.stats_paths()
             results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
-        pending = tuple(pending for result in results for pending in result.pending)
-        change = Change(transaction, "create", results, pending=pending, leftovers=leftovers)
+        quarantined = tuple(file for result in results for file in result.quarantined)
+        change = Change(transaction, "create", results, quarantined=quarantined, leftovers=leftovers)
         return publish(timeline, readers, base, change)
 
 

@@ -25,7 +25,8 @@ class ColumnInFiles:
 
     type        in the table
     located     schema id -> (physical dotted path, type there)
-    lacking     schema ids whose files certainly do not have it: every row of a base file holds `default`
+    lacking     schema ids whose files certainly do not have it, or in which it has Arrow's null type and `default` is
+                null: every row of a base file holds `default`
     default     the column's initial default; None: null
     """
 
@@ -58,6 +59,7 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
         return None
     name = top_level(instant.schema, column)
     field_id, below = instant.fields[name], column[len(name) + 1 :]
+    default = instant.defaults.get(field_id)
     located = {}
     lacking = set()
     for number, schema in enumerate(instant.file_schemas):
@@ -66,9 +68,9 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
         physical = schema.name_of(field_id)
         if path is not None and type_in_file is not None:
             located[number] = (path, type_in_file)
-        elif physical is None or (below and _lacks_field(schema, physical, below)):
+        elif physical is None or ((below or default is None) and _lacks_field(schema, physical, below)):
             lacking.add(number)
-    return ColumnInFiles(kind, located, frozenset(lacking), instant.defaults.get(field_id))
+    return ColumnInFiles(kind, located, frozenset(lacking), default)
 
 
 def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
@@ -78,14 +80,15 @@ def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
 
 
 def _lacks(kind: pa.DataType, path: str) -> bool:
-    """True where it is certain that a column of such a type has no leaf of that dotted path."""
-    for name in path.split("."):
+    """True if every value of such a column is certainly null at that dotted path ("": the column itself): it has no
+    such leaf, or Arrow's null type."""
+    for name in path.split(".") if path else ():
         if not pa.types.is_struct(kind):
             return False
         if kind.get_field_index(name) < 0:
             return True
         kind = kind.field(name).type
-    return False
+    return pa.types.is_null(kind)
 
 
 def names_in_files(instant: Instant, names: Iterable[str]) -> tuple[dict[str, str], ...]:

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 FILE_STATS_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("column", pa.int32()), *STATS_FIELDS])
 
 
+def quarantined_file(path: str, reason: str, rows: int | None = None) -> dict:
+    """A file that a version quarantines, as `Instant.quarantined` records it."""
+    return {"path": path, "reason": reason, "rows": rows}
+
+
 @dataclass
 class TaskResult:
     """The files of one task and what is known of them.
@@ -72,7 +77,7 @@ class TaskResult:
     index: TaskIndex | None = None
     written: list[str] = field(default_factory=list)
     declares_partitions: bool = False
-    pending: list[dict] = field(default_factory=list)
+    quarantined: list[dict] = field(default_factory=list)
     names: list[dict[str, str]] = field(default_factory=list)
     nested: list[NestedNames] = field(default_factory=list)
     declared_names: dict[str, str] = field(default_factory=dict)

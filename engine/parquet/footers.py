@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from ... import canon
 from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
+from ...versions import schema_of
 from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type
@@ -107,7 +108,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         file = pq.ParquetFile(source, **READ_OPTIONS, **options)
         file.remote = None if isinstance(source, str) else source
         try:
-            file.arrow_schema = file.schema_arrow  # made anew at each call; where it cannot be, nothing can be read
+            file.arrow_schema = schema_of(file)  # made anew at each call; where it cannot be, nothing can be read
         except BaseException:
             file.close()
             raise

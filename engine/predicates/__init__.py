@@ -3,17 +3,18 @@
     parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`,
                   `operands.py`);
                   `prepare` goes on to a bound, simplified predicate: the same meaning in fewer nodes
-      from_sql.py       SQL text: split at AND, OR, NOT. `sql_parameters.py` puts in parameters and the clock,
-                        `sql_leaves.py` reads a leaf, `duckdb_meaning.py` decides whether DuckDB means by it what we do,
-                        `implied.py` what follows from one that DuckDB tests. `plain_tokens.py` spares plain texts the
-                        parser, `sql_types.py` has types by name, `dialects.py` texts of other engines
+      sql_text.py       SQL text: DuckDB's tree, split at AND, OR and NOT, and its terms. `sql_extensions.py` has what
+                        is not DuckDB's SQL, `sql_allowed.py` the list of allowed nodes and functions, `parameters.py`
+                        parameters and the clock, `sql_operands.py` columns and constants, `implied.py` what follows
+                        from a term that DuckDB evaluates. `duckdb_trees.py` has the trees of DuckDB's versions
       from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the leaves that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
                   of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`
     rows.py       which rows match: ours where we understand, else the engine of the `Residual` (`residual.py`,
-                  `duckdb_rows.py`)
+                  `duckdb_engine.py`, which has DuckDB's connection)
+    duckdb_text.py    a bound predicate as SQL, for DuckDB to read files by
 
 What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
 strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is `Unknown`

@@ -1,6 +1,6 @@
 """What a predicate is, before it meets a schema: small immutable nodes, and `col`, which builds them.
 
-`str(node)` is SQL that `from_sql` reads back as an equal node. Nodes compare by structure, hash and pickle; they have
+`str(node)` is SQL of DuckDB. Nodes compare by structure, hash and pickle; they have
 no truth value (`bool(node)` raises), so `and`, `or`, `not` and chained comparisons fail loudly instead of dropping a
 half.
 
@@ -9,6 +9,7 @@ The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`); see `outco
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class Comparison(Node):
             raise PredicateError(f"{self.op!r} is no comparison; use one of {' '.join(FLIPPED)}")
 
     def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+        return f"{self.left} {operator_sql(self.op)} {self.right}"
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ class In(Node):
     negated: bool = False
 
     def __str__(self) -> str:
+        if not self.values:
+            return "TRUE" if self.negated else "FALSE"
         listed = ", ".join(str(value) for value in self.values)
         return f"{self.operand} {'NOT IN' if self.negated else 'IN'} ({listed})"
 
@@ -178,7 +181,7 @@ class IsNaN(Node):
     operand: Operand
 
     def __str__(self) -> str:
-        return f"COALESCE(ISNAN({self.operand}), FALSE)"
+        return f"{self.operand} {operator_sql('<=>')} {literal_sql(math.nan)}"
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,11 @@ class Unknown(Node):
 
     def __str__(self) -> str:
         return f"({self.text})"
+
+
+def operator_sql(op: str) -> str:
+    """A comparison in SQL."""
+    return "IS NOT DISTINCT FROM" if op == "<=>" else op
 
 
 def member_of(column: Column, values: tuple[Literal, ...]) -> Node:

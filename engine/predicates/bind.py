@@ -19,7 +19,7 @@ import pyarrow as pa
 from ... import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
-from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolved
+from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolve
 from .coerce import (
     LiteralPlace,
     NoMeaningError,
@@ -51,7 +51,7 @@ def bind(node: Node, schema: pa.Schema) -> Node:
 def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
     """The column under an operand, casts that lose nothing taken off; None under a cast that may."""
     if isinstance(operand, Column):
-        return resolved(operand, schema)
+        return resolve(operand.name, schema)
     if isinstance(operand, Cast):
         ref = _column_of(operand.operand, schema)
         if ref is not None and canon.is_uuid(operand.type):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...caching import cached_property
 from ...errors import PredicateError
-from .ast import And, In, Like, Node, Not, Or, Unknown
+from .ast import And, In, Like, Node, Not, Or, Unknown, operator_sql
 from .coerce import array_of
 from .operands import Cast, Column, Literal
 
@@ -104,7 +104,7 @@ class Leaf(Node):
             return f"({name} IS NULL AND NULL)"
         if self.op == "always":
             return f"({name} IS NOT NULL OR NULL)"
-        return f"{name} {self.op} {values[0]}"
+        return f"{name} {operator_sql(self.op)} {values[0]}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ColumnLeaf(Node):
     type: pa.DataType
 
     def __str__(self) -> str:
-        return f"{Column(self.left.name)} {self.op} {Column(self.right.name)}"
+        return f"{Column(self.left.name)} {operator_sql(self.op)} {Column(self.right.name)}"
 
 
 @dataclass(frozen=True)
@@ -241,57 +241,23 @@ def brief(node: Node) -> str:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-_resolved: tuple[pa.Schema | None, dict[tuple[str, bool], ColumnRef]] = (None, {})  # of the last schema
+_resolved: tuple[pa.Schema | None, dict[str, ColumnRef]] = (None, {})  # of the last schema
 
 
-def resolve(name: str, schema: pa.Schema, any_case: bool = False) -> ColumnRef:
-    """The column of this name; dots lead through structs only. With `any_case` a name that differs in the case of its
-    letters will do, where there is one such."""
+def resolve(name: str, schema: pa.Schema) -> ColumnRef:
+    """The column of this name; dots lead through structs only. Raises PredicateError where there is none."""
     global _resolved
     last, refs = _resolved
     if last is not schema:
         refs = {}
         _resolved = (schema, refs)
-    ref = refs.get((name, any_case))
+    ref = refs.get(name)
     if ref is None:
-        ref = refs[name, any_case] = _resolve(name, schema, any_case)
+        path, kind = _walk(name, list(schema), name)
+        if path is None:
+            raise PredicateError(f"no column is named {name!r}{near_matches(name, schema, any_case=False)}")
+        ref = refs[name] = ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
     return ref
-
-
-def resolved(column: Column, schema: pa.Schema) -> ColumnRef:
-    """The column that an operand names. Raises PredicateError where there is none, and where SQL text leads through
-    structs to a field, and another column or field has the whole of the path for its own name."""
-    ref = resolve(column.name, schema, column.any_case)
-    if len(column.parts) > len(ref.path) and _leads(column.parts, schema):
-        raise PredicateError(
-            f"{column.name!r} is a name of its own, and the path of a field within {column.parts[0]!r}, too"
-        )
-    return ref
-
-
-def _leads(parts: Sequence[str], schema: pa.Schema) -> bool:
-    fields = list(schema)
-    for part in parts:
-        named = next((each for each in fields if each.name.casefold() == part.casefold()), None)
-        if named is None:
-            return False
-        kind = canon.compared_type(named.type)
-        fields = list(kind) if pa.types.is_struct(kind) else []
-    return True
-
-
-def _resolve(name: str, schema: pa.Schema, any_case: bool) -> ColumnRef:
-    path, kind = _walk(name, list(schema), name)
-    if path is None and any_case:
-        same = [other for other in dict.fromkeys(_all_names(list(schema), "")) if other.casefold() == name.casefold()]
-        if len(same) > 1:
-            raise PredicateError(f"{name!r} may be {' or '.join(map(repr, same))}: write it in one of these ways")
-        if same:
-            name = same[0]
-            path, kind = _walk(name, list(schema), name)
-    if path is None:
-        raise PredicateError(f"no column is named {name!r}{near_matches(name, schema, any_case)}")
-    return ColumnRef(name, path, canon.compared_type(kind), canon.is_uuid(kind))
 
 
 def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str, ...] | None, pa.DataType]:

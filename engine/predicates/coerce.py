@@ -30,6 +30,8 @@ from .literals import DAY_NS, NS_PER_UNIT, UUID_BYTES, LiteralValue, Temporal, p
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}
 _DECIMAL_DIGITS_MAX = 76
+# Narrowest first: what two numbers widen to if neither widens to the other, as int8 and uint8 do.
+_WIDER_NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _UNIT_FINENESS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
@@ -161,6 +163,9 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if is_exact_widening(one, other):
         return other
+    for wider in _WIDER_NUMBERS:
+        if is_exact_widening(one, wider) and is_exact_widening(other, wider):
+            return wider
     return _merged_decimal(one, other)
 
 

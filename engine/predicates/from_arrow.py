@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from ...arrays import empty_table, joined
 from ...errors import PredicateError
+from ...versions import check_readable
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
 from .bind import bind
 from .bound import resolve, unknowns
@@ -73,6 +74,7 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
     except PredicateError:
         raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, AttributeError, struct.error, StopIteration):
+        check_readable()
         return Unknown(str(expression), "this pyarrow expression could not be read")
     except RecursionError:
         raise too_deep() from None

@@ -24,6 +24,7 @@ _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "G
 
 _CLOSED = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 _UNITS = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+_UTC = {"inner": "UTC"}
 _UNIT_NS = {"ms": 1_000_000, "us": 1_000}
 _EXACT_INTEGERS = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
 
@@ -158,6 +159,9 @@ def _leaf(kind: str, body: Any) -> Node | None:
 def _operand(tree: Any) -> Column | Literal | None:
     if "Column" in tree:
         return Column(tree["Column"])
+    older = _time_of_polars_1(tree)
+    if older is not None:
+        tree = {"Literal": {"Scalar": {"Datetime": older}}}
     if "Literal" not in tree:
         return None
     ((form, value),) = tree["Literal"].items()
@@ -173,6 +177,20 @@ def _operand(tree: Any) -> Column | Literal | None:
     if kind in ("Boolean", "String") or (kind.startswith(("Int", "UInt")) and isinstance(value, int)):
         return Literal(value)
     return Literal(value) if kind in ("Float", "Float64") and isinstance(value, float) else None
+
+
+def _time_of_polars_1(tree: Any) -> list | None:
+    """[count, unit, zone] of a literal as polars 1 writes it: in UTC, cast to a time without a zone; if it is in UTC,
+    that is given the zone again."""
+    function = tree.get("Function")
+    if function is not None:
+        zone = function["function"].get("TemporalExpr", {}).get("ReplaceTimeZone")
+        local = _time_of_polars_1(function["input"][0]) if zone == [_UTC, "Raise"] else None
+        return None if local is None else [*local[:2], _UTC]
+    cast = tree.get("Cast", {"expr": {}, "options": None})
+    value = cast["expr"].get("Literal", {}).get("Scalar", {}).get("Datetime")
+    is_local = value is not None and value[2] == _UTC and cast["options"] == "Strict"
+    return [*value[:2], None] if is_local and cast["dtype"] == {"Literal": {"Datetime": [value[1], None]}} else None
 
 
 def _members(tree: Any) -> list[Any]:

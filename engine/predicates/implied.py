@@ -1,9 +1,8 @@
-"""What follows from a leaf that DuckDB tests: a range, or a prefix, of its one column, which prunes beside it.
+"""What follows from a term that DuckDB tests: a range, or a prefix, of its one column, which prunes.
 
-    TRUE(leaf)  implies  TRUE(what is given here),      for every row, whatever is in it
+    TRUE(term)  implies  TRUE(what is given here),      for every row, whatever is in it
 
-It never replaces the leaf, and is under no NOT: where the leaf is NULL it may be FALSE. Each rule says why it holds.
-Trees are sqlglot's, read as in `sql_leaves`: nothing follows from a tree with an argument that we do not know.
+It never replaces the term, and is under no NOT: where the term is NULL it may be FALSE. Each rule says why it holds.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Node, StartsWith
-from .bound import resolved
-from .coerce import is_text, plain_type
-from .duckdb_meaning import time_beside
+from .coerce import is_text
+from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
 from .literals import DAY_NS, Temporal, days_from_civil
 from .operands import Column, Literal
-from .sql_leaves import COMPARISONS, LeafReader, check_arguments
-from .sql_types import NotUnderstoodError
+from .sql_operands import Operands
 
 _DAYS_AT_MOST = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _NS_AT_MOST = {
@@ -33,180 +29,151 @@ _NS_AT_MOST = {
 _YEARS = range(1, 9_999)
 
 
-def implied_by(tree: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    """What follows from a comparison of a function of one column with a literal; None where nothing that we know."""
-    op = COMPARISONS.get(type(tree).__name__)
-    if op is None or op in ("<=>", "!="):
+def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
+    """What follows from a comparison of a function of one column with a constant; None where nothing that we know."""
+    paired = same_operands(tree, of_tree)
+    if paired is None or tree.op not in ("=", "<", "<=", ">", ">="):
         return None
-    left, right = tree.this, tree.expression
-    for call, other, direction in ((left, right, op), (right, left, FLIPPED[op])):
-        rule = _RULES.get(type(_bare(call)).__name__)
-        try:
-            check_arguments(tree, "this", "expression")
-            implied = None if rule is None else rule(_bare(call), direction, other, schema, reader)
-        except (NotUnderstoodError, PredicateError):
+    for at, op in ((0, tree.op), (1, FLIPPED[tree.op])):
+        call, constant = paired.children[at], paired.children[1 - at]
+        if not call.has_columns() or constant.has_columns():
             continue
-        if implied is not None:
-            return implied
+        value = reader.literal(tree.children[1 - at], constant).value
+        while call.op == "cast" and reader.keeps_values(call.children[0].type, call.type):
+            call = call.children[0]
+        rule = _RULES.get(call.op)
+        return None if rule is None or value is None else rule(call, tree.children[at], op, value, reader)
     return None
 
 
-def _bare(tree: Any) -> Any:
-    while type(tree).__name__ == "Paren":
-        tree = tree.this
-    return tree
+# -- times, cut down to a unit, or moved ------------------------------------------------------------------------------
 
 
-def _column(tree: Any, schema: pa.Schema, reader: LeafReader) -> tuple[Column, pa.DataType] | None:
-    operand = reader.operand(tree)
-    if not isinstance(operand, Column):
-        return None
-    ref = resolved(operand, schema)
-    return None if ref.is_uuid else (operand, plain_type(ref.type))
-
-
-def _literal(tree: Any, reader: LeafReader) -> Any:
-    operand = reader.operand(tree)
-    return operand.value if isinstance(operand, Literal) else None
-
-
-# -- times, cut down to a unit ----------------------------------------------------------------------------------------
-
-
-def _cast(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+def _cast(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """CAST(ts AS DATE) is the day that ts is in, counted down also before 1970: day <= ts < day + 1."""
-    check_arguments(tree, "this", "to")
-    if tree.to.this.name != "DATE" or tree.to.expressions:
+    if call.type != "DATE":
         return None
-    return _in_days(tree.this, op, other, schema, reader)
+    return _cut_down(call.children[0], op, value, DAY_NS, reader)
 
 
-def _date(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    """date(ts) is CAST(ts AS DATE)."""
-    check_arguments(tree, "this")
-    return _in_days(tree.this, op, other, schema, reader)
-
-
-def _in_days(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    day = _moment(_literal(other, reader), pa.date32())
-    target = _column(tree, schema, reader)
-    if target is None or not pa.types.is_timestamp(target[1]) or day is None or day % DAY_NS:
-        return None
-    return _cut_down(target, op, day, day + DAY_NS)
-
-
-def _timestamptrunc(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+def _date_trunc(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """date_trunc(unit, ts) is the start of the unit that ts is in: start <= ts < start + the longest that a unit is."""
-    check_arguments(tree, "this", "unit")
-    unit = str(getattr(tree.args.get("unit"), "name", "")).lower()
-    target = _column(tree.this, schema, reader)
-    if target is None or unit not in _NS_AT_MOST:
+    unit = str(call.children[0].value).lower()
+    return _cut_down(call.children[1], op, value, _NS_AT_MOST[unit], reader) if unit in _NS_AT_MOST else None
+
+
+def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operands) -> Node | None:
+    """Of f(x) <= x < f(x) + unit: f(x) < m and f(x) <= m give x < m + unit; f(x) > m and f(x) >= m give x >= m."""
+    column, slack = _time_column(operand, reader)
+    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
         return None
-    if not (pa.types.is_timestamp(target[1]) or pa.types.is_date32(target[1])):
+    return _between(column, op, value.ns - slack, value.ns + unit_ns + slack)
+
+
+def _between(column: Column, op: str, first: int, stop: int) -> Node:
+    """The part of first <= x < stop that follows from f(x) op m, where all of it follows from f(x) = m."""
+    start, end = (Literal(Temporal("timestamp", ns)) for ns in (first, stop))
+    parts = (Comparison(">=", column, start), Comparison("<", column, end))
+    return And(parts) if op == "=" else parts[1 if op in ("<", "<=") else 0]
+
+
+def _time_column(operand: Bound, reader: Operands) -> tuple[Column, int]:
+    """A column of instants, and by how many nanoseconds DuckDB may round its values before it cuts or moves them."""
+    while operand.op == "cast" and "_NS" in operand.children[0].type:  # to microseconds
+        operand = operand.children[0]
+    column = reader.column(operand)
+    kind = reader.kind_of(column)
+    if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise NotUnderstoodError
+    return column, 1_000 if pa.types.is_timestamp(kind) and kind.unit == "ns" else 0
+
+
+def _year(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
+    """year(ts) = y where ts is from the first of January of y to that of y + 1, and it never falls as ts grows."""
+    operand = call.children[-1]
+    if call.op == "date_part" and str(call.children[0].value).lower() != "year":
         return None
-    zone = target[1].tz if pa.types.is_timestamp(target[1]) else None
-    moment = _moment(_literal(other, reader), pa.timestamp("us", zone))  # what date_trunc gives
-    return None if moment is None else _cut_down(target, op, moment, moment + _NS_AT_MOST[unit])
-
-
-def _moment(value: Any, kind: pa.DataType) -> int | None:
-    """The instant that DuckDB compares with values of a type: it leaves out the zone of a text beside one without."""
-    if isinstance(value, str):
-        value = time_beside(kind, value)
-    is_moment = isinstance(value, Temporal) and value.kind in ("date", "timestamp") and value.ns % 1_000 == 0
-    return value.ns if is_moment else None
-
-
-def _cut_down(target: tuple[Column, pa.DataType], op: str, first: int, stop: int) -> Node:
-    """Of f(x) op m, where f(x) = m is first <= x < stop, and f never falls as x grows: f(x) < m and f(x) <= m give
-    x < stop; f(x) > m and f(x) >= m give x >= first. DuckDB rounds nanoseconds to microseconds before it cuts."""
-    column, kind = target
-    slack = 1_000 if pa.types.is_timestamp(kind) and kind.unit == "ns" else 0
-    start, end = (Literal(Temporal("timestamp", ns)) for ns in (first - slack, stop + slack))
-    if op in ("<", "<="):
-        return Comparison("<", column, end)
-    if op in (">", ">="):
-        return Comparison(">=", column, start)
-    return And((Comparison(">=", column, start), Comparison("<", column, end)))
-
-
-def _year(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    """year(ts) = y where ts lies from the first of January of y to that of y + 1, and it never falls as ts grows."""
-    check_arguments(tree, "this")
-    return _in_years(tree.this, op, other, schema, reader)
-
-
-def _extract(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    check_arguments(tree, "this", "expression")
-    if str(getattr(tree.this, "name", "")).lower() != "year":
+    column, slack = _time_column(operand, reader)
+    if type(value) is not int or value not in _YEARS:
         return None
-    return _in_years(tree.expression, op, other, schema, reader)
-
-
-def _in_years(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    year, target = _literal(other, reader), _column(tree, schema, reader)
-    if target is None or type(year) is not int or year not in _YEARS:
-        return None
-    if not (pa.types.is_timestamp(target[1]) or pa.types.is_date32(target[1])):
-        return None
-    first, stop = (days_from_civil(y, 1, 1) * DAY_NS for y in (year, year + 1))
+    first, stop = (days_from_civil(y, 1, 1) * DAY_NS for y in (value, value + 1))
     if op == "<":  # of whole years: before the year itself
-        first, stop = stop, first
+        stop = first
     elif op == ">":
         first = stop
-    return _cut_down(target, op, first, stop)
+    return _between(column, op, first - slack, stop + slack)
+
+
+def _moved(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
+    """ts + d is from ts + least to ts + most, where d has months: of 28 to 31 days, and the day may be cut by 3."""
+    column, slack = _time_column(call.children[0], reader)
+    step = reader.constant(tree.children[1], call.children[1])
+    if not isinstance(value, Temporal) or value.kind not in ("date", "timestamp"):
+        return None
+    if isinstance(step, int) and not isinstance(step, bool):  # a date and days
+        step = pa.MonthDayNano([0, step, 0])
+    if not isinstance(step, pa.MonthDayNano):
+        return None
+    sign = 1 if call.op == "+" else -1
+    exact = step.days * DAY_NS + step.nanoseconds
+    ends = [exact + step.months * days * DAY_NS for days in (28, 31)]
+    cut = 3 * DAY_NS if step.months else 0
+    least, most = sorted(sign * end for end in ends)
+    return _between(column, op, value.ns - most - cut - slack, value.ns - least + cut + slack + 1)
 
 
 # -- numbers and texts ------------------------------------------------------------------------------------------------
 
 
-def _sum(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+def _sum(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """x + c op v, of integers, is x op v - c: DuckDB does not wrap, it fails on a row where a sum leaves the type."""
-    check_arguments(tree, "this", "expression")
-    is_add = type(tree).__name__ == "Add"
-    value = _literal(other, reader)
-    for side, rest in ((tree.this, tree.expression), (tree.expression, tree.this)):
-        constant = _literal(rest, reader) if type(_bare(side)).__name__ == "Column" else None
-        target = None if constant is None else _column(_bare(side), schema, reader)
-        if target is None or not pa.types.is_integer(target[1]) or type(constant) is not int or type(value) is not int:
-            continue
-        if is_add:
-            return Comparison(op, target[0], Literal(value - constant))
-        if side is tree.this:
-            return Comparison(op, target[0], Literal(value + constant))
-        return Comparison(FLIPPED[op], target[0], Literal(constant - value))  # c - x op v
-    return None
+    if len(call.children) != 2 or len(tree.children) != 2:
+        return None
+    at = 0 if call.children[0].has_columns() else 1
+    if call.children[1 - at].has_columns():
+        return None
+    if not _is_integer(call.children[at], reader):
+        return _moved(call, tree, op, value, reader) if at == 0 else None
+    column = reader.column(call.children[at])
+    constant = reader.literal(tree.children[1 - at], call.children[1 - at]).value
+    if type(constant) is not int or type(value) is not int:
+        return None
+    if call.op == "+":
+        return Comparison(op, column, Literal(value - constant))
+    if at == 0:
+        return Comparison(op, column, Literal(value + constant))
+    return Comparison(FLIPPED[op], column, Literal(constant - value))  # c - x op v
 
 
-def _substring(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
+def _is_integer(operand: Bound, reader: Operands) -> bool:
+    kind = reader.kind_of(reader.column(operand))
+    return kind is not None and pa.types.is_integer(kind) and "INT" in operand.type
+
+
+def _substring(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
     """substr(s, 1, n) = 'abc': what is cut from the beginning of s, at whatever length, is what s begins with."""
-    check_arguments(tree, "this", "start", "length")
-    if _literal(tree.args.get("start"), reader) != 1:
+    if len(call.children) != 3 or reader.literal(tree.children[1], call.children[1]).value != 1:
         return None
-    return _prefix(tree.this, op, other, schema, reader)
+    return _prefix(call, tree, op, value, reader)
 
 
-def _left(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    check_arguments(tree, "this", "expression")
-    return _prefix(tree.this, op, other, schema, reader)
-
-
-def _prefix(tree: Any, op: str, other: Any, schema: pa.Schema, reader: LeafReader) -> Node | None:
-    text, target = _literal(other, reader), _column(tree, schema, reader)
-    if op != "=" or target is None or not is_text(target[1]) or not isinstance(text, str) or not text:
+def _prefix(call: Bound, tree: Parsed, op: str, value: Any, reader: Operands) -> Node | None:
+    column = reader.column(call.children[0])
+    kind = reader.kind_of(column)
+    if op != "=" or kind is None or not is_text(kind) or not isinstance(value, str) or not value:
         return None
-    return StartsWith(target[0], text)
+    return StartsWith(column, value)
 
 
 _RULES = {
-    "Cast": _cast,
-    "Date": _date,
-    "TimestampTrunc": _timestamptrunc,
-    "DateTrunc": _timestamptrunc,
-    "Year": _year,
-    "Extract": _extract,
-    "Add": _sum,
-    "Sub": _sum,
-    "Substring": _substring,
-    "Left": _left,
+    "cast": _cast,
+    "date": _cast,
+    "date_trunc": _date_trunc,
+    "year": _year,
+    "date_part": _year,
+    "+": _sum,
+    "-": _sum,
+    "substring": _substring,
+    "substr": _substring,
+    "left": _prefix,
 }

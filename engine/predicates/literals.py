@@ -4,7 +4,7 @@ A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, 
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
 Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
-`parse_temporal`; `literal_sql` prints what `from_sql` reads back.
+`parse_temporal`; `literal_sql` writes SQL of DuckDB.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _civil_from_days(days: int) -> tuple[int, int, int]:
 
 
 def literal_sql(value: LiteralValue) -> str:
-    """DuckDB's SQL, which `from_sql` reads back as this very literal."""
+    """SQL of DuckDB for a literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -291,7 +291,7 @@ def literal_sql(value: LiteralValue) -> str:
     if isinstance(value, str):
         return string_sql(value)
     if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
+        return "'" + "".join(f"\\x{byte:02x}" for byte in value) + "'::BLOB"
     if isinstance(value, uuid.UUID):
         return f"UUID '{value}'"
     if value.kind == "duration":

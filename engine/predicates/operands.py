@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -21,6 +21,11 @@ def no_truth(what: object) -> PredicateError:
     )
 
 
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 class Operand:
     """A side of a comparison."""
 
@@ -30,18 +35,15 @@ class Operand:
 
 @dataclass(frozen=True)
 class Column(Operand):
-    """A column by name; a dotted path leads through structs. With `any_case`, as in SQL, the case of letters does not
-    matter where two columns do not differ in it alone. `parts`: the names between the dots, where SQL text has them."""
+    """A column by name; a dotted path leads through structs."""
 
     name: str
-    any_case: bool = field(default=False, compare=False)
-    parts: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         parts = self.name.split(".")
         if all(_SIMPLE_NAME.fullmatch(part) for part in parts):
-            return ".".join(f"`{part}`" for part in parts)
-        return "`" + self.name.replace("`", "``") + "`"
+            return ".".join(map(quoted, parts))
+        return quoted(self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Literal(Operand):
 
 @dataclass(frozen=True)
 class Cast(Operand):
-    """A column read as another type. Only casts that lose nothing can be bound; others stay unknown."""
+    """A column read as another type. Only casts that lose nothing can be bound; DuckDB tests others."""
 
     operand: Operand
     type: pa.DataType
@@ -104,6 +106,8 @@ _TYPE_NAMES = {
 
 def type_sql(kind: pa.DataType) -> str:
     """DuckDB's name of a type; Arrow's own where DuckDB has none."""
+    if pa.types.is_time(kind):
+        return "TIME"
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     return _TYPE_NAMES.get(kind, str(kind))

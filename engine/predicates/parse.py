@@ -19,31 +19,25 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
-from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolved
+from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolve
 from .operands import Column, Literal
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def parse(
-    where: object,
-    schema: pa.Schema | None = None,
-    params: Sequence | Mapping | None = None,
-    dialect: str = "duckdb",
-) -> Node:
+def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Mapping | None = None) -> Node:
     """The predicate that `where` means: None (every row), SQL text, pyarrow tuples, a `col` predicate, a pyarrow
-    Expression or a polars one. Where a schema is given, the names in the predicate are checked against it.
+    Expression or a polars one. If a schema is given, the names in the predicate are checked against it. A text needs a
+    schema, and is bound to it.
 
-    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping); `dialect` is the
-    engine whose SQL a text is ("duckdb", "postgres" or "spark"): parts of another's than DuckDB's that are not
-    understood no engine here tests.
+    `params` are the values of a text's `?` (a sequence) or `$name` (a mapping).
 
     Raises PredicateError for what is none of these or cannot be read.
     """
-    node = _parsed(where, schema, params, dialect)
+    node = _parsed(where, schema, params)
     if schema is not None:
         for operand in operands_of(node):
-            resolved(operand, schema)
+            resolve(operand.name, schema)
     return node
 
 
@@ -51,23 +45,21 @@ def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Nod
     """`where`, parsed, bound to the schema and simplified: ready for `evaluate`, and, where rows are to be tested, for
     `matches`: what we do not understand is then given to an engine that does, as `Residual`."""
     try:
-        bound = bind(_parsed(where, schema, None, "duckdb"), schema)
+        bound = bind(_parsed(where, schema, None), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)
     except RecursionError:
         raise too_deep() from None
 
 
-def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping | None, dialect: str) -> Node:
+def _parsed(where: object, schema: pa.Schema | None, params: Sequence | Mapping | None) -> Node:
     if isinstance(where, str):
-        from .from_sql import from_sql
+        from .sql_text import from_sql
 
-        if params is not None and dialect != "duckdb":
-            raise PredicateError("params= go with SQL of DuckDB's; write the values into a text of another dialect")
-        return from_sql(where, schema, params, dialect)
+        if schema is None:
+            raise PredicateError("SQL text is read against the columns of a table", text=where)
+        return from_sql(where, schema, params)
     if params is not None:
         raise PredicateError("params= are the values of ? and $name in SQL text; this predicate is no text")
-    if dialect != "duckdb" and where is not None:
-        raise PredicateError("dialect= says whose SQL a text is; this predicate is no text")
     if where is None:
         return Constant(True)
     if isinstance(where, Node | ColumnBuilder | bool):

@@ -5,7 +5,7 @@ Such a part prunes nothing, and is never negated, split or simplified by us: AND
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +18,20 @@ from .bound import Residual
 ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars"}
 
 
-def _engine(name: str) -> ModuleType:
-    if name == "duckdb":
-        from . import duckdb_rows
+def _check_and_evaluate(engine: str) -> tuple[Callable, Callable]:
+    """(checked, outcomes) of an engine: the columns that it reads, and one outcome per row."""
+    if engine == "duckdb":
+        from .duckdb_engine import outcomes
+        from .sql_allowed import checked
 
-        return duckdb_rows
-    if name == "pyarrow":
+        return checked, outcomes
+    if engine == "pyarrow":
         from . import from_arrow
 
-        return from_arrow
+        return from_arrow.checked, from_arrow.outcomes
     from . import from_polars
 
-    return from_polars
+    return from_polars.checked, from_polars.outcomes
 
 
 def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
@@ -40,19 +42,14 @@ def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
     """
     if not unknown.engine:
         return unknown
-    if unknown.engine == "duckdb":
-        from .duckdb_rows import is_installed
-
-        if not is_installed():
-            reason = f'{unknown.reason}; DuckDB can test it: pip install "skipstone[duckdb]"'
-            return Unknown(unknown.text, reason)
     part = Residual(unknown.engine, unknown.text, (), unknown.expression)
-    columns = _engine(unknown.engine).checked(part.expression or part.text, schema)
+    checked, outcomes = _check_and_evaluate(unknown.engine)
+    columns = checked(part.expression or part.text, schema)
     part = Residual(part.engine, part.text, columns, part.expression)
     if columns:
         return part
     one_row = pa.table({"": pa.nulls(1)})
-    return Constant(_engine(part.engine).outcomes(part.expression or part.text, one_row)[0].as_py())
+    return Constant(outcomes(part.expression or part.text, one_row)[0].as_py())
 
 
 def residual_outcomes(
@@ -67,7 +64,7 @@ def residual_outcomes(
     if rows is not None:
         table = table.filter(rows)
     try:
-        outcomes = _engine(part.engine).outcomes(part.expression or part.text, table)
+        outcomes = _check_and_evaluate(part.engine)[1](part.expression or part.text, table)
     except ImportError as error:
         raise PredicateError(f"{ENGINES[part.engine]} tests this, and is not installed here", text=part.text) from error
     if rows is None:

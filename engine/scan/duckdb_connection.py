@@ -79,6 +79,11 @@ def _connected() -> Any:
         return _connection
 
 
+def is_supported() -> bool:
+    """True for DuckDB 2.0 and later. Older ones return other values of some types and lack columns that are used."""
+    return int(duckdb.__version__.split(".")[0]) >= 2
+
+
 def guarded(condition: str) -> str:
     """The same condition on rows, which DuckDB cannot push into the scan: no statistics decide it."""
     return f"(({condition}) OR random() < 0)"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrays import empty_table
 from ...errors import InvalidArgumentError, PredicateError
+from ...versions import accepted
 from ..predicates import And, Constant, Node, parse, unknowns
 from .lake_dataset import LakeDataset, RowSource
 
@@ -51,7 +52,8 @@ def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
             assert isinstance(frame, polars.DataFrame)
             yield (frame if predicate is None else frame.filter(predicate)).select(columns)
 
-    return register_io_source(source, schema=empty.schema, is_pure=True, explain_name="skipstone")
+    options = accepted(register_io_source, is_pure=True, explain_name="skipstone")
+    return register_io_source(source, schema=empty.schema, **options)
 
 
 def _understood(predicate: pl.Expr, schema: pa.Schema) -> Node:

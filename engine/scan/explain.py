@@ -16,6 +16,7 @@ from .. import html
 from ..indexes.probe_results import AnyLeaf
 from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
 from ..predicates.residual import ENGINES
+from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
 from ..state.manifest import slices_of
 from .file_tasks import FileTask, RowGroups
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .planning import Planning
 
 _REASONS_SHOWN = 6
-_SET_ASIDE_SHOWN = 3
+_QUARANTINED_SHOWN = 3
 _COLUMNS_SHOWN = 20
 _ROW_GROUPS_SHOWN = 8
 
@@ -80,7 +81,10 @@ def remarks(plan: Planning) -> list[str]:
     """What a person should know besides the steps."""
     lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for residual in residuals(plan.bound):
-        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}")
+        hint = ""
+        if residual.engine == "duckdb" and has_low_arrow(residual.text):
+            hint = " (-> and ->> bind less tightly than AND and =: put (payload->>'key') in parentheses)"
+        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}{hint}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
@@ -89,9 +93,9 @@ def remarks(plan: Planning) -> list[str]:
             f"the {plan.instant.source['kind']} log has gone on: {plan.tail.added} files came, of which no index "
             f"speaks, {plan.tail.removed} went; sync() commits that"
         )
-    lines += [f"set aside: {one['path']}: {one['reason']}" for one in plan.instant.pending[:_SET_ASIDE_SHOWN]]
-    if len(plan.instant.pending) > _SET_ASIDE_SHOWN:
-        lines.append(f"and {len(plan.instant.pending) - _SET_ASIDE_SHOWN:,} files more; verify() names them all")
+    lines += [f"quarantined: {one['path']}: {one['reason']}" for one in plan.instant.quarantined[:_QUARANTINED_SHOWN]]
+    if len(plan.instant.quarantined) > _QUARANTINED_SHOWN:
+        lines.append(f"and {len(plan.instant.quarantined) - _QUARANTINED_SHOWN:,} files more; verify() names them all")
     return lines
 
 

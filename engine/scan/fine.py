@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -45,15 +45,20 @@ def row_groups_of(
 ) -> list[RowGroups]:
     """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
-    if fine is None:
-        fine = read_fine_rows(tasks, storage, context.strict)
-    count = len(fine.task)
     leaves = leaves_of(context.bound)
+    probed: list[_Probed] = []
+
+    def read() -> FineRows:
+        return fine or read_fine_rows(tasks, storage, context.strict)
+
+    def probe() -> None:
+        probed.extend(_probed(tasks, leaves, storage))
+
+    fine, _ = side_by_side(storage, lambda work: work(), [read, probe], "skipstone-fine")
+    assert fine is not None
+    count = len(fine.task)
     outcomes = Outcomes.unknown(leaves, count)
-    for result in (
-        _by_statistics(tasks, leaves, context, fine),
-        _by_filters(tasks, leaves, fine, storage, context.strict),
-    ):
+    for result in (_by_statistics(tasks, leaves, context, fine), _by_filters(probed, fine, context.strict)):
         for part, sets in result.outcomes.items():
             outcomes.narrow(part, sets)
     verdict = outcomes.of_predicate(context.bound, count)
@@ -160,10 +165,8 @@ def evidence_in_row_groups(
     return evidences
 
 
-def _by_filters(
-    tasks: Sequence[FileTask], leaves: list[AnyLeaf], fine: FineRows, storage: Storage, strict: bool
-) -> ProbeResult:
-    """What fine filters say of each row group."""
+def _probed(tasks: Sequence[FileTask], leaves: list[AnyLeaf], storage: Storage) -> list[_Probed]:
+    """Each probe of a fine filter, and what it gave."""
     sought = {leaf: values for leaf in leaves if isinstance(leaf, Leaf) and (values := probe_values(leaf)) is not None}
     probes: list[_FilterProbe] = []
     hashed: dict[tuple[Leaf, str], Probes | None] = {}
@@ -181,9 +184,6 @@ def _by_filters(
             if hashes is not None:
                 by_column.setdefault(leaf.column, _FilterProbe(i, leaf.column)).hashes[leaf] = hashes
         probes += by_column.values()
-    # bool [value, row group]: False where it cannot be there
-    hits = {leaf: np.ones((len(sought[leaf]), len(fine.task)), dtype=bool) for probe in probes for leaf in probe.hashes}
-    covered = np.zeros(len(fine.task), dtype=bool)
 
     def run(probe: _FilterProbe) -> list[np.ndarray] | CorruptionError | StorageError:
         from ...bloom import probe_together
@@ -194,14 +194,23 @@ def _by_filters(
         except (CorruptionError, StorageError) as error:
             return error
 
-    for probe, by_leaf in zip(probes, side_by_side(storage, run, probes, "skipstone-filters"), strict=True):
+    return list(zip(probes, side_by_side(storage, run, probes, "skipstone-filters"), strict=True))
+
+
+def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> ProbeResult:
+    """What fine filters say of each row group."""
+    hits: dict[Leaf, np.ndarray] = {}  # bool [value, row group]: False where it cannot be there
+    covered = np.zeros(len(fine.task), dtype=bool)
+    for probe, by_leaf in probed:
         if not isinstance(by_leaf, list):
             left_out(by_leaf, strict)
             continue
         units = np.flatnonzero(fine.task == probe.task)
         covered[units] = True
         for leaf, one in zip(probe.hashes, by_leaf, strict=True):
-            hits[leaf][:, units] = one[:, fine.row_group[units]]
+            hits.setdefault(leaf, np.ones((len(one), len(fine.task)), dtype=bool))[:, units] = one[
+                :, fine.row_group[units]
+            ]
     return ProbeResult({leaf: member_outcomes(leaf, one) for leaf, one in hits.items()}, covered)
 
 
@@ -212,6 +221,9 @@ class _FilterProbe:
     task: int
     column: str
     hashes: dict[Leaf, Probes] = field(default_factory=dict)
+
+
+_Probed: TypeAlias = tuple[_FilterProbe, list[np.ndarray] | CorruptionError | StorageError]
 
 
 # -- reading fine statistics -------------------------------------------------------------------------------------------
@@ -309,13 +321,19 @@ def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterat
         else:
             runs.append([((path, offset, length), i)])
         end = (path, offset + length)
-    for members in runs:
+
+    def read(members: list[tuple[Place, int]]) -> pa.Table | CorruptionError | StorageError:
         try:
-            yield [i for _, i in members], _read(members, storage)
+            return _read(members, storage)
         except (CorruptionError, StorageError) as error:
-            if len(members) == 1:
-                left_out(error, strict)
-                continue
+            return error
+
+    for members, found in zip(runs, side_by_side(storage, read, runs, "skipstone-fine"), strict=True):
+        if isinstance(found, pa.Table):
+            yield [i for _, i in members], found
+        elif len(members) == 1:
+            left_out(found, strict)
+        else:
             for member in members:
                 try:
                     yield [member[1]], _read([member], storage)

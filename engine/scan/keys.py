@@ -10,6 +10,7 @@ doubles, and the column's values are made doubles (`doubles_of`) to be compared.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -161,13 +162,22 @@ def _table(keys: Any, names: list[str] | None) -> pa.Table:
         raise InvalidArgumentError("keys that are values of one column need its name: on=")
     if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
         try:
-            keys = pa.array(keys)
+            keys = _array(keys)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"keys are a table, or an array of values: {error}") from None
     try:
         return pa.table({names[0]: keys})
     except UnicodeEncodeError:
         raise SchemaError(f"no column {names[0]!r} to look keys up in") from None
+
+
+def _array(keys: Iterable[Any]) -> pa.Array:
+    first = next((key for key in keys if key is not None), None) if isinstance(keys, list | tuple | set) else None
+    if not isinstance(first, uuid.UUID):
+        return pa.array(keys)
+    # pyarrow 23 and older make no array of UUID objects.
+    raw = pa.array([key.bytes if isinstance(key, uuid.UUID) else key for key in keys], pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), raw)
 
 
 # -- values of a column ------------------------------------------------------------------------------------------------

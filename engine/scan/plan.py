@@ -129,7 +129,7 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """What `explain` says below its table: predicates not understood, damaged runs, pending files."""
+        """What `explain` says below its table: predicates not understood, damaged runs, quarantined files."""
         from .explain import remarks
 
         return remarks(self.planning)

@@ -42,7 +42,6 @@ from .steps import Step, Steps
 from .survivors import Deletes, Survivors, Units
 
 if TYPE_CHECKING:
-    from ..choices import Dialect
     from ..handle import Reopening
 
 
@@ -73,11 +72,10 @@ class Planning:
         request: ScanRequest,
         where: object = None,
         params: Sequence | Mapping | None = None,
-        dialect: Dialect = "duckdb",
     ):
         schema = request.snapshot.instant.schema
         self.request = request
-        self.where = parse(where, schema, params, dialect)
+        self.where = parse(where, schema, params)
         self.bound: Node = prepare(self.where, schema)
         self.columns = checked_columns(request.columns, schema)
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader

@@ -16,7 +16,7 @@ from ..storage.interface import leads_out
 
 Field = Callable[[Any], Any]
 
-# An instant of a million holes, or of 300,000 files that are set aside, takes less.
+# An instant of a million holes, or of 300,000 quarantined files, takes less.
 INSTANT_BYTES_MAX = 64 << 20
 SMALL_BYTES_MAX = 64 << 10  # of a marker, a stub, or the hint
 # Lists, their items and the fields of records: each takes up to 64 bytes of memory once parsed.

@@ -32,8 +32,8 @@ instant names is ever trusted.
     indexes          definitions, runs and coverage
     totals           live files, rows, bytes; `plain`: files that are a base of their own, to which nothing applies
     summary          what this action did: files_added, files_removed, rows_changed, bytes_changed, ...
-    pending          files that were seen and set aside, not readable or not fitting the table: [{"path", "reason"}].
-                     One that took the place of a live file leaves that live, and unreadable
+    quarantined      files that cannot be read, or do not fit the table: [{"path", "reason", "rows": their number, null
+                     if it is not known}]. If one took the place of a live file, that stays live, and unreadable
     fenced           transactions that this instant gives up: none of them may publish any more
     cleaned          [[first, last]]: versions that can be read no more, what they alone named being removed
     commit_states    {commit: inflight | failed | rolled_back}: what is known of the commits that wrote logs and bases;
@@ -57,7 +57,7 @@ from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 9  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 10  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -111,7 +111,7 @@ class Instant:
     indexes: tuple[IndexState, ...]
     totals: dict[str, int]
     summary: dict
-    pending: tuple[dict, ...] = ()
+    quarantined: tuple[dict, ...] = ()
     key: str | None = None
     fenced: tuple[str, ...] = ()
     cleaned: tuple[tuple[int, int], ...] = ()
@@ -218,7 +218,7 @@ class Instant:
         except FieldError as error:
             raise StorageError(
                 f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
-                "cover few files, and repair or remove files that are set aside"
+                "cover few files, and repair or remove quarantined files"
             ) from None
         self.__dict__.setdefault("checksum", checksum_of(document))
         return document + b"\n" + seal_of(document)

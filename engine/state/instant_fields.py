@@ -266,7 +266,7 @@ _INSTANT_FIELDS: dict[str, Field] = {
     "indexes": array(_index),
     "totals": record(dict.fromkeys(("files", "rows", "bytes", "plain"), _COUNT)),
     "summary": mapping(text, plain),
-    "pending": array(record({"path": text, "reason": text})),
+    "quarantined": array(record({"path": text, "reason": text, "rows": nullable(_COUNT)})),
     "key": nullable(text),
     "fenced": array(text),
     "cleaned": ranges(1, VERSION_MAX),

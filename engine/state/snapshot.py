@@ -62,14 +62,14 @@ class Snapshot:
     """One version, read as far as it is asked for; what was read once is kept. With a `tail` it holds, too, what the
     log of another format has gone on by. Threads may share one: no one waits while another reads.
 
-    suspects    paths of files that were met on storage as gone, or as others, or that the version sets aside
+    suspects    paths of files that were met on storage as gone, or as others, or that are quarantined
     remedy      what whoever meets such a file, by its path, can do about it: that depends on the handle
     """
 
     def __init__(self, instant: Instant, readers: RunReaders):
         self.instant, self.readers = instant, readers
         self.tail: LogTail | None = None
-        self.suspects = {pending["path"] for pending in instant.pending}
+        self.suspects = {file["path"] for file in instant.quarantined}
         self.remedy: Callable[[str], str] = lambda path: "{open} the table anew and scan again"
         self._ids_by_text: dict[str, int] | None = None
         self._has_searched = False
@@ -302,11 +302,12 @@ def remedy(
 ) -> str:
     """What helps a handle on a version that met such a file. One that goes with the table asks who has the files on
     record; one on a chosen version stays as it was, though its files did not."""
-    reason = next((pending["reason"] for pending in instant.pending if pending["path"] == path), None)
+    reason = next((file["reason"] for file in instant.quarantined if file["path"] == path), None)
     if reason is not None and not is_pinned:
         reason = reason.replace("{", "{{").replace("}", "}}")
         return (
-            f"what lies there now is set aside ({reason}): put a whole file there, or remove it, and {{sync}} the table"
+            f"the file there now is quarantined ({reason}): replace it by a whole file, or remove it, and {{sync}} the "
+            "table"
         )
     if not is_pinned:
         return "{refresh} the table and scan again" if follows_log else "{sync} the table and scan again"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...errors import CorruptionError
 from .. import hive
-from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
+from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult, quarantined_file
 from ..lakes.directory import entries_of
 from ..parquet.footers import Footer, read_footer
 from ..progress import Progress
@@ -32,13 +32,13 @@ class FooterReading:
 
     hive_partitioned    a file's path says its partition
     columns             the leaves that get statistics
-    sets_aside          a file that is not (yet) whole Parquet is named in `TaskResult.pending`; else it is the
+    quarantines         a file that is not (yet) whole Parquet is named in `TaskResult.quarantined`; else it is the
                         CorruptionError that it raised
     """
 
     hive_partitioned: bool
     columns: Leaves = None
-    sets_aside: bool = True
+    quarantines: bool = True
 
 
 def column_filter(columns: Leaves) -> Callable[[str], bool]:
@@ -69,14 +69,14 @@ def attach_files(
     columns = reading.columns
     wanted = column_filter(columns if as_declared is None else None)
     built = ResultBuilder()
-    pending: list[dict] = []
+    quarantined: list[dict] = []
     with TaskIndexWriter(index_storage, index_path) as fine:
         for done, (entry, footer) in enumerate(_footers(storage, entries, wanted), start=1):
             if isinstance(footer, Exception):
-                if not reading.sets_aside:
+                if not reading.quarantines:
                     raise footer
                 path = getattr(footer, "path", None) or entry.path
-                pending.append({"path": path, "reason": getattr(footer, "message", str(footer))})
+                quarantined.append(quarantined_file(path, getattr(footer, "message", str(footer))))
                 continue
             if as_declared is None:
                 stats = footer.stats if columns is not None else dict(islice(footer.stats.items(), COLUMNS_MAX))
@@ -98,7 +98,7 @@ def attach_files(
             if progress:
                 progress("footers", done, len(entries))
         index = fine.finish()
-    return built.result(index=index, pending=pending)
+    return built.result(index=index, quarantined=quarantined)
 
 
 def _footers(
@@ -152,13 +152,13 @@ Attacher: TypeAlias = Callable[[AttachRequest], tuple[list[TaskResult], tuple[di
 
 
 def attach_all(request: AttachRequest, *, part: str = "attached") -> tuple[list[TaskResult], tuple[dict, ...]]:
-    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are set aside).
+    """(the files of a listing, as `attach_files` attaches them, `TASK_FILES` a task; those that are quarantined).
 
     Task index files have `part` in their names.
     """
     listed, index_storage = request.listed, request.index_storage
     results: list[TaskResult] = []
-    pending: list[dict] = []
+    quarantined: list[dict] = []
     for start in range(0, listed.num_rows, TASK_FILES):
         path = task_path(request.transaction, f"{part}-{start // TASK_FILES}")
         request.leftovers.add(index_storage, path)
@@ -170,12 +170,12 @@ def attach_all(request: AttachRequest, *, part: str = "attached") -> tuple[list[
             request.reading,
             progress=_of_all(request.progress, start, listed.num_rows),
         )
-        pending += result.pending
+        quarantined += result.quarantined
         if result.files.num_rows:
             results.append(result)
         else:
             index_storage.delete(path)
-    return results, tuple(pending)
+    return results, tuple(quarantined)
 
 
 def _of_all(progress: Progress | None, before: int, total: int) -> Progress | None:

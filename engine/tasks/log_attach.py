@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ...arrays import string_array, text
 from ...errors import SkipstoneError
-from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
+from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult, quarantined_file
 from ..lakes.column_naming import ColumnNaming, normalized_schema
 from ..parquet.footers import FILE_ERRORS, Footer, open_parquet
 from ..parquet.leaves import leaf_names
@@ -34,8 +34,8 @@ def attach_log(
     progress: Progress | None,
 ) -> list[TaskResult]:
     """Reads the footers of live files (LOG_FILES) and writes one task index file for them. Files that cannot be read,
-    or are not of the size that the log says, are declared all the same: they are live, and may match; `pending` of the
-    last result names them. Log files of slices are declared without being opened."""
+    or are not of the size that the log says, are declared all the same: they are live, and may match; `quarantined`
+    of the last result names them. Log files of slices are declared without being opened."""
     is_base = _is_base(files)
     logs, files = files.filter(pc.invert(is_base)), files.filter(is_base)
     rows = {row["path"]: row for row in files.to_pylist()}
@@ -50,7 +50,7 @@ def attach_log(
             entries.append(standing)
         else:
             problem = "not of the size that the log says" if isinstance(standing, Entry) else str(standing)
-            unread.append({"path": row["path"], "reason": problem})
+            unread.append(quarantined_file(row["path"], problem))
 
     misfits: dict[str, str] = {}
 
@@ -89,8 +89,8 @@ def attach_log(
         as_declared=as_declared,
     )
     result.declares_partitions = True
-    unread += result.pending
-    result.pending = []
+    unread += result.quarantined
+    result.quarantined = []
     results = [result] if result.files.num_rows else []
     misfit_files = _marked(files, misfits)
     if misfit_files.num_rows:
@@ -98,9 +98,9 @@ def attach_log(
     if logs.num_rows:
         results.append(declared_result(logs, naming))
     if unread:
-        paths = string_array([pending["path"] for pending in unread])
+        paths = string_array([file["path"] for file in unread])
         left = declared_result(files.filter(pc.is_in(files.column("path"), value_set=paths)), naming)
-        left.pending = unread
+        left.quarantined = unread
         results.append(left)
     return results
 

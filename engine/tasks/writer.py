@@ -124,7 +124,7 @@ class TaskWriter:
         relative = [relative_path(self._storage, path) for path in paths]
         threads = threads_for(self._storage, STAT_THREADS)
         entries = list(prefetched(self._storage.stat, relative, threads, "skipstone-stat"))
-        reading = FooterReading(self.spec.hive_partitioned, self.spec.stats_columns, sets_aside=False)
+        reading = FooterReading(self.spec.hive_partitioned, self.spec.stats_columns, quarantines=False)
         self.results.append(
             attach_files(self._storage, self._index_storage, self._index_path("attached-"), entries, reading)
         )

@@ -96,20 +96,34 @@ def test_sync_follows_the_directory(say, files: Path) -> None:
     assert _json(say, "sync", lake) == {"changed": False, "version": 2, **nothing}
     pq.write_table(_rows(3).append_column("z", pa.array(range(ROWS_A_FILE))), files / "month=3" / "c.parquet")
     (files / "month=3" / "half.parquet").write_bytes(b"PAR1")
-    status, out, _ = say("sync", lake, "--new-columns", "report")
+    status, out, err = say("sync", lake, "--new-columns", "report")
     assert "version 3: 1 file added, 0 files removed" in out
     assert "columns that are not the table's: z" in out
-    assert "1 file set aside:" in out and "month=3/half.parquet: not a whole Parquet file" in out
-    made = _json(say, "sync", lake)
-    assert (made["new_columns"], list(made["quarantined"])) == (["z"], ["month=3/half.parquet"])
+    assert status == 5
+    assert "1 file quarantined:" in err and "month=3/half.parquet: not a whole Parquet file" in err
+    status, out, _ = say("sync", lake, "--json")
+    made = json.loads(out)
+    assert (status, made["new_columns"], list(made["quarantined"])) == (5, ["z"], ["month=3/half.parquet"])
     assert (made["added"], made["removed"]) == ([], [])
 
 
-def test_create_tells_of_pending_files(say, files: Path) -> None:
+def test_sync_widens_columns_or_quarantines_files(say, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"v": pa.array([1], pa.int32())}), lake / "a.parquet")
+    say("create", str(lake))
+    pq.write_table(pa.table({"v": pa.array([2**40])}), lake / "b.parquet")
+    status, _, err = say("sync", str(lake), "--new-types", "quarantine")
+    assert status == 5 and "b.parquet: column 'v' is int64" in err
+    status, out, _ = say("sync", str(lake))
+    assert status == 0 and "wider columns: v to int64" in out
+
+
+def test_create_names_quarantined_files(say, files: Path) -> None:
     (files / "month=1" / "half.parquet").write_bytes(b"PAR1")
-    status, out, _ = say("create", str(files))
+    status, out, err = say("create", str(files))
     assert status == 0
-    assert "1 file set aside" in out
+    assert "1 file quarantined:" in err
     status, out, _ = say("verify", str(files))
     assert status == 3
     assert "month=1/half.parquet" in out
@@ -303,7 +317,7 @@ def test_scan_count_and_versions(say, lake: str) -> None:
 
 def test_explain(say, lake: str) -> None:
     _, out, _ = say("explain", lake, "--where", "id = '2-007'")
-    assert out.splitlines()[1] == "where `id` = '2-007'"
+    assert out.splitlines()[1] == "where \"id\" = '2-007'"
     assert "bloom(id)" in out
     told = _json(say, "explain", lake, "--where", "id = '2-007'")
     assert told["row_groups"] == {"month=2/a.parquet": [0]}
@@ -324,8 +338,8 @@ def test_explain_file(say, lake: str) -> None:
     assert "skipped" in told["verdict"] and told["reasons"] == []
     told = _json(say, "explain", lake, "--where", "k = 207 OR id = 'x'", "--file", "month=2/a.parquet")
     assert [(r["leaf"], r["code"], r["lower"], r["upper"]) for r in told["reasons"]] == [
-        ("`k` = 207", "range_overlaps", "200", "239"),
-        ("`id` = 'x'", "never_true", "2-000", "2-039"),
+        ('"k" = 207', "range_overlaps", "200", "239"),
+        ("\"id\" = 'x'", "never_true", "2-000", "2-039"),
     ]
 
 
@@ -333,12 +347,12 @@ def test_explain_tells_why_files_are_kept(say, lake: str) -> None:
     _, out, _ = say("explain", lake, "--where", "k >= 207")
     assert out.splitlines()[-3:] == [
         "why files are kept",
-        "  1  `k` >= 207: range overlaps",
-        "  1  `k` >= 207: true for every row",
+        '  1  "k" >= 207: range overlaps',
+        '  1  "k" >= 207: true for every row',
     ]
     assert "why files are kept" not in say("explain", lake)[1]
     told = _json(say, "explain", lake, "--where", "x > 100")
-    assert told["why_kept"] == [{"code": "nan_possible", "leaf": "`x` > 100.0e0", "files": 3}]
+    assert told["why_kept"] == [{"code": "nan_possible", "leaf": '"x" > 100.0e0', "files": 3}]
 
 
 def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

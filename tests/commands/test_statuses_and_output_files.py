@@ -165,7 +165,9 @@ def test_scan_follows_the_directory_first(say, lake: str) -> None:
     assert ss.open(lake).version == 2
     Path(lake, "4.parquet").write_bytes(b"PAR1")
     status, out, err = say("scan", lake, "--where", "k = 77", "--count", "--sync")
-    assert (status, out) == (0, "1\n") and "1 file set aside, 4.parquet among them" in err
+    assert (status, out) == (5, "1\n") and "1 file is quarantined" in err and "4.parquet" in err
+    assert say("scan", lake, "--where", "k = 77", "--count", "--version", "2")[0] == 0  # the file came later
+    assert say("scan", lake, "--where", "k = 77", "-o", str(Path(lake).parent / "rows.csv"))[0] == 5
 
 
 def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

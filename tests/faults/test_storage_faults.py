@@ -89,7 +89,7 @@ class Trials:
             table = ss.open(root)
             if not (self.action.is_synced and version == self.was):
                 self.check_rows(table, told)
-                assert [f for f in table.verify(deep=True) if f.kind != "set aside"] == [], told
+                assert [f for f in table.verify(deep=True) if f.kind != "quarantined"] == [], told
             if version == self.was and call[0] != "delete":
                 assert not sorted(map(str, files_of(root) - before)), told
             if not self.action.is_synced:
@@ -105,7 +105,7 @@ class Trials:
     def check_rows(self, table: ss.Table, told: str, version: int | None = None) -> None:
         found = rows_of(table)
         if found != self.rows[version or table.version]:  # a footer that came short: the file is pending, and told of
-            assert [f.kind for f in table.verify()] == ["set aside"], told
+            assert [f.kind for f in table.verify()] == ["quarantined"], told
             table.sync()
             assert rows_of(table) == self.rows[self.version], told
 

@@ -51,6 +51,15 @@ def test_narrow_signed_integers_come_back_modulo_their_width(values, flags):
         assert (out.view(np.int32) == column)[live].all()
 
 
+def test_sums_wider_than_the_items_and_the_base():
+    """Both fit into 32 bits; numpy 1 added them in 32 bits."""
+    numbers = [2**31, 2**31 + 2**32 - 1, 2**31 + 5]
+    for values in (numbers, [v >> 8 for v in numbers]):
+        line, out = flat(np.array(values, dtype=np.uint64)), np.empty(3, dtype=np.uint64)
+        line.into(out, slice(0, 3))
+        assert out.tolist() == values
+
+
 def test_a_line_of_its_own_takes_no_items():
     numbers = np.arange(1000, dtype=np.uint64) * np.uint64(7) + np.uint64(2**64 - 50)
     assert sloped(np.arange(1000, dtype=np.uint64) + np.uint64(5)).width == 0

@@ -4,7 +4,9 @@
     3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
     2  engine/                             its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · lazy.py    every error is one of errors.py
+    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · forks.py · lazy.py · versions.py
+
+Every error is one of errors.py.
 
 An import inside a function, or for type checkers alone, is an arrow as well.
 """
@@ -28,7 +30,9 @@ ROOMS = {
     "canon": 0,
     "caching": 0,
     "compiling": 0,
+    "forks": 0,
     "lazy": 0,
+    "versions": 0,
     "hfile_like": 1,
     "bloom": 1,
     "engine": 2,
@@ -72,6 +76,7 @@ MODULES = {
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (
+    "spark_versions",
     "options",
     "wire_types",
     "parts",
@@ -83,6 +88,7 @@ SPARK_MODULES = (
     "rewriting_tasks",
     "builders",
     "key_files",
+    "old_calendar",
     "rewriting",
     "column_tree",
     "catalyst_tree",
@@ -93,6 +99,7 @@ SPARK_MODULES = (
     "pushdown_guard",
     "metadata_answers",
     "source",
+    "listed_files",
     "loads",
     "formats",
     "sessions",
@@ -102,7 +109,7 @@ SPARK_MODULES = (
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
-NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("cli", "spark_adapter")}
+NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("versions", "errors"), ("cli", "spark_adapter")}
 
 TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 
@@ -113,7 +120,6 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "zstandard": lambda module: True,
     "numba": lambda module: _is_kernels(module) or module == "compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
-    "sqlglot": lambda module: module == "engine.predicates.from_sql",
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
@@ -122,7 +128,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
         module.startswith("engine.scan.duckdb_")
-        or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_rows")
+        or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")

@@ -14,11 +14,11 @@ import pytest
 import skipstone
 
 REPOSITORY = Path(__file__).parents[2]
-LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "sqlglot", "obstore", "pandas"}
+LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "duckdb", "obstore", "pandas"}
 
 
 # Of ours, in a process that looks one value up: by statistics, and by a filter. Each costs about half a millisecond.
-BY_STATISTICS_MAX, BY_FILTER_MAX = 93, 103
+BY_STATISTICS_MAX, BY_FILTER_MAX = 95, 105
 
 
 def _modules_of(code: str) -> list[str]:
@@ -84,10 +84,11 @@ def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows: int) -> None:
-    """numba, pandas (which pyarrow's own conversions import), a parser and Spark each cost more than the look-up."""
+    """numba, pandas (which pyarrow's own conversions import) and Spark each cost more than the look-up; DuckDB, which
+    SQL text needs, costs as much as pyarrow."""
     look_up = f"import skipstone as ss\nfound = ss.open({str(indexed_lake)!r}).scan({where}).to_table()"
     loaded = _loaded_by(f"{look_up}\nassert found.num_rows == {rows}, found.num_rows")
-    assert loaded & LATE == set()
+    assert loaded & LATE == ({"duckdb"} if where.startswith('"') else set())
 
 
 @pytest.mark.parametrize(

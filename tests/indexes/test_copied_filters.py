@@ -380,4 +380,4 @@ def test_the_driver_tells_files_of_several_row_groups_apart_by_copied_filters(tm
     table.optimize()
     for number, own in keys.items():
         assert table.scan(col("k") == int(own[5])).count() == (number != 2)
-    assert [finding for finding in table.verify(deep=True) if finding.kind != "set aside"] == []
+    assert [finding for finding in table.verify(deep=True) if finding.kind != "quarantined"] == []

@@ -129,6 +129,7 @@ def test_a_full_temporary_folder_is_told_of(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(task_filters.tempfile, "TemporaryFile", full)
-    with pytest.warns(UserWarning, match="temporary file"):
+    with pytest.raises(ss.StorageError, match="temporary file"):
         table.create_index("k", kind="bloom")
+    assert ss.open(tmp_path).version == 1
     assert table.scan(col("k") == int(_keys(0)[1])).count() == 1

@@ -126,7 +126,7 @@ def _check_history(table: ss.Table, root: Path, data: st.DataObject) -> None:
         assert all(table.scan(col("k") == key).files().num_rows for key in keys if key in live)
         with ss.open(root, version=version) as then:
             assert all(then.scan(col("k") == key).to_table().num_rows == 1 for key in keys)
-    assert [finding for finding in table.verify(deep=True) if finding.kind != "set aside"] == []
+    assert [finding for finding in table.verify(deep=True) if finding.kind != "quarantined"] == []
 
 
 def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_life_keeps_every_row(data: st.DataObject) -> None:
                         tx.add_files([path])
             rows = [tuple(row.values()) for row in table.scan().to_table().to_pylist()]
             every[table.version] = rows
-        assert [finding for finding in table.verify(deep=True) if finding.kind != "set aside"] == []
+        assert [finding for finding in table.verify(deep=True) if finding.kind != "quarantined"] == []
         table.clean(retain_versions=100, min_age=dt.timedelta(0))  # takes nothing that a version names
         for version, held in every.items():
             with ss.open(root, version=version) as then:

@@ -626,7 +626,7 @@ def test_a_file_that_cannot_be_read_is_live_all_the_same(lake):
     (lake / path).unlink()
     table = ss.create(lake, source="delta")
     assert path in table.scan("a = 12345").files().column("path").to_pylist()
-    assert ("set aside", path) in [(f.kind, f.path) for f in table.verify()]
+    assert ("quarantined", path) in [(f.kind, f.path) for f in table.verify()]
     with pytest.raises(ss.NotReadableError, match="gone"):
         table.scan().to_table()
     assert table.sync() == 1

@@ -64,9 +64,10 @@ def test_declared_types_are_obeyed(tmp_path: Path) -> None:
     assert rows_of(table, "p", "q") == [("001", Decimal("1.50")), ("2", Decimal("3.00")), ("", None)]
     assert table.scan("p = '001'").to_table()["x"].to_pylist() == [0]
     other = pa.schema([("p", pa.string()), ("q", pa.int32())])
-    with pytest.warns(UserWarning, match="1 of 3 files are set aside"):
-        [odd] = ss.create(lake, partitioning=other, index_path=tmp_path / "i").verify()
-    assert (odd.kind, odd.path) == ("set aside", "p=001/q=1.50/f.parquet")
+    with pytest.raises(ss.SchemaError, match=r"1 of its 3 files do not fit.*\n  p=001/q=1.50/f.parquet: "):
+        ss.create(lake, partitioning=other, index_path=tmp_path / "i")
+    [odd] = ss.create(lake, partitioning=other, index_path=tmp_path / "i", on_misfit="quarantine").verify()
+    assert (odd.kind, odd.path) == ("quarantined", "p=001/q=1.50/f.parquet")
     assert "'1.50' is not a int32" in odd.message
 
 

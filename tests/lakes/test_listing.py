@@ -102,7 +102,7 @@ def test_files_are_attached_in_tasks_and_are_all_there(
             _make(tmp_path / "k=5" / f"{number}.parquet", number)
         assert table.sync() == 2
         assert table.scan("a >= 200").to_table()["a"].to_pylist() == list(range(200, 207))
-        assert [(f.kind, f.path) for f in table.verify(deep=True)] == [("set aside", "k=0/3.parquet")]
+        assert [(f.kind, f.path) for f in table.verify(deep=True)] == [("quarantined", "k=0/3.parquet")]
 
 
 def test_columns_that_only_later_tasks_meet_are_the_tables_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

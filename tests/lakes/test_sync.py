@@ -128,13 +128,13 @@ def test_rule_05_a_file_that_comes_back_has_a_fresh_id(lake):
     assert not set(before) & set(table.files().column("file_id").to_pylist())
 
 
-def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(lake):
+def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(lake):
     table = ss.create(lake)
     whole = _write(lake, "two.parquet", [3]).read_bytes()
     (lake / "two.parquet").write_bytes(whole[:-3])
     version = table.sync()
-    assert [f.kind for f in table.verify()] == ["set aside"]
-    assert "set aside" in table.scan("a = 1").explain()
+    assert [f.kind for f in table.verify()] == ["quarantined"]
+    assert "quarantined" in table.scan("a = 1").explain()
     assert table.sync() == version
     (lake / "two.parquet").write_bytes(whole)
     table.sync()

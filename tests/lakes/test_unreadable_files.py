@@ -1,4 +1,4 @@
-"""Bad files stop neither a sync nor a listing: they are set aside, shown, and tried again."""
+"""Bad files stop neither a sync nor a listing: they are quarantined, shown, and tried again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import decimal
 import os
 import pickle
 import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +34,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def _bad(lake: Path) -> dict[str, str]:
-    """Files of every kind that is set aside: path -> what is said of it."""
+    """Files of every kind that is quarantined: path -> what is said of it."""
     whole = _write(lake, "half.parquet", [7]).read_bytes()
     (lake / "day=1" / "half.parquet").write_bytes(whole[:-5])
     (lake / "day=1" / "text.parquet").write_text("no Parquet at all")
@@ -66,7 +68,7 @@ def test_bad_files_among_many_do_not_stop_a_sync(lake: Path) -> None:
     for path, told in bad.items():
         assert told in made.quarantined[path], path
     assert _values(table) == [1, 2, 3, 4]
-    assert {(f.kind, f.path) for f in table.verify()} == {("set aside", path) for path in bad}
+    assert {(f.kind, f.path) for f in table.verify()} == {("quarantined", path) for path in bad}
     remarks = table.scan().explain()
     assert "day=1/half.parquet: not a whole Parquet file" in remarks
     assert "3 files more" in remarks
@@ -82,7 +84,7 @@ def test_the_same_bad_files_again_make_no_version(lake: Path) -> None:
     assert again.quarantined == first.quarantined and set(again.quarantined) == set(bad)
 
 
-def test_what_is_set_aside_comes_in_once_it_fits(lake: Path) -> None:
+def test_a_quarantined_file_is_added_once_it_fits(lake: Path) -> None:
     table = ss.create(lake)
     bad = _bad(lake)
     table.sync()
@@ -135,8 +137,12 @@ def test_bad_files_do_not_stop_a_listing_create(lake: Path) -> None:
         _write(lake, f"good-{number}.parquet", [0], day=4)
     bad = _bad(lake)
     del bad["day=soon/key.parquet"]  # a key of texts, then: every value fits
-    with pytest.warns(UserWarning, match="3 of 15 files are set aside"):
-        table = ss.create(lake)
+    with pytest.raises(ss.SchemaError) as refused:
+        ss.create(lake)
+    assert "3 of its 15 files do not fit" in str(refused.value) and 'on_misfit="quarantine"' in str(refused.value)
+    assert all(path in str(refused.value) for path in bad if "half" not in path and "text" not in path)
+    assert not list((lake / ".skipstone").rglob("*.json"))
+    table = ss.create(lake, on_misfit="quarantine")
     assert {f.path for f in table.verify()} == set(bad)
     assert table.schema.field("a").type == pa.int64()
     assert table.scan().count() == 13
@@ -151,7 +157,7 @@ def test_where_no_files_are_more_a_create_refuses(tmp_path: Path) -> None:
 
 
 def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> None:
-    """What is set aside lies between others in the task that read them."""
+    """Quarantined files are between others in the task that read them."""
     table = ss.create(lake)
     for number in range(6):
         _write(lake, f"n{number}.parquet", [str(number)] if number % 2 else [100 * number, 100 * number + 9], day=5)
@@ -160,7 +166,7 @@ def test_the_statistics_of_files_beside_bad_ones_are_their_own(lake: Path) -> No
         path = f"day=5/n{number}.parquet"
         assert table.scan(f"a = {100 * number + 9}").row_groups().to_pylist() == [{"path": path, "row_group": 0}]
     assert table.scan().max("a") == 409
-    assert [f.kind for f in table.verify(deep=True)] == ["set aside"] * 3
+    assert [f.kind for f in table.verify(deep=True)] == ["quarantined"] * 3
 
 
 def test_an_int_as_ever(lake: Path) -> None:
@@ -191,7 +197,7 @@ _NUMBERS = {
     st.sampled_from(["x > 1", "x = 9007199254740992", "NOT x < 3", "x IS NULL OR p = '2'", "x <= 0.5"]),
 )
 @settings(max_examples=examples(15))
-def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
+def test_files_of_other_keys_and_types_are_read_exactly_or_quarantined(
     files: list[tuple[str, pa.DataType]], at_first: int, where: str
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -207,7 +213,7 @@ def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
 
         write(files[:at_first])
         try:
-            table = ss.create(root)
+            table = ss.create(root, on_misfit="quarantine")
         except ss.NotATableError:
             assert not values
             return
@@ -215,9 +221,9 @@ def test_files_of_other_keys_and_types_are_read_exactly_or_set_aside(
             assert len(values) > 1
             return
         write(files[at_first:])
-        aside = table.sync().quarantined
+        quarantined = table.sync().quarantined
         live = table.files().column("path").to_pylist()
-        assert sorted([*live, *aside]) == sorted(values)
+        assert sorted([*live, *quarantined]) == sorted(values)
         matching = []
         for path in live:
             p = path.split("/")[0].removeprefix("p=")
@@ -248,3 +254,52 @@ def _matches(where: str, x: object, p: str) -> bool:
         "NOT x < 3": number >= 3,
         "x <= 0.5": number <= decimal.Decimal("0.5"),
     }[where]
+
+
+# -- what users are shown ---------------------------------------------------------------------------------------------
+
+
+def _warnings_of(query: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        query()
+    return [str(warning.message) for warning in seen if issubclass(warning.category, ss.SkipstoneWarning)]
+
+
+_QUERIES: dict[str, Callable[[ss.Table], object]] = {
+    "scan": lambda table: table.scan("a = 1").count(),
+    "lookup": lambda table: table.lookup([1], on="a").to_table(),
+    "dataset": lambda table: table.dataset().count_rows(),
+    "head": lambda table: table.head(1),
+}
+
+
+@pytest.mark.parametrize("query", _QUERIES)
+def test_a_query_warns_once_of_the_rows_that_are_missing(lake: Path, query: str) -> None:
+    table = ss.create(lake)
+    assert _warnings_of(lambda: _QUERIES[query](table)) == []
+    _write(lake, "type.parquet", ["text"] * 1000)
+    (lake / "day=1" / "half.parquet").write_bytes(b"PAR1")
+    table.sync()
+    for handle in (table, ss.open(lake)):
+        (message,) = _warnings_of(lambda handle=handle: _QUERIES[query](handle))
+        assert "2 files are quarantined" in message and "1,000 rows" in message
+        assert "the rows of files that cannot be read (1)" in message and "sync() tries them again" in message
+        assert _warnings_of(lambda handle=handle: _QUERIES[query](handle)) == []
+    assert _warnings_of(lambda: _QUERIES[query](ss.open(lake, version=1))) == []
+    with pytest.raises(ss.NotReadableError, match="2 files are quarantined") as error:
+        _QUERIES[query](ss.open(lake, strict=True))
+    assert error.value.paths == ["day=1/half.parquet", "day=1/type.parquet"]
+
+
+def test_a_fallback_listing_quarantines_misfits_and_warns(lake: Path) -> None:
+    _write(lake, "type.parquet", ["text"])
+    with pytest.warns(ss.SkipstoneWarning, match="no index"):
+        table = ss.open(lake, fallback="list")
+    (message,) = _warnings_of(lambda: table.scan().count())
+    assert "1 file is quarantined, so answers lack 1 row;" in message
+
+
+def test_create_refuses_other_words_for_on_misfit(lake: Path) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match="on_misfit="):
+        ss.create(lake, on_misfit="ignore")  # type: ignore[arg-type]

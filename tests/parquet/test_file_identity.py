@@ -107,7 +107,7 @@ def test_a_file_that_changed_since_it_was_indexed_is_not_read(
     assert table.scan("k >= 1000").to_table().num_rows == 40  # the other one
     if change == "half written":  # rule 56: its rows do not go silently
         table.sync()
-        with pytest.raises(ss.NotReadableError, match=rf"{NAME}: .*set aside \(not a whole Parquet file.*sync\(\)"):
+        with pytest.raises(ss.NotReadableError, match=rf"{NAME}: .*quarantined \(not a whole Parquet file.*sync\(\)"):
             READS[read](table)
         (tmp_path / NAME).unlink()
     if change not in ("other columns", "other types"):
@@ -170,7 +170,7 @@ def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Ta
     late.write_bytes(whole.read_bytes()[:500])
     table.sync()
     assert table.scan("k >= 3000").count() == 0
-    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "a=1/late.parquet")]
+    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "a=1/late.parquet")]
     shutil.copy(whole, late)
     table.sync()
     assert table.scan("k >= 3000").count() == 40 and table.verify() == []
@@ -180,7 +180,9 @@ def test_a_file_that_is_still_being_written_waits_for_the_next_sync(table: ss.Ta
     table.sync()
     with pytest.raises(ss.NotReadableError, match=r"late\.parquet"):
         table.scan("k >= 3000").count()
-    assert {(f.kind, f.path) for f in table.verify()} == {(k, "a=1/late.parquet") for k in ("set aside", "overwritten")}
+    assert {(f.kind, f.path) for f in table.verify()} == {
+        (k, "a=1/late.parquet") for k in ("quarantined", "overwritten")
+    }
     shutil.copy(whole, late)
     table.sync()
     assert table.scan("k >= 3000").count() == 40 and table.verify() == []

@@ -1,4 +1,4 @@
-"""Parquet files whose footers, page headers or filters lie: an error that names the file, the file set aside, or the
+"""Parquet files whose footers, page headers or filters lie: an error that names the file, the file quarantined, or the
 rows that pyarrow reads of it. Nothing else comes out, and the process lives.
 
 Some by default; with SKIPSTONE_TEST=all 1,500.
@@ -30,7 +30,7 @@ FOUND = (2762000154,)  # a width of values of which no version can keep the sche
 
 
 @pytest.mark.parametrize("first", [*range(0, examples(4, 1500), AT_ONCE), *FOUND])
-def test_hostile_files_are_refused_set_aside_or_read_right(first: int) -> None:
+def test_hostile_files_are_refused_quarantined_or_read_right(first: int) -> None:
     count = 1 if first in FOUND else min(AT_ONCE, examples(4, 1500) - first)
     run = subprocess.run(
         [sys.executable, PROGRAM, str(first), str(count)], capture_output=True, text=True, timeout=900, check=False
@@ -103,7 +103,7 @@ def _with_lie(path: Path, lie: Callable[[Value], None]) -> None:
 
 
 @pytest.mark.parametrize("lie", list(LIES))
-def test_a_footer_that_contradicts_itself_is_set_aside(tmp_path: Path, lie: str) -> None:
+def test_a_footer_that_contradicts_itself_is_quarantined(tmp_path: Path, lie: str) -> None:
     (tmp_path / "a.parquet").write_bytes(hostile.base_files()[0])
     _with_lie(tmp_path / "b.parquet", LIES[lie])
     table = ss.create(tmp_path, partitioning=None)
@@ -126,13 +126,13 @@ def test_a_bound_shorter_than_its_type_is_no_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1 << 20, (1 << 32) - 1])
-def test_a_footer_of_an_impossible_length_is_set_aside(tmp_path: Path, length: int) -> None:
+def test_a_footer_of_an_impossible_length_is_quarantined(tmp_path: Path, length: int) -> None:
     (tmp_path / "a.parquet").write_bytes(hostile.base_files()[0])
     data = hostile.base_files()[0]
     (tmp_path / "b.parquet").write_bytes(data[:-8] + length.to_bytes(4, "little") + b"PAR1")
     table = ss.create(tmp_path, partitioning=None)
     assert table.scan().count() == 60
-    assert [p["path"] for p in table.handle.instant.pending] == ["b.parquet"]
+    assert [p["path"] for p in table.handle.instant.quarantined] == ["b.parquet"]
 
 
 # -- whole footers ----------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ class _Kms(pe.KmsClient):
 
 
 @pytest.mark.parametrize("plaintext_footer", [True, False])
-def test_encrypted_files_are_set_aside_by_name(tmp_path: Path, plaintext_footer: bool) -> None:
+def test_encrypted_files_are_quarantined_by_name(tmp_path: Path, plaintext_footer: bool) -> None:
     config = pe.EncryptionConfiguration(
         footer_key="f", column_keys={"c": ["string"]}, plaintext_footer=plaintext_footer, double_wrapping=False
     )
@@ -195,7 +195,7 @@ def test_encrypted_files_are_set_aside_by_name(tmp_path: Path, plaintext_footer:
         ss.create(tmp_path, partitioning=None)
     _write(tmp_path / "a.parquet", few)
     table = ss.create(tmp_path, partitioning=None)
-    (pending,) = table.handle.instant.pending
-    assert pending["path"] == "b.parquet"
-    assert "encrypted" in pending["reason"]
+    (file,) = table.handle.instant.quarantined
+    assert file["path"] == "b.parquet"
+    assert "encrypted" in file["reason"]
     assert table.scan("id >= 0").count() == COUNT

@@ -31,9 +31,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
 def test_a_lazy_frame_gives_the_rows_that_polars_would_find(table: ss.Table, condition: tuple[str, Any]) -> None:
     _, expression = condition
     everything = pl.from_arrow(pa.concat_tables([part(number) for number in range(6)]))
-    assert row_reprs(table.lazy().filter(expression).collect().to_arrow()) == row_reprs(
-        everything.filter(expression).to_arrow()
-    )
+    assert row_reprs(table.lazy().filter(expression).collect()) == row_reprs(everything.filter(expression))
     chosen = table.lazy().filter(expression, pl.col("s").str.to_uppercase() == "K4").select("f")
     assert chosen.collect().height == everything.filter(expression, pl.col("s").str.to_uppercase() == "K4").height
 
@@ -62,6 +60,17 @@ def test_filters_columns_and_slices_reach_the_plan(tmp_path: Path) -> None:
     assert lazy.filter(pl.col("i").is_between(36, 40), pl.col("s").str.len_chars() == 2).collect().height == 4
     with pytest.raises((ss.NotReadableError, pl.exceptions.PolarsError), match=r"\.parquet"):
         lazy.collect()
+
+
+def test_a_lazy_frame_of_a_polars_that_has_fewer_options(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = pl.io.plugins.register_io_source
+
+    def older(io_source: Any, *, schema: Any) -> Any:
+        return known(io_source, schema=schema)
+
+    wanted = table.lazy().collect()
+    monkeypatch.setattr(pl.io.plugins, "register_io_source", older)
+    assert table.lazy().collect().equals(wanted)
 
 
 def test_slices_come_before_later_filters(table: ss.Table) -> None:

@@ -19,6 +19,7 @@ import skipstone.engine.scan.lookup as module
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library_versions import has
 from skipstone import col
 
 DAY_NS = 86_400 * 10**9
@@ -35,7 +36,8 @@ FAMILIES = {
     "number": [
         *(pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),
         *(pa.decimal128(4, 2), pa.decimal128(10, 2), pa.decimal128(18, 0), pa.decimal128(38, 2), pa.decimal256(60, 5)),
-        *(pa.decimal32(5, 1), pa.decimal64(18, 3), pa.string(), pa.bool_()),
+        *((pa.decimal32(5, 1), pa.decimal64(18, 3)) if has("pyarrow", 19) else ()),
+        *(pa.string(), pa.bool_()),
     ],
     "instant": [
         *(pa.date32(), pa.timestamp("s"), pa.timestamp("ms", "UTC"), pa.timestamp("us"), pa.timestamp("us", "UTC")),

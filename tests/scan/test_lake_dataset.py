@@ -51,7 +51,7 @@ def test_engines_get_the_rows_that_they_would_find_themselves(
         wanted = connection.sql(f"SELECT * FROM everything WHERE {sql}").to_arrow_table()
         assert row_reprs(connection.sql(f"SELECT * FROM lake WHERE {sql}").to_arrow_table()) == row_reprs(wanted)
     lazy = pl.scan_pyarrow_dataset(lake).filter(expression)
-    assert row_reprs(lazy.collect().to_arrow()) == row_reprs(pl.from_arrow(everything).filter(expression).to_arrow())
+    assert row_reprs(lazy.collect()) == row_reprs(pl.from_arrow(everything).filter(expression))
 
 
 def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_lists_with_a_zero_and_with_a_null(tmp_path: Path) -> None:
     for nulls_equal in (True, False):
         one = pl.col("i").is_in([2, None], nulls_equal=nulls_equal)
         for expression in (one, ~one):
-            wanted = pl.from_arrow(rows).filter(expression).to_arrow()
-            assert row_reprs(pl.scan_pyarrow_dataset(lake).filter(expression).collect().to_arrow()) == row_reprs(wanted)
+            wanted = pl.from_arrow(rows).filter(expression)
+            assert row_reprs(pl.scan_pyarrow_dataset(lake).filter(expression).collect()) == row_reprs(wanted)
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------

@@ -275,6 +275,17 @@ def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) 
             assert Counter(dict(counted)) == counter and len(groups) == len(counter)
 
 
+def test_many_unlike_dictionaries_add_no_value_that_no_row_has(tmp_path: Path) -> None:
+    """Each file has the values in another order, and so a dictionary of its own."""
+    actions = ["view", "buy", "refund", "login", "click"]
+    for number, order in enumerate(itertools.islice(itertools.permutations(actions), 70)):
+        make_file(tmp_path, f"{number}.parquet", {"action": list(order) * 40})
+    table = ss.create(tmp_path)
+    assert table.scan().distinct("action").to_pylist() == sorted(actions)
+    groups = table.scan().count(by="action").to_pydict()
+    assert groups == {"action": sorted(actions), "count": [70 * 40] * 5}
+
+
 @pytest.mark.parametrize("are_used", [False, True])
 def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) -> None:
     def numbered(rows: pa.Table) -> list[dict]:

@@ -58,7 +58,7 @@ def test_values_can_be_left_out(lake: str, tmp_path: Path) -> None:
     assert "secret" not in log.read_text().lower()
     first, keys = _lines(log)
     assert (first["is_whole"], set(first["filters"])) == (False, {"id", "name"})
-    assert "`name` = ?" in first["where"]
+    assert '"name" = ?' in first["where"]
     assert keys["filters"]["name"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from power_cut_disk import without_flushes
+from skipstone import forks
 from skipstone.caching import cached_property
 from skipstone.engine.storage import LocalStorage
 from skipstone.engine.storage.threads import in_background, settle_background
@@ -155,6 +157,70 @@ def test_a_forked_process_counts_what_the_cache_still_holds(lake: ss.Table) -> N
         return is_less and ss.cache_info().used_bytes > info.used_bytes
 
     assert _in_child(work) == "right"
+
+
+def test_a_fork_waits_for_the_imports_of_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import needs a lock that a hook of logging holds from its turn until the fork."""
+    (tmp_path / "slowly_imported.py").write_text("import logging, time; time.sleep(0.3); logging.getLogger(__name__)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        importing = pool.submit(importlib.import_module, "slowly_imported")
+        while "slowly_imported" not in sys.modules:
+            time.sleep(0.001)
+        assert _in_child(lambda: hasattr(importlib.import_module("slowly_imported"), "time")) == "right"
+        importing.result(LONG_S)
+
+
+def test_an_import_that_does_not_end_delays_one_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some programs run within an import."""
+    (tmp_path / "running_program.py").write_text("import threading; end = threading.Event(); end.wait()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(forks, "WAIT_S_MAX", 0.5)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(importlib.import_module, "running_program")
+        while not hasattr(sys.modules.get("running_program"), "end"):
+            time.sleep(0.001)
+        times_s = []
+        for _ in range(3):
+            began = time.monotonic()
+            assert _in_child(lambda: True) == "right"
+            times_s.append(time.monotonic() - began)
+        sys.modules["running_program"].end.set()
+        running.result(LONG_S)
+    assert times_s[0] > 0.5 and min(times_s[1:]) < 0.5
+
+
+_FIRST_SCANS = """
+import os, random, signal, sys, threading, time, warnings
+import skipstone as ss
+
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks among threads
+location, seed = sys.argv[1], int(sys.argv[2])
+wheres = ["id = 7 AND s = 'k7'", "lower(s) = 'k7'", "s LIKE 'k7' AND id % 7 = 0"]
+
+def scans():
+    return [ss.open(location).scan(where).to_table().column("id").to_pylist() for where in wheres]
+
+threads = [threading.Thread(target=scans, daemon=True) for _ in range(4)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(5):
+    time.sleep(random.Random(seed).random() * 0.2)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(50)  # ends a child that hangs
+        os._exit(scans() != [[7]] * 3)
+    children.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in children])
+"""
+
+
+@pytest.mark.parametrize("seed", range(40 if is_thorough() else 1))
+def test_processes_forked_next_to_first_scans_scan(lake: ss.Table, seed: int) -> None:
+    """The threads import what a scan needs while the process forks."""
+    command = [sys.executable, "-c", _FIRST_SCANS, lake.location, str(seed)]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout == "[0, 0, 0, 0, 0]\n"
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_trap_not_equal_is_not_a_value_outside_the_bounds(tmp_path: Path) -> Non
 
 def test_trap_a_prefix_lies_below_the_minimum_that_begins_with_it(tmp_path: Path) -> None:
     table = _lake(tmp_path, {"s": ["ab", "b"]}, {"s": ["aa"]}, {"s": ["a"]}, {"s": ["b"]}, {"s": ["`"]})
-    for where in ("s LIKE 'a%'", "startswith(s, 'a')", col("s").starts_with("a")):
+    for where in ("s LIKE 'a%'", "starts_with(s, 'a')", col("s").starts_with("a")):
         assert kept_paths(table, where) == ["0.parquet", "1.parquet", "2.parquet"] and _stored(table, where) == 3
     assert kept_paths(table, "s NOT LIKE 'a%'") == ["0.parquet", "3.parquet", "4.parquet"]
 

@@ -140,15 +140,15 @@ def test_rule_35_a_dataset_ignores_the_limit_and_holds_whole_row_groups(tmp_path
     assert plan.to_table().num_rows == 1
 
 
-def test_rule_38_a_half_written_file_is_pending_until_it_is_whole(tmp_path: Path) -> None:
+def test_rule_38_a_half_written_file_is_quarantined_until_it_is_whole(tmp_path: Path) -> None:
     make_file(tmp_path, "0.parquet", {"a": [1]})
     table = ss.create(tmp_path)
     whole = (tmp_path / make_file(tmp_path, "late.parquet", {"a": [2, 3]})).read_bytes()
     (tmp_path / "late.parquet").write_bytes(whole[: len(whole) // 2])
     noted = table.sync()
     assert table.sync() == noted  # what is pending is noted once
-    assert table.scan().count() == 1 and "set aside" in table.scan().explain()
-    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "late.parquet")]
+    assert table.scan().count() == 1 and "quarantined" in table.scan().explain()
+    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "late.parquet")]
     with pytest.raises(ss.CorruptionError, match=r"late\.parquet"), table.transaction() as tx:
         tx.add_files(["late.parquet"])
     (tmp_path / "late.parquet").write_bytes(whole)

@@ -328,7 +328,7 @@ def test_rule_29_dots_go_through_structs_only(tmp_path: Path) -> None:
     assert table.scan("t.x IS NULL").count() == 2 and table.scan("t.x = 5").files().num_rows == 0
     for inside in ("l.x = 9", "t.l.item = 1", "m.value = 7"):
         with pytest.raises(ss.PredicateError):
-            table.scan(inside).to_table()
+            table.scan(col(inside[: inside.index(" ")]) == 1).to_table()
     for inside in ("l.x", "t.l", "m", "l"):
         with pytest.raises(ss.SchemaError):
             table.create_index(inside, kind="bloom")

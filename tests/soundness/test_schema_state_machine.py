@@ -24,11 +24,13 @@ from example_counts import is_thorough
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from library_versions import has
 from power_cut_disk import without_flushes
 from skipstone import col
 
 UNDOABLE = ("commit", "replace", "sync", "rollback", "restore")
-KINDS: dict[str, pa.DataType] = {"id": pa.int64(), "a": pa.int32(), "u": pa.uuid(), "j": pa.json_(pa.string())}
+JSON = pa.json_(pa.string()) if has("pyarrow", 19) else pa.string()
+KINDS: dict[str, pa.DataType] = {"id": pa.int64(), "a": pa.int32(), "u": pa.uuid(), "j": JSON}
 WHICH = st.integers(0, 999)
 PARTITION = st.integers(0, 2)
 EXTRA = st.sampled_from([(), (), ("d",), ("d", "e"), ("e",)])
@@ -178,8 +180,9 @@ class Machine(RuleBasedStateMachine):
         path = f"p={p}/f{self.top}.parquet"
         values = self.values(count, p, extra)
         (self.root / f"p={p}").mkdir(exist_ok=True)
-        columns = {n: pa.array(v, KINDS.get(n, pa.int64()) if n != "j" else pa.string()) for n, v in values.items()}
-        columns["j"] = pa.ExtensionArray.from_storage(KINDS["j"], columns["j"])
+        stored = {**values, "u": [None if value is None else value.bytes for value in values["u"]]}
+        columns = {n: pa.array(v, KINDS.get(n, pa.int64()) if n != "j" else pa.string()) for n, v in stored.items()}
+        columns["j"] = columns["j"].cast(JSON)
         if holds_p:
             columns["p"] = pa.array([77] * count, pa.int32())
         pq.write_table(pa.table(columns), self.root / path, row_group_size=3)

@@ -22,11 +22,14 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter import clustering, clustering_tasks
 from spark_in_process import run_here
+
+pytestmark = needs("pyspark", 4, 1, what="repartitionById")
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
 NAN_WITH_PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_0123))[0]

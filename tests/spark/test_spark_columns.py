@@ -15,12 +15,14 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of
+from library_versions import needs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
 from skipstone.spark_adapter.column_tree import columns_needed
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
+from skipstone.spark_adapter.sessions import spark_node
 from skipstone.spark_adapter.spark_semantics import Session
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
@@ -106,11 +108,11 @@ def plain(spark: SparkSession, lake: str) -> DataFrame:
     return spark.read.parquet(lake)
 
 
-def test_columns_keep_what_spark_keeps(lake: str, plain: DataFrame) -> None:
+def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: DataFrame) -> None:
     columns = {case: made() for case, (made, _) in CASES.items()}
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
-        node = from_column(columns[case], table.schema)
+        node = spark_node(spark, columns[case], table.schema)
         assert not unknowns(node), case
         plan = table.scan(node, ["n"])
         assert set(plan.to_table().column("n").to_pylist()) == truth, case
@@ -131,6 +133,7 @@ UNKNOWN = {
 }
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 def test_what_is_not_understood_prunes_nothing_and_hides_nothing(lake: str, plain: DataFrame) -> None:
     table = ss.open(lake)
     made = {case: column() for case, column in UNKNOWN.items()}
@@ -190,6 +193,7 @@ def test_columns_that_only_the_residual_needs(spark: SparkSession, lake: str, tm
     assert sks.scan(spark, tmp_path, F.col("`a.b`") == 2, columns=["c`d"]).collect() == [("y",)]
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: str) -> None:
     other = spark.createDataFrame([(1,)], ["k"])
     with pytest.raises(ss.PredicateError, match="no meaning in the predicate"):  # not taken for the table's own k
@@ -203,6 +207,7 @@ def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: 
         from_column(F.col("K") == 12, ss.open(lake).schema, Session(case_sensitive=True))
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     column = F.col("k") == 0
     for number in range(1, 300):
@@ -241,18 +246,21 @@ def _of_connect(case: str) -> object:
         return CASES[case][0]() if case in CASES else UNKNOWN[case]()
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 @pytest.mark.parametrize("case", CASES)
 def test_columns_of_connect_mean_the_same(lake: str, spark: SparkSession, case: str) -> None:
     schema = ss.open(lake).schema
     assert from_column(_of_connect(case), schema) == from_column(CASES[case][0](), schema)
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_understood_of_connect_is_unknown(lake: str, case: str) -> None:
     node = from_column(_of_connect(case), ss.open(lake).schema)
     assert unknowns(node) == [node]
 
 
+@needs("pyspark", 4, what="Columns of nodes")
 def test_what_a_residual_of_connect_needs_to_be_read(lake: str) -> None:
     C = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
     schema = spark_schema(wire_schema(ss.open(lake).schema))

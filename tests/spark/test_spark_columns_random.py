@@ -28,8 +28,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
-from skipstone.spark_adapter.from_columns import from_column, without_unknowns
-from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.spark_adapter.from_columns import without_unknowns
+from skipstone.spark_adapter.sessions import spark_node
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +149,7 @@ class _Draw:
         return compare(value)
 
 
-def _check(frame: DataFrame, table: ss.Table, columns: list[Column], session: Session) -> float:
+def _check(frame: DataFrame, table: ss.Table, columns: list[Column], session: SparkSession) -> float:
     """Which share of the Columns was understood whole."""
     evaluable = []
     for column in columns:
@@ -163,7 +163,7 @@ def _check(frame: DataFrame, table: ss.Table, columns: list[Column], session: Se
     understood = 0
     for at, column in enumerate(evaluable):
         truth = {row[0] for row in rows if row[at + 1]}
-        node = from_column(column, table.schema, session)
+        node = spark_node(session, column, table.schema)
         found = set(table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist())
         assert truth <= found, column
         if not unknowns(node):
@@ -194,7 +194,7 @@ def test_random_columns(spark: SparkSession, lake: Path, zone: str, ansi: bool) 
     columns += [_pitfall(*one) for one in PITFALLS]
     with ss.open(lake) as table:
         frame = session.read.parquet(str(lake)).coalesce(1).cache()
-        share = _check(frame, table, columns, Session(zone))
+        share = _check(frame, table, columns, session)
         frame.unpersist()
     assert share > (0.5 if ansi else 0.25), "most of what is asked of columns is understood"
 
@@ -212,4 +212,4 @@ def test_nanoseconds_are_compared_as_spark_has_them(spark: SparkSession, tmp_pat
             Column.__eq__, Column.__ne__, Column.__lt__, Column.__le__, Column.__gt__, Column.__ge__, Column.eqNullSafe,
         )]  # fmt: skip
         columns += [F.col("naive") <= "2020-03-08 12:00:00", ~F.col("naive").isin(NOON), F.col("at").isin(values)]
-        assert _check(sks.scan(spark, tmp_path), table, columns, Session()) == 1
+        assert _check(sks.scan(spark, tmp_path), table, columns, spark) == 1

@@ -58,13 +58,13 @@ def _told(make, **options) -> object:
         files = table.files().sort_by("path")
         asked = ("k > 1", "s IS NULL", "s = 'x'")
         spans = [table.scan(where).row_groups().sort_by("path").to_pylist() for where in asked]
-        pending = sorted((each["path"], each["reason"]) for each in table.handle.instant.pending)
+        quarantined = sorted((each["path"], each["reason"]) for each in table.handle.instant.quarantined)
         return (
             table.schema,
             table.partitions().sort_by("partition").to_pylist(),
             files.drop_columns(["file_id"]).to_pylist(),
             spans,
-            pending,
+            quarantined,
             sorted((found.kind, found.path) for found in table.verify(deep=True)),
         )
 
@@ -75,7 +75,7 @@ def test_executors_attach_what_is_attached_here(spark, tmp_path_factory, tree, c
     root = tmp_path_factory.mktemp("tree")
     try:
         _write(root, tree)
-        options = {"columns": columns, "partitioning": "hive" if is_hive else None}
+        options = {"columns": columns, "partitioning": "hive" if is_hive else None, "on_misfit": "quarantine"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(builders, "PART_FILES_MIN", 2)
             one = _told(lambda **o: sks.create(spark, root, **o), index_path=root.parent / f"{root.name}-1", **options)

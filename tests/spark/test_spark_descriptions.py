@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -50,6 +51,7 @@ def described(spark: Any) -> Iterator[Callable[[], list[str]]]:
     spark.sparkContext.setLocalProperty(DESCRIPTION, None)
 
 
+@needs("pyspark", 4, what="cluster and views")
 def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
     spark: Any, lake: Path, described: Callable[[], list[str]], capfd: pytest.CaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -38,6 +39,7 @@ def test_every_example_is_run_and_short() -> None:
     assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
 
 
+@needs("pyspark", 4, what="explain and views")
 @pytest.mark.parametrize("name", TOLD)
 def test_example(
     spark: SparkSession,
@@ -84,6 +86,7 @@ def _flights(first: int) -> pa.Table:
     return pa.table({**columns, "day": [i % 28 for i in count], "time_hour": times})
 
 
+@needs("pyspark", 4, what="explain and views")
 def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None:
     """Each verb once, by Spark: some seconds."""
     lake, stream = tmp_path / "lake" / "flights", tmp_path / "stream"

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import is_thorough
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -80,6 +81,7 @@ def test_a_limit_takes_matching_rows_and_no_more(spark, lake: Path) -> None:
         sks.scan(spark, lake, order_by="none")
 
 
+@needs("pyspark", 4, what="explain")
 def test_first_rows_are_refreshed_and_explained(spark, lake: Path, tmp_path: Path) -> None:
     ss.create(tmp_path / "grows", schema=pa.schema([("k", pa.int64())]))
 

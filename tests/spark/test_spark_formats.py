@@ -11,7 +11,10 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from skipstone import spark_adapter as sks
+
+pytestmark = needs("pyspark", 4, what="a data source in Python")
 
 
 def test_a_plain_save_from_a_fresh_thread(spark, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 import skipstone as ss
 from example_counts import few_of
 from hudi_tables import HudiTable
+from library_versions import needs
 
 pytest.importorskip("fastavro")
 pytest.importorskip("hudi")
@@ -37,6 +38,7 @@ def _rows(frame):
     return {row["k"]: row["v"] for row in frame.collect()}
 
 
+@needs("pyspark", 4, what="a data source in Python")
 @pytest.mark.some_cases(1)  # of the other: lakes/test_hudi.py
 @pytest.mark.parametrize("version", [9, 6])
 def test_executors_merge_slices_with_logs(spark, made):
@@ -69,6 +71,7 @@ def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
     assert _rows(sks.refresh(pinned)) == made.rows()
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_read_optimized_is_the_bases_alone(spark, made):
     bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
     frame = sks.scan(spark, made.folder, mode="read_optimized")

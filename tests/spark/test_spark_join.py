@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import examples
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = needs("pyspark", 4, what="the plan of a query")
 
 KEYS = ("k", "u", "d", "t", "n", "m", "x", "b")  # the last two are not compared in one way, or not as text
 HOWS = ("inner", "left_semi", "right", "left", "full_outer", "left_anti")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from library_versions import needs
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
@@ -30,6 +31,7 @@ def _collected(frame):
     return sorted((row["a"], row["p"]) for row in frame.collect())
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
     write_deltalake(str(lake), _rows(3), mode="append")
     DeltaTable(str(lake)).delete("a = 10")

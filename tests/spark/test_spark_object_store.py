@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from library_versions import needs
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from seaweed_server import Server
 
 
+@needs("pyspark", 4, what="a data source in Python")
 def test_scan_of_a_bucket(spark: SparkSession, s3_server: Server, capfd: pytest.CaptureFixture) -> None:
     root, options = f"s3://{s3_server.bucket}/spark", s3_server.options
     table = ss.create(root, schema=pa.schema([("id", pa.string()), ("n", pa.int64())]), storage_options=options)

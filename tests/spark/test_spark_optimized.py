@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of, is_thorough
+from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.to_columns import literal, sql_literal
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = needs("pyspark", 4, what="the plan of a query")
 
 VIEWS = ("ours", "pinned", "plain", "handed")
 
@@ -244,6 +247,69 @@ def test_a_file_that_was_overwritten_by_one_of_its_size_is_not_skipped(session: 
         assert sks.optimized(session.read.parquet(str(tmp_path)).where("k = 50")).count() == 1
 
 
+def _lake_by_day(root: Path) -> Path:
+    for number in range(2):
+        (root / f"day={number}").mkdir(parents=True)
+        pq.write_table(_rows_of(number), root / f"day={number}" / "0.parquet")
+    ss.create(root).close()
+    return root
+
+
+def test_replaced_files_of_a_folder_are_not_read_by_spark(session: SparkSession, tmp_path: Path) -> None:
+    """`delete` and `merge` leave the old files where Spark's own reader finds them."""
+    root = _lake_by_day(tmp_path / "lake")
+    assert sks.delete(session, root, "k = 7").deleted == 1
+    session.read.parquet(str(root)).createOrReplaceTempView("folder")
+    session.sql(
+        "CREATE TABLE catalog_folder (k LONG, u STRING, day INT) USING parquet "
+        f"PARTITIONED BY (day) LOCATION 'file://{root}'"
+    )
+    session.sql("ALTER TABLE catalog_folder RECOVER PARTITIONS")
+    try:
+        queries = [
+            "SELECT count(*) FROM folder",
+            "SELECT u FROM folder WHERE k = 3",
+            "SELECT u FROM ours WHERE k = (SELECT max(k) FROM folder)",
+            "SELECT u FROM folder TABLESAMPLE (50 PERCENT)",
+            "SELECT u FROM catalog_folder",
+        ]
+        for query in queries:
+            with pytest.raises(ss.NotReadableError, match=r"sks\.view") as raised:
+                sks.sql(session, query)
+            assert raised.value.paths == ["day=0/0.parquet"]
+    finally:
+        session.sql("DROP TABLE catalog_folder")
+    for path in (f"{root}/day=0", f"{root}/*/*.parquet"):
+        with pytest.raises(ss.NotReadableError, match=re.escape("day=0/0.parquet")):
+            sks.optimized(session.read.parquet(path))
+    # Files that the caller names, and folders of which every file is live.
+    named = session.read.parquet(f"{root}/day=0/0.parquet").where("k = 7")
+    assert sks.optimized(named).count() == session.read.parquet(f"{root}/day=1").where("k = 17").count() == 1
+    sks.view(session, "lake", root)
+    assert sks.sql(session, "SELECT count(*), max(k) FROM lake").first()[:] == (19, 18)
+    with ss.open(root) as table:
+        table.clean(delete_data=True, min_age=dt.timedelta(0), retain_versions=1)
+    assert sks.optimized(session.read.parquet(str(root)).where("k = 3")).count() == 1
+
+
+def test_uncommitted_and_quarantined_files_of_a_folder(session: SparkSession, tmp_path: Path) -> None:
+    root = _lake_by_day(tmp_path / "lake")
+    (root / "day=0" / "1.parquet").write_bytes((root / "day=0" / "0.parquet").read_bytes())
+    pq.write_table(pa.table({"k": ["text"]}), root / "day=1" / "1.parquet")
+    with ss.open(root) as table:
+        quarantined = table.sync().quarantined
+        assert list(quarantined) == ["day=1/1.parquet"]
+        frame = session.read.schema("k long, u string").parquet(str(root)).where("day = 0 AND k = 3")
+        with pytest.warns(UserWarning, match="quarantines"):
+            assert sks.optimized(frame).count() == 2
+        with table.transaction() as tx:
+            with ss.TaskWriter(tx.task_spec()) as task:
+                task.write(_rows_of(0).append_column("day", pa.array([0] * 10, table.schema.field("day").type)))
+            tx.add_task(task.result)
+            with pytest.raises(ss.NotReadableError, match=r"sks\.view"):
+                sks.optimized(session.read.schema("k long, u string").parquet(str(root)))
+
+
 def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path) -> None:
     frame = session.table("other").where("k = 3")
     assert sks.optimized(frame) is frame
@@ -321,6 +387,29 @@ def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSess
     assert _rows(sks.optimized(plain.where(where).select("id"))) == _rows(plain.where(where).select("id"))
     made = sks.optimized(plain.where("d > date '1899-01-01' AND d < date '1950-01-01' AND id = 3"))
     assert made.count() == 0 and len(made.inputFiles()) == 1
+    # A scan has one meaning, the stored value, whichever reader it could be handed over to.
+    for where in (None, "d < date '1500-01-21'", "t < timestamp '1500-01-21 00:00:00'"):
+        read, handed = (sks.scan(session, tmp_path / "lake", where, hand_over=each) for each in (False, True))
+        assert _rows(handed) == _rows(read) != []
+        with ss.open(tmp_path / "lake") as table:
+            assert sorted(row.id for row in read.collect()) == sorted(table.scan(where).to_table()["id"].to_pylist())
+    ids = sks.scan(session, tmp_path / "lake", columns=["id"], hand_over=True)
+    assert "handed over" in sks.explain(ids)  # no such column is read
+    for verb in (
+        lambda: sks.delete(session, tmp_path / "lake", "id = 3"),
+        lambda: sks.merge(session, tmp_path / "lake", plain.where("id = 3"), on="id"),
+    ):
+        with pytest.raises(ss.NotReadableError, match="old calendar"):
+            verb()
+
+
+def test_old_times_in_the_new_calendar_are_handed_over_and_rewritten(session: SparkSession, tmp_path: Path) -> None:
+    days = session.range(0, 8, 1, 2).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
+    days.write.parquet(str(tmp_path / "lake"))
+    ss.create(tmp_path / "lake").close()
+    frame = sks.scan(session, tmp_path / "lake", "d < date '1500-01-13'", hand_over=True)
+    assert "handed over" in sks.explain(frame) and frame.count() == 3
+    assert sks.delete(session, tmp_path / "lake", "id = 0").deleted == 1
 
 
 LITERALS = [

@@ -28,6 +28,7 @@ from example_counts import few_of, is_thorough, only_in_test_all
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.sql import functions as F
 from skipstone import col
@@ -172,6 +173,7 @@ def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
     return [sorted(rows) for rows in found]
 
 
+@needs("pyspark", 4, what="explain")
 def test_what_is_handed_over_to_sparks_reader_is_the_same(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """And a filter of Spark's on top loses no row, though Spark's reader would skip by it."""
     asked = [where for number, where in enumerate([None, *WHERE]) if number % 4 == 0 or "x " in str(where)]
@@ -197,6 +199,7 @@ def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFr
         assert _same(sks.scan(spark, lake, form), expected) == 2
 
 
+@needs("pyspark", 4, what="explain")
 def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """What is understood prunes; what is not, as a function, Spark tests on the rows that are left."""
 

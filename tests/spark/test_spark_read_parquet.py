@@ -22,11 +22,13 @@ from example_counts import few_of
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.spark_adapter.parquet_reader import _listed_by_the_driver
+from skipstone.spark_adapter.spark_versions import READER_WIDENS
 from test_spark_types import SHARED
 
 if TYPE_CHECKING:
@@ -217,7 +219,12 @@ def _altered(change: dict) -> Callable[[ss.Table], object]:
 def test_files_that_spark_would_misread_are_refused(
     spark: SparkSession, tmp_path: Path, change: Callable[[ss.Table], object], told: str
 ) -> None:
-    columns = {"a": [1], "b": ["x"], "h": pa.array([1.5], pa.float16()), "t": pa.array([1], pa.timestamp("ns"))}
+    columns = {
+        "a": [1],
+        "b": ["x"],
+        "h": pa.array([np.float16(1.5)], pa.float16()),
+        "t": pa.array([1], pa.timestamp("ns")),
+    }
     pq.write_table(pa.table(columns), tmp_path / "part.parquet")
     with ss.create(tmp_path) as table:
         change(table)
@@ -229,6 +236,7 @@ def test_files_that_spark_would_misread_are_refused(
     assert "scan()" in str(error.value)
 
 
+@needs("pyspark", 4, what="a reader that widens")
 def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> None:
     old = {"i": pa.array([1, None], pa.int32()), "f": pa.array([0.5, None], pa.float32()), "d": [Decimal("1.5"), None]}
     pq.write_table(pa.table({**old, "gone": [1, 2], "s": [{"x": 1}, None]}), tmp_path / "1.parquet")
@@ -244,6 +252,7 @@ def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> No
     assert [row.i for row in sks.read_parquet(spark, tmp_path, "i = 1 AND f = 0.5 AND d = 1.5").collect()] == [1]
 
 
+@needs("pyspark", 4, what="a reader that widens")
 def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -333,6 +342,21 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
     assert len(wanted) > 4 * len(wheres) and sorted(rows) == sorted(wanted), [wheres[i] for i in wrong]
 
 
+@pytest.mark.skipif(READER_WIDENS, reason="PySpark 4 reads them")
+def test_files_that_spark_3_5_refuses_in_a_query_are_refused_before(spark: SparkSession, tmp_path: Path) -> None:
+    at = pa.array([dt.datetime(2024, 3, 10)], pa.timestamp("ns"))
+    for name, kind in (("1", pa.int32()), ("2", pa.int64())):
+        rows = pa.table({"t": at, "i": pa.array([1], kind), "n": [name]})
+        pq.write_table(rows, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=True)
+    ss.create(tmp_path, schema=pa.schema([("t", pa.timestamp("us")), ("i", pa.int64()), ("n", pa.string())])).close()
+    for column, match in (("t", "INT96"), ("i", "cannot be read")):
+        with pytest.raises(ss.NotReadableError, match=match):
+            sks.read_parquet(spark, tmp_path, columns=[column])
+        assert sks.scan(spark, tmp_path, columns=[column], hand_over=True).count() == 2
+    assert sks.read_parquet(spark, tmp_path, columns=["n"]).count() == 2
+
+
+@needs("pyspark", 4, what="a reader that widens")
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
     rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
@@ -344,6 +368,7 @@ def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
 
 
+@needs("pyspark", 4, what="a reader that widens")
 @pytest.mark.parametrize("kind", ["bloom", "secondary", None])
 def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
     """INT96, which Spark wrote unless told otherwise up to its version 3, holds what 64-bit nanoseconds do not."""
@@ -403,7 +428,7 @@ def test_thousands_of_files_and_the_session_as_it_was(spark: SparkSession, tmp_p
         assert frame.count() == 200
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    assert THRESHOLD not in spark.conf.getAll
+    assert THRESHOLD not in spark.sql("SET").toPandas()["key"].tolist()
     session = spark.newSession()
     session.conf.set(THRESHOLD, "7")
     sks.read_parquet(session, tmp_path)

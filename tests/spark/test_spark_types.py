@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +21,14 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
+from library_versions import needs
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame as DF
 from pyspark.sql import functions as F
 from pyspark.sql import types
+from pyspark.sql.pandas import types as pandas_types
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import wire_types
+from skipstone.spark_adapter import spark_versions
 from skipstone.spark_adapter.wire_types import arrow_schema, spark_schema, wire_batches, wire_schema
 
 if TYPE_CHECKING:
@@ -137,12 +140,13 @@ def test_instants_stay_in_another_session_zone(spark: SparkSession, shared: Path
     assert found == session.read.parquet(str(shared)).selectExpr(*shown).collect()
 
 
+@needs("pyarrow", 19, what="decimal32")
 def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -> None:
     identity = uuid.UUID(int=7)
     ns = pa.array([-1_001, None, 1_999], pa.timestamp("ns", "Asia/Tokyo"))
     rows = pa.table(
         {
-            "half": pa.array([1.5, None, float("inf")], pa.float16()),
+            "half": pa.array([np.float16(1.5), None, np.float16("inf")], pa.float16()),
             "wide": pa.array([DECIMAL("1.50"), None, DECIMAL("-9.99")], pa.decimal256(38, 2)),
             "small": pa.array([DECIMAL("1.5"), None, DECIMAL("-9.9")], pa.decimal32(3, 1)),
             "uuid": pa.array([identity.bytes, None, b"\xff" * 16], pa.uuid()),
@@ -186,6 +190,7 @@ def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -
     )  # fmt: skip
 
 
+@needs("pyspark", 4, what="a data source in Python")
 @pytest.mark.parametrize(
     "kind", [pa.time64("us"), pa.duration("s"), pa.decimal256(60, 2), pa.struct([("t", pa.time32("ms"))])]
 )
@@ -225,7 +230,8 @@ def _not_kept() -> Iterator[types.DataType]:
         if hasattr(types, name):
             yield getattr(types, name)(4326) if name.startswith("Geo") else getattr(types, name)()
     yield Point()
-    yield types.StringType("UTF8_LCASE")
+    if hasattr(types.StringType(), "collation"):  # Spark 4
+        yield types.StringType("UTF8_LCASE")
     yield types.CharType(3)
     yield types.VarcharType(3)
 
@@ -241,6 +247,7 @@ def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataT
     assert arrow_schema(kept).types == [pa.null(), pa.string()]
 
 
+@needs("pyspark", 4, what="VARIANT")
 def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow has its two binaries, and nothing that says what they are; Spark's reader fails where asked for them."""
     lake, nested = tmp_path / "lake", tmp_path / "nested"
@@ -353,19 +360,19 @@ def test_nested_nanoseconds_round_down(name: str, data: st.DataObject) -> None:
 
 def test_the_wire_is_sparks_own_arrow_schema() -> None:
     """Only the first batch of a partition is compared by Spark: what is declared must be what is sent."""
-    to_arrow_schema = pytest.importorskip("pyspark.sql.pandas.types").to_arrow_schema
     schema = pa.schema([pa.field(name, array.type) for name, array in SHARED.items()])
     wire = wire_schema(schema)
-    assert wire.equals(to_arrow_schema(spark_schema(wire), timezone="UTC"))
+    assert wire.equals(spark_versions.arrow_schema_of(spark_schema(wire)))
 
 
+@needs("pyspark", 4, 2, what="to_arrow_schema(timezone=)")
 def test_arrow_schemas_of_a_pyspark_that_knows_no_timezone(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = wire_types.to_arrow_schema
+    theirs = pandas_types.to_arrow_schema
 
     def of_4_1(schema: types.StructType, timestamp_utc: bool = True) -> pa.Schema:
         return theirs(schema, timezone="UTC" if timestamp_utc else None)
 
-    monkeypatch.setattr(wire_types, "to_arrow_schema", of_4_1)
+    monkeypatch.setattr(pandas_types, "to_arrow_schema", of_4_1)
     schema = types.StructType().add("t", types.TimestampType()).add("k", types.LongType())
     assert arrow_schema(schema).types == [pa.timestamp("us", "UTC"), pa.int64()]
 

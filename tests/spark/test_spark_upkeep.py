@@ -67,7 +67,7 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
 def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     ss.open(lake).sync()
-    assert [f.kind for f in sks.verify(spark, lake, deep=True)] == ["set aside"]
+    assert [f.kind for f in sks.verify(spark, lake, deep=True)] == ["quarantined"]
     (lake / "p=10" / "a.parquet").unlink()
     pq.write_table(pa.table({"k": [1]}), lake / "p=11" / "a.parquet")
     run = next((lake / ".skipstone" / "runs").rglob("*.sbf"))
@@ -77,7 +77,7 @@ def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> Non
     for deep in (False, True):
         found = sks.verify(spark, lake, deep)
         assert found == ss.open(lake).verify(deep)
-        assert {"set aside", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
+        assert {"quarantined", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
 
 
 def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -> None:
@@ -100,7 +100,7 @@ def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -
     data = [row["path"] for row in removed.to_pylist() if row["kind"] == "data"]
     assert len(data) >= FOLDERS - 1 and not any((lake / path).exists() for path in data)
     assert sks.scan(spark, lake).count() == 1
-    assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["set aside"]
+    assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["quarantined"]
 
 
 def test_perf_measures_the_calls(spark, lakes: tuple[Path, Path]) -> None:

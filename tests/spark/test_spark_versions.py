@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from example_counts import few_of
+from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -49,6 +50,7 @@ def _ids(found: DataFrame | str) -> list[int]:
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: SparkSession, lake: str) -> None:
     sks.view(spark, "the latest", lake, F.col("id") >= 1, columns=["id"])
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id + 100 AS id FROM `the latest` WHERE id < 50")
@@ -71,6 +73,7 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
         spark.catalog.dropTempView("the latest")
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
     two_digits = F.length(F.col("id").cast("string")) == 2
@@ -92,6 +95,7 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
             sks.refresh(other)
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_a_version_is_named_by_a_savepoint_or_a_time(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
     ss.open(lake).savepoint("before")
@@ -133,6 +137,7 @@ def _least(frame: DataFrame):
     return frame.agg(F.min("id")).scalar()
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark: SparkSession, lake: str) -> None:
     loads = _loads(spark, lake)
     loads["load of a schema"].count()  # it chooses a version when it is first asked for
@@ -160,6 +165,7 @@ def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark
     assert _ids(lake) == sorted([*range(6), *range(6)])
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkSession, lake: str, tmp_path: Path):
     other = str(tmp_path / "other")
     sks.save(sks.scan(spark, lake), other, "overwrite", partitioning="p")
@@ -190,6 +196,7 @@ def _in_a_thread(action: Callable[[], object]) -> None:
         raise errors[0]
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
     """Python's threads have no active session of Spark, and Spark looks for a save's source there alone."""
     other = spark.newSession()
@@ -219,6 +226,7 @@ def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
     assert _ids(lake) == [32]
 
 
+@needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_all_else_from_a_thread(spark: SparkSession, lake: str) -> None:
     session = spark.newSession()
 

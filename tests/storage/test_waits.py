@@ -82,6 +82,21 @@ def test_a_cold_needle(bucket: Any, waits: ModuleType) -> None:
     assert ss.open(LAKE).scan(where).to_table()["n"].to_pylist() == [12_345]
 
 
+def test_a_cold_needle_without_a_secondary_index(waits: ModuleType) -> None:
+    """After the plan the statistics and the filters of row groups come in one wait, and the pages in another."""
+    with waits.far_bucket() as bucket:
+        waits.put_files(bucket, "lake", 2, 600, 200)
+        table = ss.create(LAKE)
+        table.create_index("id", kind="bloom")
+        for commit in range(12):
+            write(table, waits.rows(1_000_000 + 100 * commit, 100))
+        where = needle(waits, 1_000_555)
+        waits.forget()
+        plan = counted(bucket, lambda: ss.open(LAKE).scan(where).files())
+        waits.forget()
+        assert counted(bucket, lambda: ss.open(LAKE).scan(where).to_table()) == plan + 2 <= 5
+
+
 def test_events_count_the_waits(bucket: Any, waits: ModuleType) -> None:
     """Those of a plan without the opening, and of a commit from its publishing on. Requests side by side that take no
     time may look as if they had followed each other."""

@@ -1,7 +1,7 @@
 """A process that attaches, scans and indexes lakes with one hostile Parquet file each: `python hostile_program.py FIRST
 COUNT` prints a line for each thing that must not be. pyarrow may end the process, so tests look at how it ended, too.
 
-Right is: an error of ours that names the file, the file set aside, or the rows that pyarrow itself reads of it.
+Right is: an error of ours that names the file, the file quarantined, or the rows that pyarrow itself reads of it.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Case:
         self.faults.append(f"{self.harm[:200]}: {step}: {what}")
 
     def attach(self) -> None:
-        table = self.step("create", lambda: ss.create(self.root, partitioning=None))
+        table = self.step("create", lambda: ss.create(self.root, partitioning=None, on_misfit="quarantine"))
         if table is None:
             return
         if HOSTILE in table.files()["path"].to_pylist():
             self._check_rows(table)
             self._use(table)
         else:
-            assert HOSTILE in {pending["path"] for pending in table.handle.instant.pending}, self.harm
+            assert HOSTILE in {file["path"] for file in table.handle.instant.quarantined}, self.harm
         self._declare(table.schema)
 
     def _check_rows(self, table: ss.Table) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import random
+import re
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
@@ -20,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lake_strategies import PARTITION_TEXTS
 from predicate_strategies import _TIMES_IN_TEXT, leaf_columns, row_matches
-from skipstone.engine.predicates import ast, operands
+from skipstone.engine.predicates import ast, operands, parse
+from skipstone.errors import PredicateError
 from soundness_duckdb import duck_leaf
 from soundness_lakes import RandomLake
 from soundness_values import ends_of
@@ -275,11 +277,22 @@ def where_of(tree: Tree, pool: Pool, form: str) -> object:
     if form == "text":
         text = str(node)
         has_type = not any(f" AS {kind})" in text for kind in _WITHOUT_SQL)
-        return (
-            text if has_type and all(_says_the_same(pool.nodes[leaf], pool.kinds) for leaf in leaves_in(tree)) else node
-        )
+        if not has_type or not all(_says_the_same(pool.nodes[leaf], pool.kinds) for leaf in leaves_in(tree)):
+            return node
+        return text if _is_taken_by_duckdb(text, pool.kinds) else node
     found = {"built": _built, "tuples": _listed, "expression": _expression}.get(form, node_of)(tree, pool)
     return node if found is None else found
+
+
+def _is_taken_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
+    """Whether DuckDB compares these types at all, and can cast the literals."""
+    try:
+        parse(text, pa.schema(list(kinds.items())))
+    except PredicateError as error:
+        if not re.search("explicit cast|Conversion Error|does not know|No function matches", str(error)):
+            raise
+        return False
+    return True
 
 
 def _says_the_same(node: ast.Node, kinds: dict[str, pa.DataType]) -> bool:

@@ -7,6 +7,7 @@ this stands in for the interpreter. That an executor finds and loads everything 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -35,7 +36,8 @@ def main() -> None:
     sys.argv[1:3] = []
 
     for module in LOADED:
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # PySpark 3.5 has no workers for data sources
+            importlib.import_module(module)
     from pyspark.daemon import manager
 
     gc.freeze()  # after each piece of work a worker collects garbage: not among all these modules

@@ -287,7 +287,7 @@ NOT_PARQUET = {
 
 
 @pytest.mark.parametrize("what", NOT_PARQUET)
-def test_a_file_that_is_not_whole_is_pending_in_a_listing_and_an_error_by_name(tmp_path: Path, what: str) -> None:
+def test_a_file_that_is_not_whole_is_quarantined_in_a_listing_and_an_error_by_name(tmp_path: Path, what: str) -> None:
     lake = _lake(tmp_path / "lake")
     good = (lake / "f0.parquet").read_bytes()
     (lake / "bad.parquet").write_bytes(NOT_PARQUET[what](good))
@@ -295,8 +295,8 @@ def test_a_file_that_is_not_whole_is_pending_in_a_listing_and_an_error_by_name(t
         ss.create(lake, files=["bad.parquet"])
     table = ss.create(lake)
     assert table.scan().count() == 12
-    assert [(f.kind, f.path) for f in table.verify()] == [("set aside", "bad.parquet")]
-    assert "set aside: bad.parquet: " in table.scan().explain()
+    assert [(f.kind, f.path) for f in table.verify()] == [("quarantined", "bad.parquet")]
+    assert "quarantined: bad.parquet: " in table.scan().explain()
     with pytest.raises(ss.CorruptionError, match=r"bad\.parquet"):
         _add(table, ["bad.parquet"])
     raised = pytest.raises(ss.CorruptionError, match=r"bad\.parquet")
@@ -317,7 +317,7 @@ def test_names_that_are_not_text_do_not_stop_a_listing(tmp_path: Path) -> None:
     shutil.copy(lake / "f0.parquet", os.fsencode(lake) + b"/\xff.parquet")
     table = ss.create(lake)  # the file cannot be named in an index: it is told of, not lost in silence
     assert table.scan().count() == 12
-    assert [f.kind for f in table.verify()] == ["set aside"]
+    assert [f.kind for f in table.verify()] == ["quarantined"]
 
 
 def test_columns_with_one_name_are_refused(tmp_path: Path) -> None:

@@ -44,14 +44,14 @@ def test_the_environment_alone(capsys: pytest.CaptureFixture) -> None:
     assert "table" not in names
 
 
-def test_uncovered_files_set_aside_ones_and_damage_are_found(lake: Path) -> None:
+def test_uncovered_files_quarantined_ones_and_damage_are_found(lake: Path) -> None:
     pq.write_table(pa.table({"id": ["new"]}), lake / "3.parquet")
     (lake / "4.parquet").write_bytes(b"PAR1 this is none PAR1")
     ss.open(lake).sync()
     checks = _checks(lake)
     assert checks["bloom(id)"].status == "warning"
     assert "1 of 4" in checks["bloom(id)"].detail
-    assert "4.parquet" in checks["set aside file"].detail
+    assert "4.parquet" in checks["quarantined file"].detail
     (lake / "0.parquet").unlink()
     assert _checks(lake)["missing file"].status == "problem"
     run = _largest_run(lake)

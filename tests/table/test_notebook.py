@@ -139,7 +139,7 @@ def test_a_line_a_plan_a_commit_a_build(tmp_path: Path, caplog: pytest.LogCaptur
     assert _lines(caplog) == []
     assert plan.count() == 2 and plan.to_table().num_rows == 2
     (planned,) = _lines(caplog)
-    assert "`n` IN (7, 8): 3 files -> 1, " in planned and " requests, " in planned and planned.endswith(" bytes")
+    assert '"n" IN (7, 8): 3 files -> 1, ' in planned and " requests, " in planned and planned.endswith(" bytes")
     table.create_index("n", kind="bloom")
     built, committed = _lines(caplog)
     assert built.startswith("index bloom(n) of ") and "3 of 3 files" in built

@@ -146,8 +146,8 @@ class ParquetFilters:
 def _filter_place(chunk: Any, path: str) -> FilterPlace | None:
     if not hasattr(chunk, "bloom_filter_offset"):
         raise InvalidArgumentError(
-            f"{path}: this pyarrow ({pa.__version__}) does not say where Parquet's filters lie: use a newer one, or "
-            'source="data"'
+            f"{path}: pyarrow {pa.__version__} does not read where Parquet's filters are: install pyarrow 25 or newer, "
+            'or use source="data"'
         )
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
     return None if offset is None else FilterPlace(offset, None if length is None or length <= 0 else length)

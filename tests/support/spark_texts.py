@@ -1,4 +1,4 @@
-"""Predicates as texts of Spark or PostgreSQL, and the rows that they are asked of."""
+"""Predicates as texts of Spark, and the rows that they are evaluated on."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ _OPS = ["=", "<>", "!=", "<", "<=", ">", ">="]
 
 
 @st.composite
-def _leaf(draw: st.DrawFn, dialect: str) -> str:
+def _leaf(draw: st.DrawFn) -> str:
     name = draw(st.sampled_from(list(_LITERALS)))
     literal = st.sampled_from(_LITERALS[name].split(" | "))
     shown = draw(st.sampled_from([name, name.upper()]))
-    if dialect == "spark":
-        literal |= st.sampled_from(['"a"', "1L", "1.5D"])
-    safe = ["IS NOT DISTINCT FROM", "IS DISTINCT FROM", *(["<=>", "=="] if dialect == "spark" else [])]
+    literal |= st.sampled_from(['"a"', "1L", "1.5D"])
+    safe = ["IS NOT DISTINCT FROM", "IS DISTINCT FROM", "<=>", "=="]
     shape = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "like", "bool"]))
     if shape == "compare":
         return f"{shown} {draw(st.sampled_from([*_OPS, *safe]))} {draw(literal)}"
@@ -68,10 +67,10 @@ def _leaf(draw: st.DrawFn, dialect: str) -> str:
     return f"s {draw(st.sampled_from(['', 'NOT ']))}LIKE '{pattern}'"
 
 
-def texts(dialect: str) -> st.SearchStrategy[str]:
-    """Predicates of a few leaves, most of which the dialect takes."""
+def texts() -> st.SearchStrategy[str]:
+    """Predicates of a few leaves, most of which Spark accepts."""
     return st.recursive(
-        _leaf(dialect),
+        _leaf(),
         lambda below: st.one_of(
             st.tuples(below, st.sampled_from([" AND ", " OR "]), below).map("".join).map("({})".format),
             below.map("NOT ({})".format),

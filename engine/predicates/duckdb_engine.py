@@ -1,0 +1,191 @@
+"""DuckDB: it parses and binds SQL text, computes constants, and tests on rows the terms that we do not understand.
+
+The connection is private and in memory: no files, no extensions, no Python variables, and its settings are locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ... import canon
+from ...arrays import empty_table
+from ...errors import PredicateError
+from .coerce import is_list
+from .literals import literal_value
+from .operands import quoted
+
+ROWS = "__rows"
+# Cursors inherit only what is set globally. `temp_directory` is first: DuckDB's default is a folder in the working
+# directory, which may no longer exist.
+_SETTINGS = {
+    "temp_directory": "",
+    "TimeZone": "UTC",
+    "Calendar": "gregorian",
+    "threads": "1",  # the rows come out in the order in which they went in, and a scan has threads of its own
+    "memory_limit": "1GB",
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "enable_external_access": "false",
+    "lock_configuration": "true",  # the last
+}
+_TRUTH_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+    *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
+)
+_CONSTANTS_PER_QUERY = 500
+_connections: dict[int, Any] = {}  # by process: a fork must not touch its parent's
+
+
+# -- the connection ---------------------------------------------------------------------------------------------------
+
+
+def _cursor(duckdb: Any) -> Any:
+    connection = _connections.get(os.getpid())
+    if connection is None:
+        connection = _connections.setdefault(os.getpid(), _new_connection(duckdb))  # another thread may be first
+    return connection.cursor()
+
+
+def _new_connection(duckdb: Any) -> Any:
+    """A private connection. Its settings are read back on a cursor, and locked, so they apply to all later cursors."""
+    connection = duckdb.connect(":memory:")
+    try:
+        for name, value in _SETTINGS.items():
+            connection.execute(f"SET GLOBAL {name} = '{value}'")
+        columns = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+        values = connection.cursor().execute(f"SELECT {columns}").fetchone()
+    except duckdb.Error as error:
+        raise PredicateError(f"DuckDB cannot be set up: {message_of(error)}") from error
+    for (name, wanted), value in zip(_SETTINGS.items(), values, strict=True):
+        if str(value).lower() != wanted.lower() and name != "memory_limit":  # which DuckDB shows in another unit
+            raise PredicateError(f"DuckDB uses {name} = {value!r}, but predicates need {wanted!r}")
+    return connection
+
+
+@contextlib.contextmanager
+def cursor_of(text: str) -> Iterator[Any]:
+    """A cursor of the private connection. What DuckDB raises is a PredicateError about the text."""
+    import duckdb
+
+    cursor = _cursor(duckdb)
+    try:
+        yield cursor
+    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
+        raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
+    finally:
+        cursor.close()
+
+
+def message_of(error: BaseException) -> str:
+    """The first line of what DuckDB says."""
+    if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
+        return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# -- planning ---------------------------------------------------------------------------------------------------------
+
+
+def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any] | None:
+    """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
+    `columns`. None where it makes a join of it, as of x = ANY(list).
+
+    Raises PredicateError for what cannot be bound, or is neither true nor false.
+    """
+    fields = ", ".join(f"NULL::{_type_of(schema.field(name), text)} AS {quoted(name)}" for name in columns)
+    query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
+    with cursor_of(text) as cursor:
+        (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
+    planned = json.loads(serialized)
+    if planned["error"]:
+        raise PredicateError(f"DuckDB cannot test this: {message_of(Exception(planned['error_message']))}", text=text)
+    (projection,) = planned["plans"]
+    if projection["type"] != "LOGICAL_PROJECTION":
+        raise PredicateError("a predicate tests each row by itself, and this reads others", text=text)
+    (expression,) = projection["expressions"]
+    kind = (expression.get("return_type") or {"id": "BOOLEAN"})["id"]
+    if kind not in _TRUTH_TYPES:
+        raise PredicateError(f"a predicate is true or false, and this is of type {kind}", text=text)
+    (rows,) = projection["children"]
+    is_direct = rows["type"] == "LOGICAL_PROJECTION" and rows["children"][0]["type"] == "LOGICAL_DUMMY_SCAN"
+    return expression if is_direct else None
+
+
+def _type_of(field: pa.Field, text: str) -> str:
+    try:
+        return _type_sql(_readable_type(field.type))
+    except PredicateError:
+        message = f"column {field.name!r} is {field.type}, whose values DuckDB does not know"
+        raise PredicateError(message, text=text) from None
+
+
+@functools.lru_cache(maxsize=1024)
+def _type_sql(kind: pa.DataType) -> str:
+    """DuckDB's name of an Arrow type."""
+    with cursor_of(str(kind)) as cursor:
+        return str(cursor.from_arrow(empty_table(pa.schema([("c", kind)]))).types[0])
+
+
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which DuckDB reads a column."""
+    if isinstance(kind, pa.BaseExtensionType) and not canon.is_uuid(kind):
+        return _readable_type(kind.storage_type)
+    if pa.types.is_struct(kind):  # SQL names no field without a name
+        return pa.struct([(field.name, _readable_type(field.type)) for field in kind if field.name])
+    if is_list(kind):
+        return pa.list_(_readable_type(kind.value_type))
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal256(kind):  # literals beside it are of its scale
+        return pa.decimal128(38, min(kind.scale, 38))
+    return kind
+
+
+def constants(expressions: Sequence[str], text: str) -> list[Any]:
+    """The values of SQL expressions without columns, as literals. Raises PredicateError if one of them has none."""
+    values: list[Any] = []
+    for start in range(0, len(expressions), _CONSTANTS_PER_QUERY):
+        with cursor_of(text) as cursor:
+            table = cursor.sql(
+                f"SELECT {', '.join(expressions[start : start + _CONSTANTS_PER_QUERY])}"
+            ).to_arrow_table()
+        for column in table.columns:
+            is_interval = pa.types.is_interval(column.type)
+            values.append(column[0].as_py() if is_interval else literal_value(column[0]))
+    return values
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
+    """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
+    if not rows.num_columns:
+        rows = pa.table({"": pa.nulls(rows.num_rows)})
+    with cursor_of(text) as cursor:
+        cursor.register(ROWS, _readable(rows))
+        # a comment at the end of the text ends with its line
+        result = cursor.sql(f"SELECT CAST((\n{text}\n) AS BOOLEAN) FROM {ROWS}").to_arrow_table()
+    if result.num_rows != rows.num_rows:
+        raise PredicateError(f"DuckDB gave {result.num_rows} outcomes for {rows.num_rows} rows", text=text)
+    return result.column(0).combine_chunks()
+
+
+def _readable(rows: pa.Table) -> pa.Table:
+    """The rows in types that DuckDB takes from Arrow."""
+    for i, field in enumerate(rows.schema):
+        column = rows.column(i)
+        if pa.types.is_float16(field.type):
+            rows = rows.set_column(i, field.name, column.cast(pa.float32()))
+        elif isinstance(field.type, pa.BaseExtensionType) and not canon.is_uuid(field.type):
+            rows = rows.set_column(i, field.name, column.cast(field.type.storage_type))
+    return rows

@@ -1,0 +1,208 @@
+"""DuckDB's two trees of an expression in one form, for DuckDB 1.4 and 2.0.
+
+    Parsed    what its parser reads (`json_serialize_sql`)
+    Bound     what its binder makes of it (`json_serialize_plan`): names are columns, and every cast is a node
+
+The versions write literals, casts, comparisons and functions differently. Only this file handles the differences. A
+node that it does not know gets the operator "unknown", which no reader understands.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "!=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_NOT_DISTINCT_FROM": "<=>",
+    "COMPARE_DISTINCT_FROM": "is distinct",
+}
+_OPERATORS = {
+    **COMPARISONS,
+    "CONJUNCTION_AND": "and",
+    "CONJUNCTION_OR": "or",
+    "OPERATOR_NOT": "not",
+    "OPERATOR_IS_NULL": "is null",
+    "OPERATOR_IS_NOT_NULL": "is not null",
+    "COMPARE_IN": "in",
+    "COMPARE_NOT_IN": "not in",
+    "COMPARE_BETWEEN": "between",
+}
+_LOCATIONS = frozenset({"query_location", "query_location_length"})
+
+
+class NotUnderstoodError(Exception):
+    """The reading of one term ends: DuckDB tests it on the rows."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A node of the parser's tree. `op` is an operator above, a function's name, or "unknown"; `json` is DuckDB's
+    node."""
+
+    op: str
+    children: tuple[Parsed, ...]
+    json: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A node of the bound tree. `op` is as in `Parsed`, or "column", "constant" or "cast". `type` is DuckDB's name of
+    its type. `value` is the index of a column, or the value of a constant in JSON."""
+
+    op: str
+    type: str
+    children: tuple[Bound, ...] = ()
+    value: Any = None
+
+    def has_columns(self) -> bool:
+        """Return True if the value depends on a column."""
+        return self.op == "column" or any(child.has_columns() for child in self.children)
+
+
+def parsed(node: dict[str, Any]) -> Parsed:
+    """Translate a node of the parser's tree."""
+    kind = node.get("class")
+    if kind == "FUNCTION":
+        return Parsed(node["function_name"].lower(), tuple(map(parsed, arguments_of(node))), node)
+    if kind == "BETWEEN":
+        children = [node["input"], node["lower"], node["upper"]]
+    elif kind == "COMPARISON":
+        children = [node["left"], node["right"]]
+    elif kind in ("CONJUNCTION", "OPERATOR"):
+        children = node["children"]
+    else:
+        return Parsed("unknown", (), node)
+    return Parsed(_OPERATORS.get(node["type"], "unknown"), tuple(map(parsed, children)), node)
+
+
+def bound(node: dict[str, Any]) -> Bound:
+    """Translate a node of the bound tree."""
+    kind, type_name = node["expression_class"], type_sql(node.get("return_type"))
+    op = _OPERATORS.get(node["type"], "unknown")
+    if kind in ("BOUND_REF", "BOUND_COLUMN_REF"):
+        return Bound("column", type_name, value=node.get("index", 0))
+    if kind == "BOUND_CONSTANT":
+        value = node["value"]
+        return Bound("constant", type_sql(value["type"]), value=None if value["is_null"] else value["value"])
+    if kind == "BOUND_CAST":  # 1.4
+        return Bound("unknown" if node.get("try_cast") else "cast", type_name, (bound(node["child"]),))
+    if kind == "BOUND_COMPARISON":  # 1.4
+        return Bound(op, "BOOLEAN", (bound(node["left"]), bound(node["right"])))
+    children = tuple(map(bound, node.get("children") or ()))
+    if kind in ("BOUND_CONJUNCTION", "BOUND_OPERATOR"):
+        return Bound(op, type_name, children)
+    if kind != "BOUND_FUNCTION":
+        return Bound("unknown", type_name, children or _anything_in(node))
+    details = node.get("function_data") or {}
+    if node["type"] == "OPERATOR_CAST":
+        return Bound("unknown" if details.get("try_cast") else "cast", type_name, children)
+    if op == "between" and not (details["lower_inclusive"] and details["upper_inclusive"]):
+        op = "unknown"
+    elif node["type"] not in _OPERATORS:
+        op = str(node["name"] if "name" in node else node["qname"]["path"][-1]).lower()
+    return Bound(op, type_name, children)
+
+
+def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
+    """The expressions within a node that is not known: whether they read columns matters."""
+    found: list[Bound] = []
+    waiting: list[Any] = list(node.values())
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict) and "expression_class" in one:
+            found.append(bound(one))
+        elif isinstance(one, dict | list):
+            waiting.extend(one.values() if isinstance(one, dict) else one)
+    return tuple(found)
+
+
+def same_operands(tree: Parsed, of_bound: Bound) -> Bound | None:
+    """The bound node with one child per child of the parsed node. None if the binder made another shape of it."""
+    if tree.op == "between" and of_bound.op == "and":  # 1.4
+        low, high = of_bound.children
+        if (low.op, high.op) == (">=", "<=") and low.children[0] == high.children[0]:
+            return Bound("between", "BOOLEAN", (*low.children, high.children[1]))
+    return of_bound if tree.op == of_bound.op and len(tree.children) == len(of_bound.children) else None
+
+
+def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of a FUNCTION of the parser's tree."""
+    if "arguments" in node:
+        return [one["expression"] for one in node["arguments"]]
+    return node["children"]
+
+
+def constant_of(node: dict[str, Any]) -> Any:
+    """The value of a CONSTANT of the parser's tree. Raises LookupError unless it is a number, text or truth value."""
+    if "literal" not in node:  # 1.4
+        return plain_value(bound({"expression_class": "BOUND_CONSTANT", **node}))
+    kind, text = node["literal"]["kind"], node["literal"].get("text", "")
+    if kind == "NUMERIC":
+        return float(text) if "e" in text.lower() else decimal.Decimal(text)
+    if kind == "INTEGER":
+        return int(text)
+    return {"STRING": text, "BOOLEAN": text == "true", "NULL_LITERAL": None}[kind]
+
+
+def cast_type(node: dict[str, Any]) -> str:
+    """The name of the type of a CAST of the parser's tree."""
+    if "cast_type" in node:  # 1.4
+        return type_sql(node["cast_type"])
+    sizes = [str(constant_of(one)) for one in node["type_expr"].get("children") or () if one.get("class") == "CONSTANT"]
+    return node["type_expr"]["type_name"] + (f"({', '.join(sizes)})" if sizes else "")
+
+
+def type_sql(json: dict[str, Any] | None) -> str:
+    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE"; "?" for one with other details. DuckDB
+    writes no type for operators that are BOOLEAN."""
+    if json is None:
+        return "BOOLEAN"
+    details = json.get("type_info") or {}
+    if json["id"] == "DECIMAL":
+        return f"DECIMAL({details['width']}, {details['scale']})"
+    return "?" if details.get("alias") or details.get("collation") else json["id"]
+
+
+def plain_value(constant: Bound) -> Any:
+    """The value of a constant of a number, text or truth value. Raises LookupError for others."""
+    if constant.value is None:
+        return None
+    if constant.type.startswith("DECIMAL") and isinstance(constant.value, int):
+        scale = int(constant.type.split(",")[1].rstrip(")"))
+        return decimal.Decimal(constant.value).scaleb(-scale, decimal.Context(prec=40))
+    if constant.type in _PLAIN_TYPES and isinstance(constant.value, bool | int | float | str):
+        return constant.value
+    raise LookupError(constant.type)
+
+
+_PLAIN_TYPES = frozenset(
+    {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "DOUBLE"}
+    | {"VARCHAR"}
+)
+
+
+def without_places(tree: Any) -> Any:
+    """DuckDB's tree without the places in the text, to compare two trees."""
+    if isinstance(tree, dict):
+        return {name: without_places(value) for name, value in tree.items() if name not in _LOCATIONS}
+    return [without_places(one) for one in tree] if isinstance(tree, list) else tree
+
+
+def nodes_of(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object of a tree, parents first, from left to right."""
+    waiting = [tree]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(reversed([value for value in one.values() if isinstance(value, dict | list)]))
+        elif isinstance(one, list):
+            waiting.extend(reversed(one))

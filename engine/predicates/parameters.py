@@ -1,0 +1,175 @@
+"""The parameters of a text, and the clock: put into DuckDB's tree as literals before it is bound.
+
+A long list after IN stays out of the tree, where a few of its values stand for all: DuckDB would take minutes and
+gigabytes to parse a million.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .duckdb_trees import arguments_of, nodes_of
+from .literals import Temporal, literal_sql
+from .operands import Literal
+from .sql_allowed import parse_sql, place_of
+
+_CLOCK = {
+    "now": "timestamptz",
+    "get_current_timestamp": "timestamptz",
+    "transaction_timestamp": "timestamptz",
+    "current_timestamp": "timestamptz",
+    "current_localtimestamp": "timestamp",
+    "localtimestamp": "timestamp",
+    "today": "date",
+    "current_date": "date",
+}
+_CLOCK_WORDS = frozenset({"current_timestamp", "localtimestamp", "current_date"})  # without parentheses, too
+_LISTS = (list, tuple, set, frozenset, pa.Array, pa.ChunkedArray)
+_WRITTEN_MAX = 100  # values of a list in the tree
+LENGTH_MAX = 1_000_000  # characters of a text
+
+
+@dataclass(frozen=True)
+class LongList:
+    """The values of a list after IN."""
+
+    values: tuple[Literal, ...]
+
+
+def with_values(
+    tree: dict[str, Any], params: Sequence | Mapping | None, text: str, schema: pa.Schema, are_written: bool = False
+) -> tuple[dict[str, Any], dict[int, LongList]]:
+    """The tree with literals for parameters and the clock (the tree itself if it has neither), and the long lists by
+    the `id` of their IN in the tree. With `are_written`, long lists are literals, too."""
+    parameters = _Parameters(text, params)
+    names = {name.casefold() for name in schema.names}
+    if not any(node.get("class") == "PARAMETER" or _clock_of(node, names) for node in nodes_of(tree)):
+        parameters.check_all_used()
+        return tree, {}
+    root, now = {"": copy.deepcopy(tree)}, dt.datetime.now(dt.UTC)
+    lists: dict[int, LongList] = {}
+    for node in nodes_of(root):
+        for name, child in node.items():
+            if isinstance(child, dict):
+                node[name] = _replaced(child, parameters, names, now, lists, are_written)
+            elif isinstance(child, list):
+                node[name] = [_replaced(one, parameters, names, now, lists, are_written) for one in child]
+    parameters.check_all_used()
+    return root[""], lists
+
+
+def _replaced(
+    node: Any, parameters: _Parameters, names: set[str], now: dt.datetime, lists: dict, are_written: bool
+) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if node.get("class") == "PARAMETER":
+        return _parsed_literal(_written(parameters.value_of(node)))
+    if node.get("class") == "FUNCTION" and node["function_name"] == "contains":  # x IN ?
+        wanted, *rest = arguments_of(node)
+        if wanted.get("class") == "PARAMETER" and len(rest) == 1:
+            value = parameters.value_of(wanted)
+            if isinstance(value, _LISTS):
+                return _in_list(rest[0], list(value), lists, are_written)
+    clock = _clock_of(node, names)
+    return node if clock is None else _parsed_literal(_clock_sql(clock, now))
+
+
+def _clock_of(node: dict[str, Any], names: set[str]) -> str | None:
+    """What the clock is asked for by a node: a word is one only where no column has its name."""
+    if node.get("class") == "FUNCTION" and not arguments_of(node):
+        return _CLOCK.get(node["function_name"].lower())
+    if node.get("class") == "COLUMN_REF" and len(node["column_names"]) == 1:
+        word = node["column_names"][0].lower()
+        return _CLOCK[word] if word in _CLOCK_WORDS and word not in names else None
+    return None
+
+
+def _clock_sql(kind: str, now: dt.datetime) -> str:
+    if kind == "date":
+        return f"DATE '{now:%Y-%m-%d}'"
+    return f"{kind.upper()} '{now:%Y-%m-%d %H:%M:%S.%f}{'+00' if kind == 'timestamptz' else ''}'"
+
+
+def _parsed_literal(sql: str) -> dict[str, Any]:
+    return copy.deepcopy(parse_sql(sql))
+
+
+def _in_list(
+    operand: dict[str, Any], values: list[Any], lists: dict[int, LongList], are_written: bool
+) -> dict[str, Any]:
+    if not values:
+        return _parsed_literal("FALSE")
+    is_long = len(values) > _WRITTEN_MAX and not are_written
+    literals = tuple(map(Literal, values)) if is_long else ()
+    shown = values
+    if is_long:
+        plain = [one.value for one in literals if one.value is not None]
+        is_plain = {type(one) for one in plain} in ({int}, {str})
+        shown = [min(plain), max(plain), *([None] if len(plain) < len(literals) else [])] if is_plain else values
+    listed = ", ".join(map(_written, shown))
+    if len(listed) > LENGTH_MAX:
+        raise PredicateError(
+            f"a list of parameters next to more than a column is written as text, here of {len(listed):,} characters, "
+            f"and a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
+        )
+    node = _parsed_literal(f"NULL IN ({listed})")
+    node["children"][0] = operand
+    if shown is not values:
+        lists[id(node)] = LongList(literals)
+    return node
+
+
+class _Parameters:
+    """The values of a text's parameters."""
+
+    def __init__(self, text: str, params: Sequence | Mapping | None):
+        if params is not None and (isinstance(params, str | bytes) or not isinstance(params, Sequence | Mapping)):
+            raise PredicateError(f"params= is a list for ? or a dict for $name, not {type(params).__name__}")
+        self._text, self._params = text, params
+        self._used: set[object] = set()
+
+    def value_of(self, node: dict[str, Any]) -> object:
+        """The value of a PARAMETER. Raises PredicateError where none is given."""
+        name: str = node["identifier"]
+        is_number = name.isascii() and name.isdigit()
+        place = place_of(node, self._text)
+        params = self._params
+        if isinstance(params, Mapping) and is_number:
+            raise PredicateError("a dict of params is for $name, not for ?", text=self._text, position=place)
+        key: object = int(name) - 1 if is_number else name
+        try:
+            if params is None or (not isinstance(params, Mapping) and (not isinstance(key, int) or key < 0)):
+                raise LookupError(key)
+            value = params[key]  # type: ignore[call-overload]
+        except LookupError:
+            shown = f"${name}"
+            raise PredicateError(
+                f"no value is given for the parameter {shown}; give it by params=", text=self._text, position=place
+            ) from None
+        self._used.add(key)
+        return value
+
+    def check_all_used(self) -> None:
+        """Raises PredicateError for a value that no parameter takes."""
+        if self._params is not None and len(self._used) < len(self._params):
+            keys = self._params if isinstance(self._params, Mapping) else range(len(self._params))
+            unused = next(key for key in keys if key not in self._used)
+            raise PredicateError(f"params= gives {unused!r}, which the text does not take", text=self._text)
+
+
+def _written(value: object) -> str:
+    """A value as SQL."""
+    if isinstance(value, _LISTS):
+        return f"[{', '.join(map(_written, list(value)))}]"
+    literal = Literal(value)  # type: ignore[arg-type]
+    if isinstance(value, dt.datetime) and value.tzinfo is not None and isinstance(literal.value, Temporal):
+        return f"CAST({literal_sql(literal.value).split(' ', 1)[1][:-1]}+00' AS TIMESTAMPTZ)"
+    return str(literal)

@@ -1,0 +1,295 @@
+"""What a text may contain: one scalar, deterministic expression over the columns of one table.
+
+DuckDB's parser reads the text; a list of allowed nodes and functions decides. Subqueries, windows, aggregates, table
+functions, volatile functions and functions of the session are refused, with their place. This comes before the text
+meets a connection that may read files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import too_deep
+from .bound import near_matches
+from .duckdb_engine import ROWS, cursor_of, plan
+from .duckdb_trees import arguments_of, nodes_of, without_places
+
+_PLAIN_CLASSES = frozenset(
+    {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "LAMBDA"}
+    | {"OPERATOR", "TYPE"}
+)
+_REFUSED_CLASSES = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "STAR": "* or COLUMNS(...)",
+    "PARAMETER": "a parameter without a value",
+    "POSITIONAL_REFERENCE": "a column by number",
+}
+_MACROS = frozenset({"nullif", "split_part", "fmod", "fdiv", "days_in_month", "date_add", "if"})
+_MACRO_PREFIXES = ("list_", "array_", "map_contains", "md5_number")
+_SESSION_PREFIXES = (
+    *("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable", "version"),
+    *("json_serialize_", "json_deserialize_sql", "json_execute_"),  # plan the SQL that they are given, settings and all
+)
+# In no parentheses here, and within them where it is bound: `x = 1) OR (x = 2` passes only one of the two.
+_HEAD = f"SELECT 1 FROM {ROWS} WHERE\n"
+
+
+@functools.lru_cache(maxsize=256)
+def parse_sql(text: str) -> dict[str, Any]:
+    """The tree of a text by DuckDB's parser, not to be changed. Raises PredicateError, with the place, for what is no
+    single expression."""
+    statements = _statements(f"{_HEAD}{text}\n", text, len(_HEAD))
+    node = statements[0]["node"] if len(statements) == 1 else {}
+    plain: dict[str, Any] = {"modifiers": [], "group_expressions": [], "having": None, "qualify": None, "sample": None}
+    is_alone = (
+        node.get("type") == "SELECT_NODE"
+        and all(node.get(name) == value for name, value in plain.items())
+        and not node["cte_map"]["map"]
+        and node["from_table"].get("table_name") == ROWS
+        and node["from_table"]["type"] == "BASE_TABLE"
+        and [one["class"] for one in node["select_list"]] == ["CONSTANT"]
+    )
+    if not is_alone:
+        raise PredicateError("not a predicate: one expression is expected", text=text)
+    return node["where_clause"]
+
+
+def _statements(query: str, text: str, head: int) -> list[dict[str, Any]]:
+    """The statements of a query that contains the text after `head` characters."""
+    with cursor_of(text) as cursor:
+        (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
+    # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
+    tree = json.loads(serialized or '{"error": true}')
+    if tree["error"]:
+        position = str(tree.get("position") or "")
+        place = max(0, min(len(text), int(position) - head)) if position.isdigit() else None
+        message = tree.get("error_message", "it cannot be parsed")
+        if "expression depth" in message:
+            raise too_deep(text, place)
+        raise PredicateError(f"not a predicate: {message}", text=text, position=place)
+    return tree["statements"]
+
+
+def text_of(tree: dict[str, Any], text: str) -> str:
+    """SQL of a node of a tree of the text, as DuckDB writes it. It is read again: its tree must be the same."""
+    statement = {**_constant_query(), "node": {**_constant_query()["node"], "select_list": [tree]}}
+    with cursor_of(text) as cursor:
+        serialized = json.dumps({"error": False, "statements": [statement]})
+        (written,) = cursor.execute("SELECT json_deserialize_sql(?)", [serialized]).fetchone()
+    sql = written.removeprefix("SELECT ")
+    for one in (sql[1:-1], sql) if sql.startswith("(") else (sql,):
+        with contextlib.suppress(PredicateError):
+            if without_places(parse_sql(one)) == without_places(tree):
+                return one
+    raise PredicateError(
+        "DuckDB writes a part of this in another way than it reads it; make it the whole predicate, and write the "
+        "values of parameters and the time into the text",
+        text=text,
+    )
+
+
+@functools.cache
+def _constant_query() -> dict[str, Any]:
+    return _statements("SELECT 1", "", 0)[0]
+
+
+def where_of_select(text: str) -> str:
+    """The WHERE clause of a SELECT from one table, without the names that qualify its columns. Raises PredicateError
+    for any other statement, and for one that has none."""
+    statements = _statements(text, text, 0)
+    node = statements[0]["node"] if len(statements) == 1 else {}
+    table = node.get("from_table") or {}
+    if node.get("type") != "SELECT_NODE" or table.get("type") == "EMPTY":
+        raise PredicateError("no SELECT of one table")
+    is_nested = any(one.get("class") == "SUBQUERY" for one in nodes_of(node)) or node["cte_map"]["map"]
+    if table["type"] != "BASE_TABLE" or is_nested:
+        raise PredicateError("a join or a query within a query: give the WHERE clause of this table alone")
+    if node["where_clause"] is None:
+        raise PredicateError("it has no WHERE: every row is read")
+    where, name = copy.deepcopy(node["where_clause"]), (table["alias"] or table["table_name"]).lower()
+    for one in nodes_of(where):
+        names = one["column_names"] if one.get("class") == "COLUMN_REF" else []
+        if len(names) > 1 and names[0].lower() == name:
+            one["column_names"] = names[1:]
+    return text_of(where, text)
+
+
+def columns_in(tree: dict[str, Any], text: str, schema: pa.Schema, are_tested: bool = False) -> tuple[str, ...]:
+    """The columns of the schema that a tree of the text names. Raises PredicateError for what the tree must not
+    contain, and, with `are_tested`, for a column whose values DuckDB cannot read."""
+    by_folded: dict[str, list[str]] = {}
+    for name in schema.names:
+        by_folded.setdefault(name.casefold(), []).append(name)
+    parts, variables = _names_in(tree, text)
+    columns: dict[str, None] = {}
+    for names, place in parts:
+        matching = [by_folded[name.casefold()] for name in names if name.casefold() in by_folded]
+        if not matching and names[0].casefold() not in variables:
+            hint = near_matches(".".join(names), schema)
+            raise PredicateError(f"no column is named {'.'.join(names)!r}{hint}", text=text, position=place)
+        for name, same in zip([n for n in names if n.casefold() in by_folded], matching, strict=True):
+            if len(same) > 1 and name not in same:
+                raise PredicateError(f"{name!r} may be {' or '.join(map(repr, same))}", text=text, position=place)
+            columns[name if name in same else same[0]] = None
+    if len({name.casefold() for name in columns}) < len(columns):
+        raise PredicateError(
+            f"DuckDB takes {', '.join(columns)} for one column: the names differ in case alone", text=text
+        )
+    for name in columns if are_tested else ():
+        kind = schema.field(name).type
+        is_foreign = isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.json")
+        if is_foreign or pa.types.is_decimal256(kind):
+            raise PredicateError(f"column {name!r} is {kind}, whose values DuckDB does not know", text=text)
+    return tuple(columns)
+
+
+def _names_in(tree: dict[str, Any], text: str) -> tuple[list[tuple[list[str], int | None]], set[str]]:
+    """(the names of columns, each with its place; the variables of lambdas). Refuses what no predicate may contain."""
+    columns: list[tuple[list[str], int | None]] = []
+    variables: set[str] = set()
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(reversed(node))
+        elif isinstance(node, dict):
+            kind = node.get("class")
+            place = place_of(node, text)
+            if kind == "SUBQUERY" and (inner := _list_of_any(node)) is not None:
+                waiting += [node["child"], inner]
+                continue
+            if kind is not None and kind not in _PLAIN_CLASSES:
+                what = _REFUSED_CLASSES.get(kind, f"{kind.lower()}")
+                raise PredicateError(f"{what} cannot be part of a predicate", text=text, position=place)
+            if kind == "FUNCTION":
+                _check_function(node["function_name"], len(arguments_of(node)), text, place)
+            elif kind == "COLUMN_REF":
+                columns.append((node["column_names"], place))
+            elif kind == "LAMBDA":
+                variables.update(_variables(node))
+            waiting.extend(reversed([value for value in node.values() if isinstance(value, dict | list)]))
+    return columns, variables
+
+
+def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that a predicate reads, once it is certain that DuckDB can test it on rows of this schema.
+
+    Raises PredicateError for what is no scalar, deterministic predicate, and for what DuckDB cannot bind.
+    """
+    columns = columns_in(parse_sql(text), text, schema, are_tested=True)
+    plan(text, columns, schema, text)
+    return columns
+
+
+def has_low_arrow(text: str) -> bool:
+    """Whether `->` or `->>` of the text applies to a comparison, AND, OR or NOT, which few people mean."""
+    waiting = [(parse_sql(text), False)]
+    while waiting:
+        node, is_argument = waiting.pop()
+        is_arrow = node.get("class") == "LAMBDA" or node.get("function_name") in ("->", "->>")
+        if is_arrow and not is_argument and any(one.get("class") in _TRUTH_CLASSES for one in nodes_of(node)):
+            return True
+        is_call = node.get("class") == "FUNCTION" and not node.get("is_operator")
+        for child in arguments_of(node) if is_call else ():
+            waiting.append((child, child.get("class") == "LAMBDA"))
+        below = [] if is_call else [one for value in node.values() for one in _objects(value)]
+        waiting += [(one, False) for one in below]
+    return False
+
+
+_TRUTH_CLASSES = frozenset({"COMPARISON", "CONJUNCTION", "BETWEEN"})
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    return [one.get("expression", one) for one in values if isinstance(one, dict)]
+
+
+def place_of(tree: dict[str, Any], text: str) -> int | None:
+    """Where a node of a tree begins in the text, for messages: DuckDB is wrong about some nodes. It counts bytes."""
+    location = tree.get("query_location")
+    if not isinstance(location, int):
+        return None
+    location -= len(_HEAD)
+    return len(text.encode()[:location].decode(errors="ignore")) if 0 <= location < len(text.encode()) else None
+
+
+def _variables(tree: dict[str, Any]) -> Iterator[str]:
+    """The names on the left of a lambda's arrow."""
+    waiting = [tree.get("lhs"), *(tree.get("parameters") or ())]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one.casefold()
+        elif isinstance(one, dict):
+            if one.get("class") == "COLUMN_REF":
+                yield one["column_names"][-1].casefold()
+            for value in one.values():
+                waiting += [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+
+
+def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The list of `x = ANY(list)`, which DuckDB parses as a subquery that unnests it; None for a true subquery."""
+    node = tree.get("subquery", {}).get("node", {})
+    if tree.get("subquery_type") != "ANY" or node.get("from_table", {}).get("type") != "EMPTY":
+        return None
+    (one, *more) = node.get("select_list") or [{}]
+    is_unnest = not more and one.get("class") == "FUNCTION" and one.get("function_name") == "unnest"
+    if not is_unnest or node.get("where_clause") or node["cte_map"]["map"] or node.get("modifiers"):
+        return None
+    return arguments_of(one)
+
+
+@functools.cache
+def _functions() -> dict[str, tuple[frozenset[str], bool]]:
+    """Each function's kinds (scalar, aggregate, macro, ...), and whether its value follows from its arguments alone."""
+    with cursor_of("") as cursor:
+        rows = cursor.execute(
+            "SELECT function_name, function_type, stability, parameter_types, return_type FROM duckdb_functions()"
+        ).fetchall()
+    functions: dict[str, tuple[frozenset[str], bool]] = {}
+    for name, kind, stability, parameters, returned in rows:
+        kinds, is_stable = functions.get(name, (frozenset(), True))
+        is_stable = is_stable and (
+            stability in (None, "", "CONSISTENT") or _is_of_zone(stability, parameters, returned)
+        )
+        functions[name] = (kinds | {kind}, is_stable)
+    return functions
+
+
+def _is_of_zone(stability: str, parameters: list[str] | None, returned: str | None) -> bool:
+    """Whether a function is held to be stable within a query only because it asks the session's time zone, as DuckDB
+    2.0.1 says of those of instants. Ours is UTC and locked. The clock has no parameters."""
+    types = [*(parameters or ()), returned or ""]
+    return stability == "CONSISTENT_WITHIN_QUERY" and bool(parameters) and any("TIMESTAMP" in one for one in types)
+
+
+def _check_function(name: str, arguments: int, text: str, place: int | None) -> None:
+    name = name.lower()
+    kinds, is_stable = _functions().get(name, (frozenset(), True))
+    reason = ""
+    if not kinds:
+        reason = "DuckDB has no function of this name"
+    elif name.startswith(_SESSION_PREFIXES) and name != "pg_typeof":
+        reason = "it describes the session, not a row"
+    elif name in ("ago", "age") and arguments == 1:
+        reason = "it depends on the clock: write now() - INTERVAL ..., or age(now(), x)"
+    elif "scalar" in kinds:
+        if not is_stable:
+            reason = "its value is not the same each time"
+    elif "macro" in kinds:
+        if name not in _MACROS and not name.startswith(_MACRO_PREFIXES):
+            reason = "macros are not called in predicates"
+    else:
+        reason = f"it is a function of kind {'/'.join(sorted(kinds))}, not of one row's values"
+    if reason:
+        raise PredicateError(f"{name}() cannot be part of a predicate: {reason}", text=text, position=place)

@@ -1,0 +1,189 @@
+"""The sides of a term in DuckDB's bound tree: columns, and the constants that DuckDB computes."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ... import canon
+from ...errors import PredicateError
+from .bound import resolve
+from .coerce import is_exact_widening, plain_type
+from .duckdb_engine import constants
+from .duckdb_trees import Bound, NotUnderstoodError, Parsed, plain_value
+from .literals import DAY_NS, LiteralValue, Temporal, string_sql
+from .operands import Column, Literal
+from .sql_allowed import place_of, text_of
+
+_ARROW_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "HUGEINT": pa.decimal128(38, 0),
+    "UTINYINT": pa.uint8(),
+    "USMALLINT": pa.uint16(),
+    "UINTEGER": pa.uint32(),
+    "UBIGINT": pa.uint64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "BLOB": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "TIME_NS": pa.time64("ns"),
+    "TIMESTAMP_S": pa.timestamp("s"),
+    "TIMESTAMP_MS": pa.timestamp("ms"),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP_NS": pa.timestamp("ns"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "TIMESTAMPTZ_NS": pa.timestamp("ns", "UTC"),
+    "TIMESTAMP_NS WITH TIME ZONE": pa.timestamp("ns", "UTC"),
+    "INTERVAL": pa.duration("us"),
+}
+
+
+class Operands:
+    """The operands of one text. `columns` are the names by which the bound tree numbers them."""
+
+    def __init__(self, text: str, columns: Sequence[str], schema: pa.Schema):
+        self._text, self._columns, self._schema = text, columns, schema
+        self._values: dict[str, Any] = {}
+        self._wanted: dict[str, Parsed] = {}
+
+    def compute(self) -> bool:
+        """Let DuckDB compute the constants that were missing, in one query. Return False if there were none."""
+        if not self._wanted:
+            return False
+        expressions = list(self._wanted)
+        try:
+            values = constants(expressions, self._text)
+        except PredicateError:
+            values = [self._computed_alone(sql) for sql in expressions]
+        self._values |= dict(zip(expressions, values, strict=True))
+        self._wanted = {}
+        return True
+
+    def _computed_alone(self, sql: str) -> Any:
+        try:
+            return constants([sql], self._text)[0]
+        except PredicateError as error:
+            place = place_of(self._wanted[sql].json, self._text)
+            raise PredicateError(error.message, text=self._text, position=place) from None
+
+    def column(self, operand: Bound) -> Column:
+        """The column that an operand is. Raises NotUnderstoodError if a cast may change its values or their order."""
+        if operand.op == "normalized_interval":  # as intervals are compared: durations have no months
+            operand = operand.children[0]
+        while operand.op == "cast":
+            if not self.keeps_values(operand.children[0].type, operand.type):
+                raise NotUnderstoodError
+            operand = operand.children[0]
+        name = ".".join(self._path(operand))
+        try:
+            if resolve(name, self._schema).path != self._path(operand):
+                raise NotUnderstoodError
+        except PredicateError as error:
+            raise NotUnderstoodError from error
+        return Column(name)
+
+    def keeps_values(self, source: str, target: str) -> bool:
+        if source == target:
+            return True
+        one, other = arrow_type(source), arrow_type(target)
+        if one is None or other is None or canon.is_bytes_like(one):
+            return False
+        return is_exact_widening(one, other)  # of times whatever their zone: DuckDB's is UTC, as its cursors showed
+
+    def _path(self, operand: Bound) -> tuple[str, ...]:
+        """The names that lead to a column, or to a field within structs."""
+        if operand.op == "column":
+            return (self._columns[operand.value],)
+        if operand.op not in ("struct_extract", "array_extract") or not isinstance(operand.children[1].value, str):
+            raise NotUnderstoodError
+        path = self._path(operand.children[0])
+        kind = self._schema.field(path[0]).type
+        for name in path[1:]:
+            kind = plain_type(kind).field(name).type
+        kind, wanted = plain_type(kind), str(operand.children[1].value).casefold()
+        names = [field.name for field in kind if field.name.casefold() == wanted] if pa.types.is_struct(kind) else []
+        if len(names) != 1:
+            raise NotUnderstoodError
+        return (*path, names[0])
+
+    def kind_of(self, column: Column) -> pa.DataType | None:
+        """The type of a column's values; None for UUIDs."""
+        ref = resolve(column.name, self._schema)
+        return None if ref.is_uuid else ref.type
+
+    def literal(self, tree: Parsed, operand: Bound) -> Literal:
+        """A constant operand, as DuckDB computes it. Raises NotUnderstoodError for a type that is not compared."""
+        value = self.constant(tree, operand)
+        if isinstance(value, pa.MonthDayNano):
+            value = Temporal("duration", (value.months * 30 + value.days) * DAY_NS + value.nanoseconds)
+        return Literal(value)
+
+    def constant(self, tree: Parsed, operand: Bound, target: str | None = None) -> Any:
+        """The value of an operand without columns, in the type `target`, by default its own: as a literal, or a
+        pyarrow.MonthDayNano. None also for a value that DuckDB has still to compute."""
+        if operand.has_columns():
+            raise NotUnderstoodError
+        target = target or operand.type
+        try:
+            return _plain_constant(operand, target)
+        except LookupError:
+            sql = _constant_sql(operand) or text_of(tree.json, self._text)
+        if target not in _ARROW_TYPES and target != "UUID" and arrow_type(target) is None:
+            raise NotUnderstoodError
+        sql = sql if operand.op == "cast" and operand.type == target else f"CAST({sql} AS {target})"
+        if target in ("UUID", "HUGEINT"):  # Arrow has no such type, or has another
+            sql = f"CAST({sql} AS VARCHAR)"
+        if sql not in self._values:
+            self._wanted.setdefault(sql, tree)
+            return None
+        value = self._values[sql]
+        return int(value) if target == "HUGEINT" and value is not None else value
+
+
+@functools.cache
+def arrow_type(name: str) -> pa.DataType | None:
+    """The Arrow type of DuckDB's type; None for one that is not compared here."""
+    if name.startswith("DECIMAL("):
+        width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
+        return pa.decimal128(int(width), int(scale))
+    return _ARROW_TYPES.get(name)
+
+
+def _plain_constant(operand: Bound, target: str) -> LiteralValue:
+    """The value of a constant whose cast to the type `target` changes nothing. Raises LookupError for others."""
+    inner = operand.children[0] if operand.op == "cast" and operand.type == target else operand
+    if inner.op != "constant":
+        raise LookupError
+    value = plain_value(inner)
+    kinds = arrow_type(inner.type), arrow_type(target)
+    if inner.type == target or value is None:
+        return value
+    if isinstance(value, int | decimal.Decimal) and None not in kinds and is_exact_widening(*kinds):
+        return value
+    raise LookupError
+
+
+def _constant_sql(operand: Bound) -> str | None:
+    """SQL of a constant within casts; None for any other expression."""
+    if operand.op == "cast":
+        inner = _constant_sql(operand.children[0])
+        return None if inner is None else f"CAST({inner} AS {operand.type})"
+    if operand.op != "constant":
+        return None
+    try:
+        value = plain_value(operand)
+    except LookupError:
+        return None
+    if isinstance(value, str):
+        return string_sql(value)
+    return "NULL" if value is None else f"CAST('{value}' AS {operand.type})"

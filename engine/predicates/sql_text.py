@@ -1,0 +1,199 @@
+"""SQL text to a bound predicate, as DuckDB reads it.
+
+    values of parameters and the clock are put into DuckDB's tree -> its binder shows the casts -> each term is read
+
+AND, OR and NOT are ours. A term prunes if and only if DuckDB compares the column itself with constants: without a cast,
+or by a cast that keeps every value and the order (an exact widening). DuckDB computes the constants. Every other term
+becomes a `Residual`, which DuckDB tests on the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import PredicateError
+from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, too_deep
+from .bind import bind
+from .bound import Residual, unknowns
+from .coerce import is_text
+from .duckdb_engine import plan
+from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, nodes_of, parsed, same_operands
+from .implied import implied_by
+from .operands import Literal
+from .parameters import LENGTH_MAX, LongList, with_values
+from .sql_allowed import columns_in, parse_sql, text_of
+from .sql_extensions import in_duckdb_sql
+from .sql_operands import Operands
+
+_LIKES = {"~~": False, "like_escape": False, "!~~": True, "not_like_escape": True}
+_PREFIXES = frozenset({"starts_with", "prefix", "^@"})
+
+
+def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = None) -> Node:
+    """Return the bound predicate that a text means over a table of this schema.
+
+    `params` are the values of `?` (a sequence) or of `$name` (a mapping). The clock is read once.
+    Raises PredicateError, with the place, for a text that is no scalar, deterministic predicate over the rows.
+    """
+    if len(text) > LENGTH_MAX:
+        raise PredicateError(
+            f"the text has {len(text):,} characters, and a predicate at most {LENGTH_MAX:,}: give long lists as "
+            "parameters (`id IN ?` with params=[values]) or by col(...).is_in(values), and many terms as tuples"
+        )
+    if not text.strip():
+        raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
+    try:
+        sql = in_duckdb_sql(text)
+        try:
+            return _Reader(sql, *with_values(parse_sql(sql), params, sql, schema), schema).node()
+        except _ListNotTakenError:
+            written = with_values(parse_sql(sql), params, sql, schema, are_written=True)
+            return _Reader(sql, *written, schema).node()
+    except RecursionError:
+        raise too_deep(text, 0) from None
+
+
+class _ListNotTakenError(Exception):
+    """A long list is needed as text."""
+
+
+class _Reader:
+    """Reads one text."""
+
+    def __init__(self, text: str, tree: dict[str, Any], lists: Mapping[int, LongList], schema: pa.Schema):
+        self._text, self._lists, self._schema = text, lists, schema
+        self._columns = columns_in(tree, text, schema)
+        self._is_as_written = tree is parse_sql(text)
+        self._tree = parsed(tree)
+        sql = text if self._is_as_written else text_of(tree, text)
+        planned = plan(sql, self._columns, schema, text)
+        self._bound = None if planned is None else bound(planned)
+        self._operands = Operands(text, self._columns, schema)
+
+    def node(self, is_negated: bool = False) -> Node:
+        """The predicate. A reading shows which constants DuckDB has to compute, and these may show more of them."""
+        if self._bound is None:
+            return self._by_parts(is_negated)
+        node = self._read(self._tree, self._bound, is_negated)
+        while self._operands.compute():
+            node = self._read(self._tree, self._bound, is_negated)
+        return node
+
+    def _by_parts(self, is_negated: bool) -> Node:
+        """Each part between AND, OR and NOT planned alone."""
+        op, children = self._tree.op, self._tree.children
+        if op not in ("and", "or", "not") or self._lists:
+            return self._residual(self._tree)
+        texts = [text_of(child.json, self._text) for child in children]
+        readers = [_Reader(text, parse_sql(text), {}, self._schema) for text in texts]
+        parts = tuple(reader.node(is_negated or op == "not") for reader in readers)
+        return Not(parts[0]) if op == "not" else (And if op == "and" else Or)(parts)
+
+    def _read(self, tree: Parsed, of_tree: Bound, is_negated: bool) -> Node:
+        if tree.op in ("and", "or") and of_tree.op == tree.op and len(tree.children) == len(of_tree.children):
+            pairs = zip(tree.children, of_tree.children, strict=True)
+            children = tuple(self._read(one, its, is_negated) for one, its in pairs)
+            return (And if tree.op == "and" else Or)(children)
+        if tree.op == "not" and of_tree.op == "not":
+            return Not(self._read(tree.children[0], of_tree.children[0], True))
+        try:
+            return self._understood(tree, of_tree)
+        except NotUnderstoodError:
+            residual = self._residual(tree)
+        implied = None if is_negated else self._implied(tree, of_tree)
+        return residual if implied is None else And((implied, residual))
+
+    def _residual(self, tree: Parsed) -> Node:
+        if self._lists and any(id(node) in self._lists for node in nodes_of(tree.json)):
+            raise _ListNotTakenError
+        is_whole = tree is self._tree and self._is_as_written
+        text = self._text if is_whole else text_of(tree.json, self._text)
+        return Residual("duckdb", text, columns_in(tree.json, self._text, self._schema, are_tested=True))
+
+    def _implied(self, tree: Parsed, of_tree: Bound) -> Node | None:
+        try:
+            implied = implied_by(tree, of_tree, self._operands)
+            return None if implied is None else self._bind(implied)
+        except (NotUnderstoodError, PredicateError):
+            return None
+
+    # -- terms --------------------------------------------------------------------------------------------------------
+
+    def _understood(self, tree: Parsed, of_tree: Bound) -> Node:
+        if not of_tree.has_columns():
+            value = self._operands.constant(tree, of_tree, "BOOLEAN")
+            return Constant(None if value is None else bool(value))
+        return self._bind(self._term(tree, of_tree))
+
+    def _bind(self, node: Node) -> Node:
+        """Raises NotUnderstoodError where bounds cannot follow the comparison."""
+        try:
+            made = bind(node, self._schema)
+        except PredicateError as error:
+            raise NotUnderstoodError from error
+        if unknowns(made):
+            raise NotUnderstoodError
+        return made
+
+    def _term(self, tree: Parsed, of_tree: Bound) -> Node:
+        if of_tree.op == "column":
+            if of_tree.type != "BOOLEAN":
+                raise NotUnderstoodError
+            return Comparison("=", self._operands.column(of_tree), Literal(True))
+        paired = same_operands(tree, of_tree)
+        if paired is None:
+            raise NotUnderstoodError
+        op, operands, trees = tree.op, paired.children, tree.children
+        if op in FLIPPED or op == "is distinct":
+            node = self._comparison("<=>" if op == "is distinct" else op, trees, operands)
+            return Not(node) if op == "is distinct" else node
+        if op == "between":
+            ends = ((0, 1, ">="), (0, 2, "<="))
+            parts = [self._comparison(op, (trees[a], trees[b]), (operands[a], operands[b])) for a, b, op in ends]
+            return And(tuple(parts))
+        if op in ("is null", "is not null"):
+            node = IsNull(self._operands.column(operands[0]))
+            return Not(node) if op == "is not null" else node
+        if op in ("in", "not in"):
+            return self._in(op == "not in", tree, operands)
+        return self._call(op, trees, operands)
+
+    def _comparison(self, op: str, trees: Sequence[Parsed], operands: Sequence[Bound]) -> Node:
+        sides = []
+        for tree, operand in zip(trees, operands, strict=True):
+            sides.append(
+                self._operands.column(operand) if operand.has_columns() else self._operands.literal(tree, operand)
+            )
+        return Comparison(op, *sides)
+
+    def _in(self, is_negated: bool, tree: Parsed, operands: Sequence[Bound]) -> Node:
+        column = self._operands.column(operands[0])
+        long_list = self._lists.get(id(tree.json))
+        if long_list is not None:
+            kind = self._operands.kind_of(column)
+            are_texts = any(isinstance(one.value, str) for one in long_list.values)
+            if kind is None or not (is_text(kind) if are_texts else pa.types.is_integer(kind)):
+                raise NotUnderstoodError
+            return In(column, long_list.values, is_negated)
+        values = [self._operands.literal(one, its) for one, its in zip(tree.children[1:], operands[1:], strict=True)]
+        return In(column, tuple(values), is_negated)
+
+    def _call(self, name: str, trees: Sequence[Parsed], operands: Sequence[Bound]) -> Node:
+        if name == "isnan" and operands[0].type in ("FLOAT", "DOUBLE"):
+            return Comparison("=", self._operands.column(operands[0]), Literal(float("nan")))
+        if name not in _LIKES and name not in _PREFIXES:
+            raise NotUnderstoodError
+        column = self._operands.column(operands[0])
+        texts = [self._operands.literal(tree, its).value for tree, its in zip(trees[1:], operands[1:], strict=True)]
+        if operands[0].type != "VARCHAR" or not all(isinstance(one, str) for one in texts):
+            raise NotUnderstoodError
+        if name in _PREFIXES:
+            return StartsWith(column, texts[0])  # type: ignore[arg-type]
+        escape = texts[1] if len(texts) == 2 else ""
+        if len(texts) == 2 and len(escape) != 1:  # type: ignore[arg-type]
+            raise NotUnderstoodError
+        like = Like(column, texts[0], escape)  # type: ignore[arg-type]
+        return Not(like) if _LIKES[name] else like
