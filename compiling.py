@@ -36,7 +36,13 @@ from numba.core.caching import (  # an ImportError, where numba has them no more
     UserWideCacheLocator,
     _CacheLocator,
 )
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
+
+# A child that is forked while another thread compiles would wait for that thread, which it does not have.
+if hasattr(os, "register_at_fork"):
+    _release = global_compiler_lock.release
+    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 def compiled(function):

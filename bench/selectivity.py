@@ -73,7 +73,7 @@ def main() -> None:
         bench.run(FAR_ROUNDS)
     figures = bench.figures()
     near = [one for one in figures if not one["row"].startswith(FAR)]
-    bench.report([*_against_the_best(near), "", *far.ways])
+    bench.report([*against_the_best(near), "", *far.ways])
 
 
 def _in(column: str, values: Sequence[object]) -> str:
@@ -152,7 +152,7 @@ class _FarSides:
             self._bucket.latency_s = 0.0
 
 
-def _against_the_best(figures: Sequence[dict[str, Any]]) -> list[str]:
+def against_the_best(figures: Sequence[dict[str, Any]]) -> list[str]:
     """Ours over the better of the others, a line a task, and the median and the worst of these."""
     lines, ratios = (
         ["## Against the best of the others", "", "| task | ours / best | best |", "| --- | ---: | --- |"],

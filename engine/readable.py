@@ -260,8 +260,8 @@ class ReadableTable:
             limit: at most so many rows: the first ones of `order_by`, else any.
             mode: "snapshot", or "read_optimized": each file slice is its latest base alone, as it was before its logs.
             refresh: "sync" follows the directory, or the log, first: see `sync`.
-            reader: what decodes files of which much is read: "pyarrow", "polars" (pip install "skipstone[polars]"), or
-                "auto": polars where it is installed and gains more than it costs. The rows are the same.
+            reader: "pyarrow"; "duckdb", for local files that DuckDB reads exactly; or "auto", the faster of the two.
+                The rows are the same. `explain` shows which reader was used, and why.
             params: the values of a text's parameters: a list for `?`, a dict for `$name`. They stay values, whatever
                 is in them.
             order_by: a column, `(column, "desc")`, `(column, "desc", "nulls_first")`, or a list of these. Ascending

@@ -10,9 +10,7 @@ whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py
     column_stats.py    statistics of one column: computed, combined, stored
     dictionaries.py    which columns of a new file get a dictionary
     exact_cast.py      rows in the table's types, where nothing is lost
-    pages.py           few rows, by their pages alone (`page_headers.py`, `page_rows.py`, `synthetic_file.py`)
-    coded_chunks.py    counts, and rows of some values, by dictionary codes alone
-    kernels.py         compiled twins of parts of page_headers.py, page_rows.py and coded_chunks.py
+    few_rows.py        some rows of a row group by position
     digests.py         digests of files, by which a copy is known
     thrift.py          the protocol of footers and headers
     arrow_filesystem.py    the files of a plan as a file system of Arrow's

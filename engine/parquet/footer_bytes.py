@@ -36,11 +36,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .thrift import BINARY, I32, I64, STRUCT, ItemAt, skipped, struct_at
+from .thrift import STOP, STRUCT, ItemAt, fields_at, skipped, struct_at
 
 # Field ids.
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = 4, 6, 7, 8
 _COLUMNS, _ROW_COUNT = 1, 3
+_METADATA, _DICTIONARY_PAGE = 3, 11
 _TYPE_DEFINED = 1
 
 _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -241,69 +242,6 @@ def _unpacked(leaf: SchemaLeaf, low: bytes, high: bytes) -> tuple[Any, Any] | No
     return (low, high) if leaf.physical == "BYTE_ARRAY" else None
 
 
-# -- a column chunk's own bytes ---------------------------------------------------------------------------------------
-#
-# Walking through thrift takes Python longer than all else that is done with a footer, and chunks are similar: so a
-# regular expression parses the usual one, from its first byte to its last. Its parts are numbers and byte strings that
-# begin with their length, so there is one way alone to match them. `_column_of` reads any other.
-
-_NUMBER = rb"(?:[\x80-\xff]*+[\x00-\x7f])"
-_BYTES = b"(?:" + b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(65)) + b")"
-
-
-def _list(kind: int, item: bytes) -> bytes:
-    """Any list of up to 14 items."""
-    counts = (re.escape(bytes([count << 4 | kind])) + item + b"{%d}" % count for count in range(15))
-    return b"(?:" + b"|".join(counts) + b")"
-
-
-_STATISTICS = (
-    rb"(?:\x18(" + _BYTES + rb")\x18(" + _BYTES + rb"))?+"  # 1 max, 2 min
-    rb"(?:[\x16\x36](" + _NUMBER + rb"))?+"  # 3 null_count
-    rb"(?:[\x28\x38\x58](" + _BYTES + rb")\x18(" + _BYTES + rb"))?+"  # 5 max_value, 6 min_value
-    rb"[\x11\x12]{0,2}+\x00"
-)
-_HISTOGRAM = _list(I64, _NUMBER)
-_SIZES = (  # 1 unencoded bytes, 2 histogram of repetition levels, 3 of definition levels
-    rb"(?:(\x16)" + _NUMBER + rb"(?:\x19(" + _HISTOGRAM + rb"))?+(?:[\x19\x29](" + _HISTOGRAM + rb"))?+"
-    rb"|(?:\x29(" + _HISTOGRAM + rb"))?+(?:[\x19\x39](" + _HISTOGRAM + rb"))?+)\x00"
-)
-_ENCODING = rb"(?:\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x00)"
-_METADATA = (
-    # 1 type, 2 encodings, 3 path, 4 codec
-    rb"\x15"
-    + _NUMBER
-    + rb"\x19"
-    + _list(I32, _NUMBER)
-    + rb"\x19"
-    + _list(BINARY, _BYTES)
-    + rb"\x15"
-    + _NUMBER
-    +
-    # 5 num_values, 6 uncompressed size, 7 compressed size
-    rb"\x16("
-    + _NUMBER
-    + rb")\x16("
-    + _NUMBER
-    + rb")\x16("
-    + _NUMBER
-    + rb")"
-    # 9 offset of the data pages, 11 of the dictionary page
-    rb"\x26(" + _NUMBER + rb")(?:\x26(" + _NUMBER + rb"))?+"
-    # 12 statistics, 13 encodings of pages
-    rb"(?:[\x1c\x3c]" + _STATISTICS + rb")?+(?:[\x19\x29\x49]" + _list(STRUCT, _ENCODING) + rb")?+"
-    # 14 offset and 15 length of a filter, 16 size statistics
-    rb"(?:[\x16\x26\x36\x56]" + _NUMBER + rb"(?:\x15" + _NUMBER + rb")?+)?+"
-    rb"(?:[\x1c\x2c\x3c\x4c\x5c\x7c]" + _SIZES + rb")?+\x00"
-)
-_USUAL_COLUMN = re.compile(
-    # 2 file_offset, 3 meta_data, 4 to 7 offsets and lengths of page indexes
-    rb"\x26" + _NUMBER + rb"\x1c" + _METADATA + rb"(?:\x16" + _NUMBER + rb"\x15" + _NUMBER + rb")?+"
-    rb"(?:[\x16\x36]" + _NUMBER + rb"\x15" + _NUMBER + rb")?+\x00",
-    re.DOTALL,
-)
-
-
 class _Column(NamedTuple):
     """What is read of a ColumnChunk. Bounds: (least, greatest); histograms by their lengths; `has_plain_size`: the size
     of byte arrays is given."""
@@ -323,51 +261,22 @@ class _Column(NamedTuple):
 
 def _column_at(data: bytes, offset: int) -> tuple[_Column, int]:
     """(a column chunk, where it ends)."""
-    usual = _USUAL_COLUMN.match(data, offset)
-    if usual is None:
-        return _column_of(*struct_at(data, offset))
-    values, plain, packed, page, dictionary, *rest = usual.groups()
-    old_max, old_min, nulls, high, low, has_plain, r1, d1, r2, d2 = rest
-    column = _Column(
-        _signed(values),
-        _signed(plain),
-        _signed(packed),
-        _signed(page),
-        _signed(dictionary) if dictionary else 0,
-        _signed(nulls) if nulls else None,
-        (None, None) if high is None else (low[1:], high[1:]),
-        (None, None) if old_max is None else (old_min[1:], old_max[1:]),
-        (r1 or r2 or _NONE)[0] >> 4,
-        (d1 or d2 or _NONE)[0] >> 4,
-        has_plain is not None,
-    )
-    return column, usual.end()
-
-
-_NONE = b"\0"
-_PAGE_GROUP, _DICTIONARY_GROUP = 4, 5  # of `_USUAL_COLUMN`
+    return _column_of(*struct_at(data, offset))
 
 
 def bare_chunk_at(data: bytes, offset: int) -> tuple[bytes, int]:
-    """(a column chunk without what follows the places of its pages, where it ends). Raises ValueError for one that is
-    not as usual."""
-    usual = _USUAL_COLUMN.match(data, offset)
-    if usual is None:
-        raise ValueError("an unusual column chunk")
-    return data[offset : max(usual.end(_PAGE_GROUP), usual.end(_DICTIONARY_GROUP))] + b"\0\0", usual.end()
-
-
-def _signed(raw: bytes) -> int:
-    value = raw[-1]
-    for byte in raw[-2::-1]:
-        value = value << 7 | byte & 127
-    return value >> 1 ^ -(value & 1)
+    """(a column chunk up to the offsets of its pages, where it ends). Raises ValueError for one without metadata."""
+    for number, _, begin, _ in fields_at(data, offset):
+        if number == _METADATA:
+            inner = [end for field, _, _, end in fields_at(data, begin) if field <= _DICTIONARY_PAGE]
+            return data[offset : max(inner, default=begin)] + STOP + STOP, skipped(data, offset, STRUCT)
+    raise ValueError("a column chunk without metadata")
 
 
 def _column_of(chunk: dict[int, Any], end: int) -> tuple[_Column, int]:
     if 8 in chunk:
         raise ValueError("a column is encrypted, and no key is known")
-    fields = chunk[3]
+    fields = chunk[_METADATA]
     statistics, sizes = fields.get(12, {}), fields.get(16, {})
     column = _Column(
         fields[5],
@@ -392,8 +301,7 @@ _FILE_LISTS: dict[int, ItemAt] = {
 
 
 def _past_column(data: bytes, offset: int) -> tuple[None, int]:
-    usual = _USUAL_COLUMN.match(data, offset)
-    return None, skipped(data, offset, STRUCT) if usual is None else usual.end()
+    return None, skipped(data, offset, STRUCT)
 
 
 _RAW_LISTS: dict[int, ItemAt] = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _past_column})}

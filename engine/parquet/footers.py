@@ -85,13 +85,6 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
     return _opened(storage, entry, {**options, "metadata": unpacked_footer(packed, entry.path, entry.size_bytes)})
 
 
-def open_again(file: pq.ParquetFile, path: str | RangeFile, **options: Any) -> pq.ParquetFile:
-    """A file that is open already, by its footer, with `READ_OPTIONS` and others."""
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(path, metadata=file.metadata, **READ_OPTIONS, **options)
-
-
 def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
     """Some columns of a row group. Raises CorruptionError where its pages hold fewer rows than its footer says, with
     which pyarrow is content."""

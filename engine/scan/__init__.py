@@ -16,9 +16,9 @@ On the driver
     coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune
 Where files are read
     fine.py               row groups, by the fine parts of task index files
-    rows.py               the rows of a file that match
+    rows.py               the rows of a file that match, by pyarrow
     file_reader.py        whole row groups
-    by_polars.py          much of many files; polars_files.py, polars_question.py: of what, and what it is asked
+    duckdb_reader.py      many files at once by DuckDB; duckdb_text.py: predicates as SQL; duckdb_connection.py
 Answers by bounds
     bounds.py             bounds of a column in one type
     unit_search.py, extremes.py, ordered.py, group_counts.py    min and max, the first rows of an order, counts by value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...arrays import empty_table
 from ...errors import InvalidArgumentError, PredicateError
 from ...versions import accepted
-from ..predicates import Constant, Node, parse
+from ..predicates import And, Constant, Node, parse, unknowns
 from .lake_dataset import LakeDataset, RowSource
 
 if TYPE_CHECKING:
@@ -57,11 +57,16 @@ def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
 
 
 def _understood(predicate: pl.Expr, schema: pa.Schema) -> Node:
-    """The predicate, or TRUE where it cannot be read: polars tests the rows all the same."""
+    """The terms of a predicate that Skipstone understands: polars tests the rows by all of it."""
     try:
-        return parse(predicate, schema)
+        node = parse(predicate, schema)
     except PredicateError:
         return Constant(True)
+    where: Node = Constant(True)
+    for term in node.children if isinstance(node, And) else (node,):
+        if not unknowns(term):
+            where = term if where == Constant(True) else where & term
+    return where
 
 
 def duckdb_relation(plan: RowSource, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:

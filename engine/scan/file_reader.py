@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from ...arrays import from_numpy, null_as_false, taken, taken_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
-from ..parquet.footers import chunk_ranges, open_again, prefetch, rows_of_group
+from ..parquet.few_rows import without_views
+from ..parquet.footers import chunk_ranges, rows_of_group
 from ..parquet.leaves import top_level
-from ..parquet.pages import coded_columns, without_views
 from ..predicates import Constant, columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .file_tasks import FileTask, ReadContext
@@ -64,7 +64,7 @@ def _overwritten(task: FileTask) -> NotReadableError:
     return changed_file(task.path, "overwritten since it was indexed")
 
 
-BROUGHT_BYTES_MAX = 2 << 20
+PREFETCH_BYTES_MAX = 2 << 20
 
 
 class FileReader:
@@ -82,7 +82,7 @@ class FileReader:
         self.file, self.entry, self.task, self.context, self.storage = file, entry, task, context, storage
         self.threads = threads
         self.whole_groups: set[int] = set()  # of which columns were read whole
-        self.paged_groups: set[int] = set()  # of which columns were read by page
+        self.partial_groups: set[int] = set()  # of which few rows were read
         self.deleted = context.deletes.get(task.path)
         in_file = set(file.arrow_schema.names)
         self._names = {
@@ -98,7 +98,7 @@ class FileReader:
 
     def some_rows(self, group: int, columns: Sequence[str], wanted: np.ndarray) -> pa.Table:
         """Rows of a row group at ascending positions: strings are made, and types widened, of those alone."""
-        raw = self._raw(group, columns, are_chosen=True)
+        raw = self._raw(group, columns)
         try:
             chosen = {name: taken(without_views(column), wanted) for name, column in raw.items()}
         except pa.ArrowNotImplementedError:  # structs of views, say
@@ -183,36 +183,36 @@ class FileReader:
                 )
         return {name: column_in_table_names(columns[name], self._names[name], self._nested) for name in names}
 
-    def _raw(self, group: int, names: Sequence[str], *, are_chosen: bool = False) -> dict[str, pa.ChunkedArray]:
-        """Columns of a row group as the file has them; `are_chosen`: some rows of them will be, so that strings may
-        come as dictionaries."""
+    def _raw(self, group: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+        """Columns of a row group as the file has them."""
         stored = self.stored(names)
         if not stored:
             return {}
         paths = self.fields_of(self.file_names(stored))
-        prefetch(self.file, group, paths)
+        self.prefetch([group], paths)
         self.count(group, paths)
         self.whole_groups.add(group)
-        coded = coded_columns(self.file, group, paths) if are_chosen and self.file.remote is None else []
-        if not coded:
-            return self.renamed(rows_of_group(self.file, group, paths, self.task.path), stored)
-        path = self.storage.open_file(self.entry)
-        with open_again(self.file, path, read_dictionary=coded, **self.context.parquet_options) as file:
-            return self.renamed(rows_of_group(file, group, paths, self.task.path), stored)
+        return self.renamed(rows_of_group(self.file, group, paths, self.task.path), stored)
 
-    def note_ways(self) -> None:
-        """Adds to the context how this file was read."""
-        whole, paged = self.whole_groups, self.paged_groups
-        self.context.ways.append((len(paged - whole), len(whole - paged), len(whole & paged)))
+    def record_read_stats(self) -> None:
+        """Record in the context how many row groups of this file were read whole, and how many in part."""
+        self.context.by_pyarrow.append((len(self.whole_groups), len(self.partial_groups - self.whole_groups)))
 
-    def bring(self, group: int, names: Sequence[str]) -> None:
-        """Brings some columns of a row group by one wait, where they are little beside it; else each comes when it is
-        read."""
+    def prefetch(self, groups: Sequence[int], paths: Sequence[str]) -> None:
+        """Fetch columns of some row groups of a remote file in few requests, side by side."""
+        if self.file.remote is not None:
+            self.file.remote.prefetch([each for group in groups for each in chunk_ranges(self.file, group, paths)])
+
+    def prefetch_if_small(
+        self, groups: Sequence[int], names: Sequence[str], bytes_max: int = PREFETCH_BYTES_MAX
+    ) -> None:
+        """Fetch columns of some row groups of a remote file in one request if they are small."""
         if self.file.remote is None:
             return
-        paths = self.fields_of(self.file_names(self.stored(names)))
-        if sum(length for _, length in chunk_ranges(self.file, group, paths)) <= BROUGHT_BYTES_MAX:
-            prefetch(self.file, group, paths)
+        paths = self.fields_of(self.file_names(self.stored(list(dict.fromkeys(names)))))
+        ranges = [each for group in groups for each in chunk_ranges(self.file, group, paths)]
+        if sum(length for _, length in ranges) <= bytes_max:
+            self.file.remote.prefetch(ranges)
 
     def count(self, group: int, paths: list[str]) -> None:
         """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""

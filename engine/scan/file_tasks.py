@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .survivors import Survivors
 
 _FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
-SHORT_ROWS_MAX = 1 << 19  # of files whose codes are looked at sooner than threads have shared them out
 TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 _PARTITION, _FINE = "partition:", "fine:"
@@ -86,8 +85,9 @@ class ReadContext:
     defaults        what such columns hold in files that lack them, where that is not null
     parquet_options    further options with which pyarrow opens the files
     deletes         path -> int64, ascending: the rows that are no more, by their position in the file
-    read_by_polars  the files that polars read: filled in as files are read
-    ways            of each file that was read: how many row groups by page, whole, and partly so: filled in as well
+    by_duckdb       the files that DuckDB read: filled in as files are read
+    by_pyarrow      of each file that pyarrow read: how many row groups whole, and how many in part: filled in as well
+    why_pyarrow     why pyarrow reads files; the last reason counts
     fields          by column: the dotted paths that are used of it, where that is less than the whole struct
     unopened        schema ids of files that nobody has opened: what they hold was only declared
     """
@@ -105,8 +105,9 @@ class ReadContext:
     parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     deletes: dict[str, np.ndarray] = field(default_factory=dict)
-    read_by_polars: list[str] = field(default_factory=list, compare=False)
-    ways: list[tuple[int, int, int]] = field(default_factory=list, compare=False)
+    by_duckdb: list[str] = field(default_factory=list, compare=False)
+    by_pyarrow: list[tuple[int, int]] = field(default_factory=list, compare=False)
+    why_pyarrow: list[str] = field(default_factory=list, compare=False)
     unopened: frozenset[int] = frozenset()
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -121,12 +122,22 @@ class RowGroups:
     total        how many the file has; None where not known
     row_counts   rows of each kept one
     all_match    bool, of each kept one: every row matches
+    first_rows   position in the file of the first row of each kept one; None if not known
     """
 
     kept: list[int] | None
     total: int | None = None
     row_counts: list[int] | None = None
     all_match: list[bool] | None = None
+    first_rows: list[int] | None = None
+
+    def part(self, chosen: slice) -> RowGroups:
+        """Some of the kept row groups."""
+
+        def of(items: list | None) -> list | None:
+            return None if items is None else items[chosen]
+
+        return RowGroups(of(self.kept), self.total, of(self.row_counts), of(self.all_match), of(self.first_rows))
 
 
 def rows_kept(task: FileTask, groups: RowGroups) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, text, to_numpy
+from ...arrays import from_numpy, offsets_of, text, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
@@ -115,12 +115,14 @@ def whole_file(task: FileTask) -> RowGroups:
 
 
 def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: slice) -> RowGroups:
-    of_file = survives[units]
+    of_file, counts = survives[units], fine.row_count[units]
+    is_complete = np.array_equal(fine.row_group[units], np.arange(len(of_file)))
     return RowGroups(
         fine.row_group[units][of_file].tolist(),
         len(of_file),
-        fine.row_count[units][of_file].tolist(),
+        counts[of_file].tolist(),
         every[units][of_file].tolist(),
+        offsets_of(counts)[:-1][of_file].tolist() if is_complete else None,
     )
 
 

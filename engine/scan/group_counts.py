@@ -7,7 +7,7 @@ are files that a secondary index of exactly those columns knows, where every row
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,28 +18,22 @@ from ... import canon
 from ...arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.secondary.choice import best_index, covered_by, reader_of
-from ..parquet.coded_chunks import coded_chunk
-from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of
 from .extremes import stored_codes
-from .file_reader import FileReader, as_planned, cast_column
-from .file_tasks import SHORT_ROWS_MAX, ReadContext, RowGroups
+from .file_tasks import ReadContext, RowGroups
 from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of, with_statistics
-from .planned_rows import rows_where_merged
-from .rows import bytes_reader, opened, read_matches
+from .planned_rows import by_reader, rows_where_merged
+from .rows import read_matches
 from .unit_search import Pair
 
 if TYPE_CHECKING:
-    from ..parquet.page_headers import ReadAt
     from .planning import Planning
 
 COUNT = "count"
 _PENDING_MAX = 1 << 24  # codes that wait to be brought together: 128 MB, or twice that with counts
 _SAMPLE_ROWS, _SPAN_A_CODE_MAX = 4096, 2
-_ROWS_A_VALUE_MIN = 8  # of a dictionary, for codes to be counted
-_DICTIONARIES_MAX = 64  # whose counts are kept apart until all are read
 _ROWS_AN_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
@@ -65,11 +59,9 @@ class _Groups:
         self._plan, self._names, self._kinds = plan, names, kinds
         tops = dict.fromkeys(top_level(plan.instant.schema, name) for name in names)
         self._context = plan.context_for(tuple(tops), *names)
-        self._is_by_codes = len(names) == 1 and names[0] in tops and plan.bound == Constant(True)
-        if self._is_by_codes:
-            self._context = _dictionary_coded(self._context, names[0])
-        self._dictionaries: dict[tuple[pa.DataType, bytes], _Dictionary] = {}
+        self._is_coded = len(names) == 1 and names[0] in tops and plan.bound == Constant(True)
         self._parts: list[pa.Table] = []
+        self._sorted_parts = 0  # how many there were when DuckDB returned the last one
         is_one_code = len(kinds) == 1 and canon.order_class(kinds[0]) == "code"
         self._by_code = CodeCounts() if is_one_code else None
         self.looked_at = self.read = 0
@@ -117,59 +109,25 @@ class _Groups:
                 self.read += len(of_task.kept or [])
             if of_task.kept != []:
                 pairs.append((task, of_task))
-        for (_, of_task), parts in zip(pairs, plan.side_by_side(self._count_file, pairs, _is_short), strict=True):
-            if of_task.kept is None:
-                self.looked_at, self.read = self.looked_at + len(parts), self.read + len(parts)
+        duckdb, by_duckdb, others = by_reader(plan, pairs, self._context, is_counted=True)
+        for rows, counts in duckdb.groups(by_duckdb, self._names, others) if duckdb is not None else ():
+            if counts is None:
+                for codes, own_counts in self._parts_of(rows):
+                    self._add(codes, own_counts)
+            else:
+                columns = zip(rows.columns, self._kinds, strict=True)
+                self._add([stored_codes(canon.flatten(column).cast(kind)) for column, kind in columns], counts)
+                self._sorted_parts = len(self._parts)
+        unlisted = sum(of_task.kept is None for _, of_task in pairs)
+        self.looked_at, self.read = self.looked_at + unlisted, self.read + unlisted
+        context = _dictionary_coded(self._context, self._names[0]) if self._is_coded else self._context
+
+        def count_file(pair: Pair) -> list[Part]:
+            return [part for rows in read_matches(*pair, context, plan.storage) for part in self._parts_of(rows)]
+
+        for parts in plan.side_by_side(count_file, others):
             for codes, counts in parts:
                 self._add(codes, counts)
-        for of_one in self._dictionaries.values():
-            used = np.flatnonzero(of_one.counts)
-            self._add([of_one.codes.take(from_numpy(used))], of_one.counts[used])
-
-    def _count_file(self, pair: Pair) -> list[Part]:
-        """Of each row group: a code a column, and how often they come; None: once each."""
-        (task, groups), context, storage = pair, self._context, self._plan.storage
-        if not self._is_by_codes or task.rows is not None or task.path in context.deletes:
-            return [part for rows in read_matches(task, groups, context, storage) for part in self._parts_of(rows)]
-        parts: list[Part] = []
-        with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
-            reader = FileReader(file, entry, task, context, storage)
-            kept = range(file.metadata.num_row_groups) if groups.kept is None else groups.kept
-            names = reader.file_names(reader.stored(self._names))
-            with bytes_reader(reader, kept, names) as read_at:
-                for group in kept:
-                    with reading(task.path):
-                        part = self._by_codes(reader, group, names[0], read_at) if names else None
-                        parts += self._parts_of(reader.all_rows(group)) if part is None else [part]
-            reader.check_identity()
-        return parts
-
-    def _by_codes(self, reader: FileReader, group: int, name: str, read_at: ReadAt) -> Part | None:
-        """What `_count_file` says of a row group, of a column that has a dictionary, small beside its rows."""
-        chunk = coded_chunk(reader.file, group, name, read_at)
-        if chunk is None or chunk.values_count * _ROWS_A_VALUE_MIN > chunk.row_count:
-            return None
-        counted = chunk.counts()
-        if counted is None:
-            return None
-        key = chunk.kind, bytes(chunk.dictionary_bytes)
-        dictionary = self._dictionaries.get(key)
-        counts = np.append(*counted)
-        if dictionary is None:
-            values = chunk.values()
-            if values is None:
-                return None
-            kind = self._plan.instant.schema.field(self._names[0]).type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            column = cast_column(pa.chunked_array([values]), kind, reader.task.path, self._names[0])
-            codes = stored_codes(canon.flatten(column))
-            codes = pa.concat_arrays([codes, pa.nulls(1, codes.type)])
-            if len(self._dictionaries) >= _DICTIONARIES_MAX:
-                used = np.flatnonzero(counts)  # a value that no row has, or the null, is no group
-                return [codes.take(from_numpy(used))], counts[used]
-            dictionary = self._dictionaries.setdefault(key, _Dictionary(codes, np.zeros(len(codes), dtype=np.int64)))
-        return dictionary, counts
 
     def _parts_of(self, rows: pa.Table) -> list[Part]:
         if isinstance(rows.schema.field(0).type, pa.DictionaryType) and rows.num_columns == 1:
@@ -187,11 +145,8 @@ class _Groups:
             columns, counts = [grouped.column(name) for name in names], grouped.column("count_all")
         return [([stored_codes(canon.flatten(column)) for column in columns], to_numpy(counts))]
 
-    def _add(self, codes: Sequence[pa.Array] | _Dictionary, counts: np.ndarray | None) -> None:
-        if isinstance(codes, _Dictionary):
-            assert counts is not None
-            np.add(codes.counts, counts, out=codes.counts)
-        elif self._by_code is not None:
+    def _add(self, codes: Sequence[pa.Array], counts: np.ndarray | None) -> None:
+        if self._by_code is not None:
             self._by_code.add(codes[0], counts)
         elif counts is not None and len(counts):
             names = [str(i) for i in range(len(codes))]
@@ -250,26 +205,16 @@ class _Groups:
         if not self._parts:
             fields = [*zip(self._names, self._kinds, strict=True), (count_name, pa.int64())]
             return pa.Table.from_batches([], pa.schema(fields))
-        every = pa.concat_tables(self._parts).group_by(codes).aggregate([(COUNT, "sum")])
-        every = every.take(pc.sort_indices(every, sort_keys=[(code, "ascending") for code in codes]))
+        if self._sorted_parts == len(self._parts) == 1:  # DuckDB grouped and sorted all rows
+            every = self._parts[0].rename_columns([*codes, f"{COUNT}_sum"])
+        else:
+            every = pa.concat_tables(self._parts).group_by(codes).aggregate([(COUNT, "sum")])
+            every = every.take(pc.sort_indices(every, sort_keys=[(code, "ascending") for code in codes]))
         columns = [_values(every.column(code), kind) for code, kind in zip(codes, self._kinds, strict=True)]
         return pa.table([*columns, every.column(f"{COUNT}_sum")], names=[*self._names, count_name])
 
 
-@dataclass(frozen=True)
-class _Dictionary:
-    """The order codes of a dictionary that row groups have in common, null behind them, and the counts so far."""
-
-    codes: pa.Array
-    counts: np.ndarray
-
-
-Part = tuple[Sequence[pa.Array] | _Dictionary, np.ndarray | None]  # a code a column, and how often they come
-
-
-def _is_short(pair: Pair, parts: list[Part]) -> bool:
-    """Whether most of what counting a file took was Python, and not compiled code."""
-    return pair[0].row_count <= SHORT_ROWS_MAX and all(isinstance(codes, _Dictionary) for codes, _ in parts)
+Part = tuple[Sequence[pa.Array], np.ndarray | None]  # a code per column, and how often they occur
 
 
 class CodeCounts:

@@ -29,7 +29,7 @@ from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
 from .planning import THREADS, Planning, planned_again
 from .prune import PruneRequest, prune
 from .request import ScanRequest
-from .rows import PAGE_ROWS, read_matches
+from .rows import read_matches
 from .steps import Steps
 from .survivors import Survivors
 
@@ -37,8 +37,7 @@ FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can evaluate."""
 
 
-_TOLD_KEYS_MAX = 1 << 16  # that a reader is given for every file
-_COMPARED_KEYS_MAX = 1 << 13  # more are joined with the index, which then is the shorter way to say which
+_KEYS_PUSHED_MAX = 1 << 16  # that a reader tests rows by
 
 
 class Lookup(Planning):
@@ -56,7 +55,6 @@ class Lookup(Planning):
             leading = self._leading(self._index)
             self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
         self._keys = self._key_set(self._given)
-        self._are_values_compared = False
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
@@ -86,31 +84,20 @@ class Lookup(Planning):
         for name in self._kinds:
             values = self._given.column(name)
             # Of doubles beside decimals, and of floats, equality is another thing.
-            if name in self.instant.schema.names and values.type == self._kinds[name] and len(values) <= _TOLD_KEYS_MAX:
+            if (
+                name in self.instant.schema.names
+                and values.type == self._kinds[name]
+                and len(values) <= _KEYS_PUSHED_MAX
+            ):
                 node = node & col(name).is_in(values.drop_null().unique())
         return prepare(node, self.instant.schema)
-
-    def for_rows(self) -> Planning:
-        totals, keys = self.instant.totals, self.keys
-        is_plain = totals["plain"] == totals["files"]  # else rows are merged before they are tested
-        is_one = len(self._kinds) == 1 and keys != Constant(True) and len(self._keys) <= _COMPARED_KEYS_MAX
-        is_known = "_pruned" in self.__dict__
-        if not is_plain or not is_one or is_known or len(self._keys) * PAGE_ROWS < totals["rows"]:
-            return self
-        other = Lookup(self.request, self._keys_given)
-        other.bound, other._are_values_compared = keys, True
-        other._reading_steps = self._reading_steps
-        other.reading_note = "keys are compared as rows are read: most pages hold one, so no index is asked"
-        return other
 
     def _leading(self, index: IndexState) -> list[str]:
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
     def _prune(self, steps: Steps) -> Survivors:
-        """The files that hold a key, with the rows that do; where values are compared, the files that may hold one."""
-        if self._are_values_compared:
-            return prune(PruneRequest(self.bound, self.mode, only_stats=True), self.evidence, steps)
+        """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:

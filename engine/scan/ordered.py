@@ -9,7 +9,6 @@ Only the order's columns are read on the way; the others at the end, of the rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,17 +19,16 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import from_numpy, offsets_of, taken_rows, to_numpy
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
-from ..parquet.coded_chunks import coded_chunk
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
+from . import planned_rows
 from .bounds import Bounds
 from .extremes import best_ends, stored_codes
-from .file_reader import FileReader, as_planned, cast_column
-from .file_tasks import SHORT_ROWS_MAX, FileTask, RowGroups, within_groups
-from .planned_rows import rows_where_merged
+from .file_reader import FileReader, as_planned
+from .file_tasks import FileTask, RowGroups, within_groups
 from .request import SortKey
-from .rows import bytes_reader, opened, rows_at
+from .rows import opened, rows_at
 from .unit_search import (
     NULLS_FIRST,
     NULLS_LAST,
@@ -44,7 +42,6 @@ from .unit_search import (
 
 if TYPE_CHECKING:
     from ..indexes.secondary.hits import Positions
-    from ..parquet.page_headers import ReadAt
     from ..state import IndexState
     from .planning import Planning
 
@@ -62,13 +59,11 @@ def ordered_rows(plan: Planning) -> pa.Table:
     used = dict.fromkeys([*plan.columns, *(top_level(plan.instant.schema, key.column) for key in keys)])
     context = plan.context_for(tuple(used))
     tables: list[pa.Table] = []
-    merged = None if plan.request.merged is None or plan.limit == 0 else rows_where_merged(plan, used)
+    merged = None if plan.request.merged is None or plan.limit == 0 else planned_rows.rows_where_merged(plan, used)
     if merged is not None:
         tables = merged
     elif plan.limit is None:
-        plan.check_readable()
-        for parts in plan.rows_of([pair for pair in plan.pairs_to_read() if pair[1].kept != []], context):
-            tables += parts
+        tables = list(planned_rows.tables(plan, at_once=True, context=context))
     elif plan.limit:
         goal = _FirstRows(plan, keys, plan.limit)
         with plan.step("rows", "row groups") as step:
@@ -204,7 +199,7 @@ class _FirstRows:
             self._tasks.setdefault(task.path, (len(self._tasks), task))
         parts: list[pa.Table] = []
         few: list[_Few] = []
-        for of_file, of_few in self._plan.side_by_side(self._read_file, pairs, _is_short):
+        for of_file, of_few in self._plan.side_by_side(self._read_file, pairs):
             parts += of_file
             few += of_few
         if few:  # ranked together: that takes as long for some rows as for many
@@ -242,69 +237,27 @@ class _FirstRows:
             positions_of_group = (
                 {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
             )
-            with self._bytes_of(reader, kept) as read_at:
-                for group in kept:
-                    with reading(task.path):
-                        if task.rows is None:
-                            every = certain.get(group, False) or task.all_match
-                            positions, rows = self._of_group(reader, group, every, read_at)
-                        elif group in positions_of_group:
-                            positions, rows = self._of_positions(reader, group, positions_of_group[group])
-                        else:
-                            continue
-                    reader.check_identity()
-                    numbers, positions = np.full(len(positions), number, dtype=np.int32), positions + firsts[group]
-                    if 0 < len(positions) <= few_max:
-                        few.append((rows, positions, numbers))
+            for group in kept:
+                with reading(task.path):
+                    if task.rows is None:
+                        every = certain.get(group, False) or task.all_match
+                        positions, rows = self._of_group(reader, group, every)
+                    elif group in positions_of_group:
+                        positions, rows = self._of_positions(reader, group, positions_of_group[group])
+                    else:
                         continue
-                    part = self._first(rows, positions, numbers)
-                    if part.num_rows:
-                        parts.append(part)
+                reader.check_identity()
+                numbers, positions = np.full(len(positions), number, dtype=np.int32), positions + firsts[group]
+                if 0 < len(positions) <= few_max:
+                    few.append((rows, positions, numbers))
+                    continue
+                part = self._first(rows, positions, numbers)
+                if part.num_rows:
+                    parts.append(part)
         return parts, few
 
-    def _bytes_of(self, reader: FileReader, groups: Sequence[int]) -> AbstractContextManager[ReadAt | None]:
-        """What reads the bytes of the order's column, where rows with a chance may be told by its dictionary."""
-        names = reader.file_names(reader.stored(self.context.columns))
-        if len(names) != 1 or self._keys[0].column != self.context.columns[0] or len(self.context.columns) > 1:
-            return nullcontext()
-        if reader.task.rows is not None or self._worst is None:
-            return nullcontext()
-        return bytes_reader(reader, groups, names)
-
-    def _by_codes(self, reader: FileReader, group: int, read_at: ReadAt) -> tuple[np.ndarray, pa.Table] | None:
-        """As `_of_group`, of a row group of which all rows match but those that were deleted, and only those with a
-        chance; None where its dictionary does not tell them."""
-        (name,) = self.context.columns
-        chunk = coded_chunk(reader.file, group, reader.file_names([name])[0], read_at)
-        values = None if chunk is None else chunk.values()
-        if chunk is None or values is None:
-            return None
-        column = cast_column(pa.chunked_array([values]), self.context.schema.field(name).type, reader.task.path, name)
-        table = pa.table({name: column})
-        chance = self._with_a_chance(table)
-        if chance is None:
-            return None
-        if not len(chance) and not self._keys[0].nulls_first:
-            return chance, table.slice(0, 0)
-        is_wanted = np.zeros(len(values), dtype=bool)
-        is_wanted[chance] = True
-        of_rows = chunk.rows_of(is_wanted)
-        if of_rows is None:
-            return None
-        positions, codes = of_rows
-        if reader.deleted is not None:
-            is_live = to_numpy(reader.live(group))[positions]
-            positions, codes = positions[is_live], codes[is_live]
-        return positions, taken_rows(table, codes)
-
-    def _of_group(
-        self, reader: FileReader, group: int, every: bool, read_at: ReadAt | None
-    ) -> tuple[np.ndarray, pa.Table]:
-        """(positions in the row group, the order's columns) of its matching rows, or of those with a chance."""
-        if read_at is not None and (every or self.context.bound == Constant(True)):
-            of_chance = self._by_codes(reader, group, read_at)
-            if of_chance is not None:
-                return of_chance
+    def _of_group(self, reader: FileReader, group: int, every: bool) -> tuple[np.ndarray, pa.Table]:
+        """(positions in the row group, the order's columns) of its matching rows."""
         if reader.deleted is None and (every or self.context.bound == Constant(True)):
             return np.arange(reader.row_count(group)), reader.read(group, self.context.columns)
         mask = reader.live(group) if every else reader.mask(group)
@@ -391,11 +344,6 @@ class _FirstRows:
             if len(rows):
                 pairs.append((replace(task, rows=rows, rows_exact=True), RowGroups(None)))
         return [table for parts in self._plan.rows_of(pairs, self._plan.context_for(names)) for table in parts]
-
-
-def _is_short(pair: Pair, read: tuple[list[pa.Table], list[_Few]]) -> bool:
-    """Whether most of what a file took was Python: its dictionaries said which of its rows have a chance."""
-    return pair[0].row_count <= SHORT_ROWS_MAX and not read[0]
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -165,7 +165,7 @@ class Plan:
         Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
         indexed), PredicateError for a predicate that cannot be evaluated.
         """
-        parts = list(self._tables())
+        parts = list(self._tables(at_once=True))
         if not parts:
             return self._selected(empty(self.planning.context))
         if not self.columns:  # Arrow forgets how many rows tables without columns have when it joins them
@@ -174,9 +174,9 @@ class Plan:
             rows = pa.concat_tables(parts)
         return rows if self.limit is None else _first(rows, self.limit)
 
-    def _tables(self) -> Iterator[pa.Table]:
+    def _tables(self, *, at_once: bool = False) -> Iterator[pa.Table]:
         if not self.planning.order_by:
-            return map(self._selected, tables(self.planning))
+            return map(self._selected, tables(self.planning, at_once=at_once))
         from .ordered import ordered_rows
 
         return iter([self._selected(ordered_rows(self.planning))])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -16,48 +14,40 @@ import pyarrow as pa
 from ...arrays import from_numpy, to_numpy
 from ..predicates import Leaf, leaves_of
 from ..storage import Counted
-from .file_tasks import ReadContext
+from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 from .fine import FINE_ROWS_MIN, row_groups_of, whole_file
 from .planning import THREADS, Pair, Planning
-from .request import has_polars
-from .rows import (
-    POLARS_NS,
-    PYARROW_NS,
-    count_matches,
-    gain_by_polars_ns,
-    how_read,
-    positions_of_matches,
-    read_matches,
-    rows_looked_at,
-)
+from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
 
 if TYPE_CHECKING:
+    from .duckdb_reader import DuckDBReader
     from .merged_rows import MergedSlice
 
 _WIDE_OPS = ("!=", "<", "<=", ">", ">=")
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
-def tables(plan: Planning) -> Iterator[pa.Table]:
-    """The matching rows, file by file, in no order; once there are `limit` of them, no more files."""
+def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None = None) -> Iterator[pa.Table]:
+    """The matching rows, file by file, in no order; once there are `limit` of them, no more files.
+
+    at_once    all of them are wanted in memory
+    context    of other columns, if no slices are merged
+    """
     plan.check_evaluable()
     limit = plan.limit
     if limit == 0:
         return
-    other = plan.for_rows()
-    if other is not plan and _is_for_polars(plan):  # in this order: the second may load polars
-        plan = other
     merged, units = to_merge(plan), plan.pruned.units
     plan.check_readable(~merged)
     paths = set(units.files.column("path").filter(from_numpy(merged[units.unit_of])).to_pylist())
-    row_count, context = 0, replace(plan.context, ways=[], read_by_polars=[])
+    row_count, context = 0, replace(context or plan.context, by_duckdb=[], by_pyarrow=[], why_pyarrow=[])
     with plan.step("rows", "rows") as step:
         for pairs in _batches(plan):
             pairs = [pair for pair in pairs if pair[0].path not in paths]
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
-                by_polars, pairs = _by_decoder(plan.reader, pairs, context, limit)
-                for table in _by_polars(plan, by_polars, context, left=pairs):
+                duckdb, by_duckdb, pairs = by_reader(plan, pairs, context)
+                for table in duckdb.tables(by_duckdb, pairs, at_once) if duckdb is not None else ():
                     row_count += table.num_rows
                     step.went_out = row_count
                     if table.num_rows:
@@ -73,7 +63,7 @@ def tables(plan: Planning) -> Iterator[pa.Table]:
                     if limit is not None and row_count >= limit:
                         return
             finally:
-                step.note = "; ".join(filter(None, (how_read(context), plan.reading_note)))
+                step.note = how_read(context)
         for table in _merged(plan, merged):
             step.came_in += table.num_rows
             survivors = _matching(table, plan.context)
@@ -164,63 +154,71 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
-    by_polars, others = _by_decoder(plan.reader, unnamed, context, None)
+    duckdb, by_duckdb, others = by_reader(plan, unnamed, context, is_counted=True)
+    if duckdb is not None:
+        yield duckdb.count(by_duckdb, others)
     others += [pair for pair in pairs if pair[0].rows is not None]
-    for table in _by_polars(plan, by_polars, context, left=others):
-        yield table.num_rows
     yield from plan.side_by_side(lambda pair: count_matches(*pair, context, storage), others)
 
 
-# -- which decoder -----------------------------------------------------------------------------------------------------
+# -- which reader ------------------------------------------------------------------------------------------------------
 
-# What must be gained before polars is taken: docs/decisions/0071.
-_GAIN_NS, _GAIN_WITH_IMPORT_NS = 20_000_000, 400_000_000
-
-# A fork keeps a library and none of its threads: what waits for them waits for ever.
-_home, _was_loaded = os.getpid(), "polars" in sys.modules
-
-
-def _by_decoder(
-    reader: str, pairs: list[Pair], context: ReadContext, limit: int | None
-) -> tuple[list[Pair], list[Pair]]:
-    """(those of some files that polars should read, the others)."""
-    if reader == "pyarrow" or limit is not None or not _may_call_polars():
-        return [], pairs
-    if reader == "polars":
-        return pairs, []
-    gains_ns = [gain_by_polars_ns(*pair, context) for pair in pairs]
-    if not _polars_pays(sum(gain for gain in gains_ns if gain > 0)):
-        return [], pairs
-    taken = [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain > 0]
-    return taken, [pair for pair, gain in zip(pairs, gains_ns, strict=True) if gain <= 0]
+# Measured per value and per file, with all threads at work; and what DuckDB's first query of a process costs more.
+_PYARROW_VALUE_NS, _DUCKDB_VALUE_NS = 12, 4
+_PYARROW_FILE_NS, _DUCKDB_FILE_NS = 300_000, 250_000
+_DUCKDB_QUERY_NS, _DUCKDB_IMPORT_NS = 3_000_000, 80_000_000
+_PAGE_ROWS = 20_000  # DuckDB decodes a page for a row; pyarrow decodes half a row group
+_GROUP_ROWS = 100_000
 
 
-def _is_for_polars(plan: Planning) -> bool:
-    """Whether polars would read all of the table, which is near."""
-    if plan.reader == "pyarrow" or plan.limit is not None or plan.storage.gap_bytes or not _may_call_polars():
-        return False
-    gain_ns = plan.instant.totals["rows"] * len(plan.columns) * (PYARROW_NS - POLARS_NS)
-    return (plan.reader == "polars" and has_polars()) or _polars_pays(gain_ns)
+def by_reader(
+    plan: Planning, pairs: list[Pair], context: ReadContext, *, is_counted: bool = False
+) -> tuple[DuckDBReader | None, list[Pair], list[Pair]]:
+    """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `is_counted`: whatever
+    the plan's limit is."""
+    why = _why_pyarrow(plan, pairs, context, is_counted)
+    reader = None
+    if not why and pairs:
+        from .duckdb_connection import is_supported
+        from .duckdb_reader import DuckDBReader
+
+        why = "" if is_supported() else "the installed DuckDB is older than 2.0"
+    if not why and pairs:
+        reader = DuckDBReader(plan, context)
+        why = reader.refusal
+    if reader is None or why:
+        context.why_pyarrow.append(why)
+        return None, [], pairs
+    served = [pair for pair in pairs if reader.served(pair)]
+    if len(served) < len(pairs):
+        context.why_pyarrow.append(reader.why_not())
+    return reader, served, [pair for pair in pairs if not reader.served(pair)]
 
 
-def _polars_pays(gain_ns: int) -> bool:
-    """Whether so much is worth it; polars is loaded then."""
-    return gain_ns >= (_GAIN_NS if sys.modules.get("polars") else _GAIN_WITH_IMPORT_NS) and has_polars()
+def _why_pyarrow(plan: Planning, pairs: list[Pair], context: ReadContext, is_counted: bool) -> str:
+    """Why pyarrow reads all of some files; empty if DuckDB may read them."""
+    if plan.reader == "pyarrow":
+        return 'reader="pyarrow" was passed'
+    if plan.storage.gap_bytes:
+        return "the files are remote"
+    if plan.limit is not None and not is_counted:
+        return "few rows are wanted"
+    if plan.reader == "duckdb":
+        return ""
+    pyarrow_ns = sum(_values(*pair, context, _GROUP_ROWS // 2) for pair in pairs) * _PYARROW_VALUE_NS
+    duckdb_ns = sum(_values(*pair, context, _PAGE_ROWS) for pair in pairs) * _DUCKDB_VALUE_NS
+    pyarrow_ns += len(pairs) * _PYARROW_FILE_NS
+    duckdb_ns += len(pairs) * _DUCKDB_FILE_NS + _DUCKDB_QUERY_NS
+    if "duckdb" not in sys.modules:
+        duckdb_ns += _DUCKDB_IMPORT_NS
+    return "little is read" if pyarrow_ns <= duckdb_ns else ""
 
 
-def _may_call_polars() -> bool:
-    """Not after a fork, and not from a thread that another library made, which may be one of polars' own."""
-    if isinstance(threading.current_thread(), threading._DummyThread) or os.getpid() != _home:
-        return False
-    processes = sys.modules.get("multiprocessing.process")
-    return not (_was_loaded and processes is not None and processes.parent_process() is not None)
-
-
-def _by_polars(plan: Planning, pairs: list[Pair], context: ReadContext, left: list[Pair]) -> Iterator[pa.Table]:
-    if pairs:
-        from .by_polars import tables_by_polars
-
-        yield from tables_by_polars(pairs, context, plan.storage, plan.noting_changes, left)
+def _values(task: FileTask, groups: RowGroups, context: ReadContext, rows_per_row: int) -> int:
+    """How many values of a file are decoded, about, if so many rows are decoded for each that an index named."""
+    row_count = rows_kept(task, groups)
+    read = row_count if task.rows is None else min(len(task.rows) * rows_per_row, row_count)
+    return read * width_of(context)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class Planning:
         self.storage, self.index_storage = request.storage, request.index_storage
         self._with_footers = bool(self.storage.gap_bytes)  # where a look at a file's end is a request
         self.snapshot: Snapshot = request.snapshot
-        self._reading_steps, self.reading_note = self._no_steps(), ""
+        self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)
         self.evidence = EvidenceReader(request.snapshot, request.strict)
         self._with_paths = True
@@ -332,28 +332,14 @@ class Planning:
         """The matching rows of some files, read side by side, a list a file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
-    def side_by_side(
-        self, work: Callable[[T], R], items: Sequence[T], is_short: Callable[[T, R], bool] | None = None
-    ) -> Generator[R]:
-        """The results of `work(item)`, in order; in threads where there is more than one item. Near files are worked on
-        one by one as long as that `is_short`: two threads would hand the interpreter to each other."""
-        threads, done = THREADS, 0
-        if self.storage.gap_bytes:
-            threads, is_short = max(THREADS, _FAR_THREADS), None
+    def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
+        """The results of `work(item)`, in order; in threads if there is more than one item."""
+        threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
         with self.noting_changes():
-            while done < len(items) and (threads < 2 or len(items) - done < 2 or is_short is not None):
-                result = work(items[done])
-                if is_short is not None and not is_short(items[done], result):
-                    is_short = None
-                done += 1
-                yield result
-            if done < len(items):
-                yield from prefetched(work, items[done:], threads, "skipstone-read")
-
-    def for_rows(self) -> Planning:
-        """The plan by which rows are best read where polars reads them and they are near: this one, or another that
-        finds the same rows sooner, by more files, and notes its reading with this one's."""
-        return self
+            if threads < 2 or len(items) < 2:
+                yield from map(work, items)
+            else:
+                yield from prefetched(work, items, threads, "skipstone-read")
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 

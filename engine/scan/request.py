@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 # A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
 OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
 
-READERS = ("auto", "pyarrow", "polars")
+READERS = ("auto", "pyarrow", "duckdb")
 _DIRECTIONS = {"asc": False, "ascending": False, "desc": True, "descending": True}
 _NULLS = {"nulls_first": True, "nulls_last": False}
 
@@ -43,7 +42,7 @@ class ScanRequest:
     limit      at most so many rows; None for all
     order_by   what the rows are ordered by, as `Table.scan` takes it; None for no order
     mode       "snapshot" or "read_optimized"
-    reader     what reads much of a file: "pyarrow", "polars", or "auto" for the cheaper one
+    reader     "pyarrow"; "duckdb", for files that DuckDB reads exactly; or "auto" for the faster of the two
     fields     what rows are to hold in the end, fields of structs by dotted path; None for all of `columns`
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
@@ -74,10 +73,6 @@ class ScanRequest:
             raise InvalidArgumentError(f"limit is a number of rows, 0 or more, not {limit!r}")
         if self.reader not in READERS:
             raise InvalidArgumentError(f"reader= is one of {', '.join(READERS)}, not {self.reader!r}")
-        if self.reader == "polars" and not has_polars():
-            raise InvalidArgumentError(
-                'reader="polars" needs polars: pip install "skipstone[polars]", or use reader="pyarrow"'
-            )
 
     @classmethod
     def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
@@ -105,15 +100,6 @@ class ScanRequest:
         """What `of` takes besides a handle."""
         names = ("columns", "limit", "order_by", "mode", "reader", "fields")
         return {name: getattr(self, name) for name in names}
-
-
-def has_polars() -> bool:
-    """Whether polars is installed; it is loaded then."""
-    try:
-        importlib.import_module("polars")
-    except ImportError:
-        return False
-    return True
 
 
 def read_columns(

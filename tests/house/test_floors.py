@@ -129,7 +129,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "opentelemetry": lambda module: module == "engine.observing",
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
-        module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
+        module.startswith("engine.scan.duckdb_")
+        or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")

@@ -29,7 +29,7 @@ table.create_index("a", "bloom", maintain={refresh!r})
 table.refresh_index("a", kind={stats!r})
 table.drop_index("a", {secondary!r})
 table.scan("a = 1", mode={read_optimized!r})
-table.scan("a = 1", reader={polars!r})
+table.scan("a = 1", reader={duckdb!r})
 table.scan("a = 1", refresh={sync!r})
 table.lookup([1], on="a", reader={pyarrow!r})
 table.sync(new_columns={report!r})
@@ -89,7 +89,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
         lambda table: table.refresh_index("a", kind="blom"),
         lambda table: table.drop_index("a", "blom"),
         lambda table: table.scan(mode="snapshots"),
-        lambda table: table.scan(reader="polarss"),
+        lambda table: table.scan(reader="polars"),
         lambda table: table.scan(refresh="always"),
         lambda table: table.sync(new_columns="ignore"),
     ],

@@ -263,7 +263,7 @@ def _check_deletes(table, rows):
     assert _values(table, "a < 50") == left
     assert _values(table, "a < 9") == left[:-1]
     assert (table.scan("a < 50").count(), table.scan("a = 2").count()) == (len(left), 0)
-    assert table.scan("a IN (1, 2, 3)", reader="polars").to_table().num_rows == 2
+    assert table.scan("a IN (1, 2, 3)", reader="duckdb").to_table().num_rows == 2
     with mock.patch.object(lookup, "FEW_KEYS", -1):
         found = table.lookup([0, 1, 2, 7], on="a")
         assert (found.count(), found.min("a"), found.max("a"), found.to_table().num_rows) == (3, 0, 7, 3)

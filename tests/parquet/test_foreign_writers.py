@@ -48,7 +48,7 @@ def _check(lake: Path, column: str = "v") -> ss.Table:
         except ss.SchemaError as error:
             assert column in str(error)
     rows = theirs.to_pylist()
-    for reader in ("pyarrow", "polars"):
+    for reader in ("pyarrow", "duckdb"):
         for number in (0, 7, COUNT - 1):
             found = table.scan(col("id") == number, reader=reader).to_table().to_pylist()
             assert repr(found) == repr([row for row in rows if row["id"] == number]), reader
@@ -234,6 +234,6 @@ def test_geospatial_statistics_of_any_content_are_no_bounds(
 def _ask(table: ss.Table, points: list[bytes]) -> None:
     assert table.scan(col("v") == points[9]).to_table()["id"].to_pylist() == [9]
     assert table.scan(col("v") >= points[9]).to_table()["id"].to_pylist() == list(range(9, COUNT))
-    assert table.scan("id = 9", reader="polars").to_table()["v"].to_pylist() == [points[9]]
+    assert table.scan("id = 9", reader="duckdb").to_table()["v"].to_pylist() == [points[9]]
     assert (table.scan().min("v"), table.scan().max("v")) == (points[0], points[-1])
     assert table.scan().to_table()["v"].to_pylist() == points

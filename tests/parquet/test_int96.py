@@ -61,7 +61,7 @@ def test_every_year_is_found_and_read(tmp_path_factory: pytest.TempPathFactory, 
             OPERATORS[sign](col("s.t"), value),
             f"t {sign} TIMESTAMP '{value}'",
         ):
-            for reader in ("pyarrow", "polars"):
+            for reader in ("pyarrow", "duckdb"):
                 rows = table.scan(where, ["k", "t"], reader=reader).to_table().sort_by("k")
                 assert rows.column("k").to_pylist() == wanted, where
                 assert rows.column("t").to_pylist() == [expected[k] for k in wanted], where

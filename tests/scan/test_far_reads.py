@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.scan import by_polars, polars_files
+from skipstone.engine.scan import rows as reading_rows
 
-pytest.importorskip("polars")
 pytest.importorskip("obstore")
 
 FILES, ROWS, GROUP_ROWS = 24, 3_000, 1_000
@@ -43,28 +42,28 @@ def bucket() -> Iterator[Any]:
         yield bucket
 
 
-def read(where: str, reader: str, columns: list[str] | None) -> pa.Table:
-    return ss.open(LAKE, index_path=INDEX).scan(where, reader=reader, columns=columns).to_table()
+def read(where: str, columns: list[str] | None) -> pa.Table:
+    return ss.open(LAKE, index_path=INDEX).scan(where, columns=columns).to_table()
 
 
 @pytest.mark.parametrize("where", ["x <= 3", "x < 99", "n < 30000", "n BETWEEN 1500 AND 1510", "text = '7'", "y < 20"])
 @pytest.mark.parametrize("columns", [None, ["n", "text"], ["x"], []])
-@pytest.mark.parametrize("request_bytes", [0, 2_000, 2 << 20])
+@pytest.mark.parametrize("prefetch_bytes", [0, 20_000, 8 << 20])
 def test_the_same_rows_however_they_are_fetched(
-    bucket: Any, monkeypatch: pytest.MonkeyPatch, where: str, columns: list[str] | None, request_bytes: int
+    bucket: Any, monkeypatch: pytest.MonkeyPatch, where: str, columns: list[str] | None, prefetch_bytes: int
 ) -> None:
-    for module in (polars_files, by_polars):
-        monkeypatch.setattr(module, "REQUEST_BYTES", request_bytes)
-    by_arrow, by_polars_ = (read(where, reader, columns) for reader in ("pyarrow", "polars"))
-    assert by_polars_.schema == by_arrow.schema and by_polars_.num_rows == by_arrow.num_rows
-    if by_arrow.num_columns:
-        order = [(name, "ascending") for name in by_arrow.column_names]
-        assert by_polars_.sort_by(order).equals(by_arrow.sort_by(order))
+    expected = read(where, columns)
+    monkeypatch.setattr(reading_rows, "_PREFETCH_BYTES_MAX", prefetch_bytes)
+    found = read(where, columns)
+    assert found.schema == expected.schema and found.num_rows == expected.num_rows
+    if expected.num_columns:
+        order = [(name, "ascending") for name in expected.column_names]
+        assert found.sort_by(order).equals(expected.sort_by(order))
 
 
 def test_a_file_is_one_request(bucket: Any) -> None:
     with bucket.counting() as waits:
-        assert read("x <= 3", "polars", ["n", "x"]).num_rows == FILES * ROWS * 4 // 50
+        assert read("x <= 3", ["n", "x"]).num_rows == FILES * ROWS * 4 // 50
     of_data = [key for _, _, key in waits.log if key.startswith("lake/")]
     assert sorted(of_data) == [f"lake/{number:02}.parquet" for number in range(FILES)]
 
@@ -72,5 +71,5 @@ def test_a_file_is_one_request(bucket: Any) -> None:
 def test_statistics_that_skip_files_are_read_of_all(bucket: Any) -> None:
     """Bounds of whole files say nothing of z, those of row groups that no row matches."""
     with bucket.counting() as waits:
-        assert read("z = 50", "polars", None).num_rows == 0
+        assert read("z = 50", None).num_rows == 0
     assert not [key for _, _, key in waits.log if key.startswith("lake/")]

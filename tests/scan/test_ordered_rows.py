@@ -8,8 +8,6 @@ import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +22,7 @@ from kernels_in_use import kernels
 from lake_strategies import change_index, lakes, make_file
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
-from skipstone.engine.parquet import coded_chunks
 from skipstone.engine.predicates import ast
-from skipstone.engine.scan import group_counts
 from skipstone.engine.scan.group_counts import CodeCounts
 
 WHERE = st.just(ast.Constant(True))
@@ -89,24 +85,12 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
         table, lake = data.draw(lakes(root))
         keys = data.draw(_orders(table.schema))
         limit = data.draw(st.none() | st.integers(0, 20))
-        with _by_codes(data.draw(st.booleans())):
+        with kernels(are_used=data.draw(st.booleans())):
             _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
             change_index(data.draw, table, "secondary")
             column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
             for is_max in (False, True):
                 _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
-
-
-@contextmanager
-def _by_codes(are_used: bool) -> Iterator[None]:
-    """Dictionary codes are counted and searched however few rows they are of, by compiled code or without it."""
-    before = group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX
-    group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = 0, 1 << 30
-    try:
-        with kernels(are_used=are_used):
-            yield
-    finally:
-        group_counts._ROWS_A_VALUE_MIN, coded_chunks._RUNS_PLAIN_MAX = before
 
 
 @given(st.data())
@@ -121,7 +105,7 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
         node = data.draw(WHERE | predicates(table.schema))
         matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
         wanted = Counter(tuple(_plain(row[column]) for column in columns) for row in matching)
-        with _by_codes(data.draw(st.booleans())):
+        with kernels(are_used=data.draw(st.booleans())):
             groups = table.scan(node, limit=1).count(by=columns)
         values = rows_of(groups.select(range(len(columns))))
         got = [tuple(_plain(row[column]) for column in columns) for row in values]
@@ -284,7 +268,7 @@ def test_counts_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used: bool) 
             values = columns[name].to_pylist() if name in columns else [None] * rows
             counter.update(map(_plain, values))
     table = ss.create(tmp_path)
-    with _by_codes(are_used):
+    with kernels(are_used=are_used):
         for name, counter in wanted.items():
             groups = table.scan().count(by=name)
             counted = zip(map(_plain, groups.column(0).to_pylist()), groups.column(1).to_pylist(), strict=True)
@@ -323,7 +307,7 @@ def test_the_first_rows_by_codes_of_files_of_many_kinds(tmp_path: Path, are_used
         make_file(tmp_path, f"{number}.parquet", columns, row_group_size=100, data_page_size=50 + 100 * number)
         rows += numbered(pa.table(columns))
     table = ss.create(tmp_path)
-    with _by_codes(are_used):
+    with kernels(are_used=are_used):
         for column, is_max, first in itertools.product(kinds, (False, True), (False, True)):
             keys = [(column, is_max, first)]
             wanted = [_plain(row[column]) for row in _sorted(rows, keys)[:40]]

@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         matching = [x for groups in rows.values() for g in groups for x in g if base.row_matches(node, x) is True]
         columns = r.sample(table.schema.names, r.randint(0, len(table.schema)))
         told = f"{node} at version {table.version}"
-        for reader in ("pyarrow", "polars"):
+        for reader in ("pyarrow", "duckdb"):
             found = table.scan(node, columns=columns, reader=reader).to_table()
             wanted = [{name: row[name] for name in columns} for row in matching]
             assert found.num_rows == len(matching), told
@@ -240,7 +240,7 @@ class Machine(RuleBasedStateMachine):
         matching = [row for groups in rows.values() for g in groups for row in g if key(row) in wanted]
         told = f"{keys.to_pylist()} at version {table.version}"
         with mock.patch.object(lookup, "FEW_KEYS", r.choice([-1, -1, 1024])):
-            plan = table.lookup(keys, reader=r.choice(["pyarrow", "polars"]))
+            plan = table.lookup(keys, reader=r.choice(["pyarrow", "duckdb"]))
             assert table.lookup(keys).count() == len(matching), told
             assert multiset(base.rows_of(plan.to_table())) == multiset(matching), told
             self.check_extremes(plan, r.choice(schema.names), matching, told)

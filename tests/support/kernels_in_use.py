@@ -12,7 +12,6 @@ from skipstone import lazy
 MODULES = (
     *(f"hfile_like.kernels_{family}" for family in ("sort", "lookup")),
     "engine.indexes.secondary.kernels",
-    "engine.parquet.kernels",
 )
 
 

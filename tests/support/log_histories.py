@@ -92,7 +92,7 @@ class LogMachine(RuleBasedStateMachine):
         if f"{kind}(a)" in self.table.indexes().column("name").to_pylist():
             self.versions[self.table.refresh_index("a", kind=kind)] = self.versions[max(self.versions)]
 
-    @rule(keys=st.lists(NUMBERS, max_size=4), are_many=st.booleans(), reader=st.sampled_from(["pyarrow", "polars"]))
+    @rule(keys=st.lists(NUMBERS, max_size=4), are_many=st.booleans(), reader=st.sampled_from(["pyarrow", "duckdb"]))
     def look_up(self, keys, are_many, reader):
         rows = self.theirs("true", self.pinned)
         wanted = Counter({row: count for row, count in rows.items() if row[0] in map(repr, keys)})

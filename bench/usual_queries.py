@@ -1,0 +1,234 @@
+"""The usual queries of a user: ours, and our dataset in DuckDB, against DuckDB and polars over the same files.
+
+SKIPSTONE_BENCH_EVENTS events (default 3,000,000) in two lakes, of 60 and of 400 files, in the order of their times;
+and in one large file of 50 row groups, where one of two float columns has NaN. Each side returns an Arrow table.
+SKIPSTONE_BENCH_ROWS, a regular expression, chooses rows of the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import skipstone as ss
+
+from .selectivity import against_the_best
+from .support.cached_folder import cached_folder
+from .support.data import CACHE
+from .support.harness import Bench
+
+ROUNDS = 5
+FILES = (60, 400)
+ACTIONS, SYSTEMS = ["view", "click", "buy", "refund"], ["ios", "android", "web"]
+START_US = 1_700_000_000_000_000
+ROW_GROUPS = 50
+TWO = ["ts", "amount"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question. `order`, `limit`: as of `Table.scan`, and as SQL; `by`: rows are counted by it."""
+
+    name: str
+    where: str = "TRUE"
+    columns: list[str] | None = None
+    order: str | None = None
+    limit: int | None = None
+    by: str | None = None
+
+    def sql(self, source: str) -> str:
+        """The same for DuckDB."""
+        if self.by is not None:
+            return f"SELECT {self.by}, count(*) AS count FROM {source} WHERE {self.where} GROUP BY {self.by}"
+        names = "*" if self.columns is None else ", ".join(self.columns)
+        text = f"SELECT {names} FROM {source} WHERE {self.where}"
+        text += f" ORDER BY {self.order} DESC" if self.order else ""
+        return text + (f" LIMIT {self.limit}" if self.limit else "")
+
+    def ours(self, table: ss.Table) -> pa.Table:
+        """The same by `scan`."""
+        order_by = None if self.order is None else (self.order, "desc")
+        plan = table.scan(self.where, columns=self.columns, order_by=order_by, limit=self.limit)
+        if self.by is None:
+            return plan.to_table()
+        return plan.count(by=self.by)
+
+    def polars(self, files: list[str]) -> pa.Table:
+        """The same for polars."""
+        rows = pl.scan_parquet(files)
+        if self.where != "TRUE":
+            rows = rows.filter(_in_polars(self.where))
+        if self.by is not None:
+            return rows.group_by(self.by).agg(pl.len().cast(pl.Int64).alias("count")).collect().to_arrow()
+        if self.order is not None:
+            rows = rows.top_k(self.limit or 1, by=self.order)
+        return (rows if self.columns is None else rows.select(self.columns)).collect().to_arrow()
+
+
+def _in_polars(where: str) -> pl.Expr:
+    own = {
+        "list_contains(tags, 7)": pl.col("tags").list.contains(7),
+        "ctx.device = 13": pl.col("ctx").struct.field("device") == 13,
+        r"regexp_matches(url, '/7/.*item77')": pl.col("url").str.contains("/7/.*item77"),
+    }
+    if where.startswith("ts > "):
+        return pl.col("ts") > np.datetime64(where.split("'")[1], "us")
+    return own[where] if where in own else pl.sql_expr(where)
+
+
+def queries(ids: list[str], users: list[str], end_us: int) -> Iterator[Query]:
+    """The questions to a lake; some are asked by values that it has."""
+    yield Query("one event by id", f"event_id = '{ids[0]}'")
+    yield Query("ten events by id", f"event_id IN ({_listed(ids[:10])})")
+    yield Query("the rows of one user", f"user_id = '{users[0]}'")
+    yield Query("one user and one action, two columns", f"user_id = '{users[0]}' AND action = 'refund'", TWO)
+    yield Query("ten users, three columns", f"user_id IN ({_listed(users[:10])})", ["ts", "user_id", "amount"])
+    yield Query("one action, two columns", "action = 'refund'", TWO)
+    yield Query("amount > 999, all columns", "amount > 999")
+    yield Query("amount > 900, three columns", "amount > 900", ["ts", "user_id", "amount"])
+    yield Query("LIKE, two columns", "url LIKE '%/77/item%'", TWO)
+    yield Query("a list, two columns", "list_contains(tags, 7)", TWO)
+    yield Query("a struct's field, two columns", "ctx.device = 13", TWO)
+    yield Query("a regular expression, two columns", "regexp_matches(url, '/7/.*item77')", TWO)
+    yield Query("two functions, all columns", "lower(url) LIKE '%/77/%' AND length(user_id) > 5")
+    yield Query("everything, two columns", columns=TWO)
+    yield Query("half of it, all columns", "amount > 500")
+    last = np.datetime64(end_us - (end_us - START_US) // 30, "us")
+    yield Query("the last thirtieth", f"ts > TIMESTAMP '{str(last).replace('T', ' ')}'", TWO)
+    yield Query("a range of seq, all columns", "seq BETWEEN 1000 AND 1200")
+    yield Query("newest 100", order="ts", limit=100, columns=TWO)
+    yield Query("top 100 by amount", order="amount", limit=100, columns=["amount"])
+    yield Query("count by action", by="action")
+    yield Query("count by action of some", "ctx.device = 13", by="action")
+
+
+def _listed(values: list[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def large_file_queries(seq: int) -> Iterator[Query]:
+    """Of one file of many row groups."""
+    for name in ("amount", "with_nan"):
+        yield Query(f"large file, a range and {name}", f"seq BETWEEN {seq} AND {seq + 100} AND {name} > 500")
+        yield Query(f"large file, a needle and {name}", f"event_id = '{_event_id(seq)}' AND {name} >= 0")
+
+
+# -- the events --------------------------------------------------------------------------------------------------------
+
+
+def _event_id(seq: int) -> str:
+    return f"{(seq * 0x9E3779B97F4A7C15) % (1 << 64):016x}{seq:08x}"
+
+
+def events(first: int, count: int, seed: int) -> pa.Table:
+    """Some events, in the order of their times."""
+    random = np.random.default_rng(seed)
+    tags = random.integers(0, 4, count)
+    offsets = np.append(0, np.cumsum(tags)).astype(np.int32)
+    pages = [random.integers(0, most, count) for most in (50, 2000, 10_000)]
+    amount = random.random(count) * 1000
+    context = [
+        pa.array(random.integers(0, 400, count), pa.int32()),
+        pa.array(np.array(SYSTEMS)[random.integers(0, 3, count)]),
+    ]
+    return pa.table(
+        {
+            "event_id": [_event_id(seq) for seq in range(first, first + count)],
+            "ts": pa.array(START_US + np.sort(random.integers(first, first + count, count)) * 1000, pa.timestamp("us")),
+            "user_id": [f"user-{user}" for user in random.integers(0, 66_000, count)],
+            "action": np.array(ACTIONS)[random.integers(0, 4, count)],
+            "amount": amount,
+            "url": [f"https://shop.example/{a}/{b}/item{c}" for a, b, c in zip(*pages, strict=True)],
+            "tags": pa.ListArray.from_arrays(offsets, pa.array(random.integers(0, 38, int(offsets[-1])), pa.int32())),
+            "ctx": pa.StructArray.from_arrays(context, ["device", "os"]),
+            "seq": np.arange(first, first + count),
+        }
+    )
+
+
+def lake(count: int, files: int) -> Path:
+    """A folder of so many files, which is kept."""
+
+    def write(folder: Path) -> None:
+        each = count // files
+        for number in range(files):
+            rows = events(number * each, each, number)
+            pq.write_table(rows, folder / f"part-{number:04}.parquet", compression="zstd")
+
+    return cached_folder(CACHE / f"events-{count}-{files}", write).folder
+
+
+def large_file(count: int) -> Path:
+    """A folder with one file of many row groups."""
+
+    def write(folder: Path) -> None:
+        each = count // ROW_GROUPS
+        schema = events(0, 1, 0).schema.append(pa.field("with_nan", pa.float64()))
+        with pq.ParquetWriter(folder / "all.parquet", schema, compression="zstd") as writer:
+            for number in range(ROW_GROUPS):
+                rows = events(number * each, each, number)
+                values = rows.column("amount").to_numpy().copy()
+                values[::97] = np.nan
+                writer.write_table(rows.append_column("with_nan", pa.array(values)), row_group_size=each)
+
+    return cached_folder(CACHE / f"events-{count}-large", write).folder
+
+
+# -- the race ----------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    count = int(os.environ.get("SKIPSTONE_BENCH_EVENTS", "3000000"))
+    chosen = re.compile(os.environ.get("SKIPSTONE_BENCH_ROWS", ""))
+    bench = Bench(
+        "usual_queries",
+        f"The usual queries over {count:,} events",
+        "make bench NAME=usual_queries",
+        libraries=["duckdb", "polars"],
+    )
+    with tempfile.TemporaryDirectory() as index:
+        for files in FILES:
+            folder = lake(count, files)
+            table = ss.create(folder, partitioning=None, index_path=f"{index}/{files}")
+            table.create_index("event_id", kind="secondary")
+            table.create_index("user_id", kind="secondary")
+            known = pq.read_table(folder / "part-0003.parquet", columns=["event_id", "user_id"]).to_pydict()
+            ids, users = known["event_id"][::311], list(dict.fromkeys(known["user_id"]))[:20]
+            for query in queries(ids, users, START_US + count * 1000):
+                _add(bench, chosen, f"{files} files: {query.name}", query, table, folder)
+        folder = large_file(count)
+        table = ss.create(folder, partitioning=None, index_path=f"{index}/large")
+        table.create_index("event_id", kind="bloom")
+        for query in large_file_queries(count // 2):
+            _add(bench, chosen, query.name, query, table, folder)
+        bench.run(ROUNDS)
+        bench.report(against_the_best(bench.figures()))
+
+
+def _add(bench: Bench, chosen: re.Pattern, row: str, query: Query, table: ss.Table, folder: Path) -> None:
+    if not chosen.search(row):
+        return
+    connection = duckdb.connect()
+    files = sorted(str(path) for path in folder.glob("*.parquet"))
+    source = f"read_parquet([{_listed(files)}])"
+    lake = table.dataset()
+    connection.register("lake", lake)
+    is_near = not (query.order and query.columns == TWO)  # rows of one time may come in any order
+    bench.case(row, "skipstone", lambda: query.ours(table), kind="us")
+    bench.case(row, "DuckDB", lambda: connection.sql(query.sql(source)).to_arrow_table())
+    bench.case(row, "polars", lambda: query.polars(files))
+    if query.by is None and is_near:
+        bench.case(row, "dataset in DuckDB", lambda: connection.sql(query.sql("lake")).to_arrow_table())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The private DuckDB connection that reads files: one per process.
+
+A connection does not survive a fork: a child that uses the parent's hangs, and one that closes it dies, even at exit.
+So each process opens its own, and a child keeps a reference to every object of the parent's that it never gives back.
+
+The connection never spills to disk. A query that needs more memory than the limit fails, and pyarrow reads its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+THREADS = min(8, os.cpu_count() or 1)
+_SETTINGS = {
+    "threads": str(THREADS),
+    "memory_limit": "2GB",
+    "temp_directory": "",
+    "TimeZone": "UTC",
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "enable_external_file_cache": "false",
+    # These draw conclusions from footer statistics, which leave out NaN and may be wrong. `guarded` protects the
+    # filters that are left.
+    "disabled_optimizers": "statistics_propagation,join_filter_pushdown,cte_filter_pusher",
+}
+
+_lock = threading.Lock()
+_connection: Any = None
+_is_safe: bool | None = None
+_open_objects: list[Any] = []  # the connection and its cursors
+_free_cursors: list[Any] = []
+
+
+@contextlib.contextmanager
+def cursor() -> Iterator[Any]:
+    """A cursor of the process's connection, which one thread uses. Ctrl-C raises KeyboardInterrupt."""
+    process = os.getpid()
+    try:
+        opened = _free_cursors.pop()
+    except IndexError:
+        opened = _connected().cursor()
+        _open_objects.append(opened)
+        opened.execute("SET enable_progress_bar = false").fetchall()  # which no global setting turns off
+    try:
+        yield opened
+    except BaseException as error:
+        if process == os.getpid():
+            _open_objects.remove(opened)
+            opened.close()
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
+            raise KeyboardInterrupt from error
+        raise
+    if process == os.getpid():
+        _free_cursors.append(opened)
+
+
+def _connected() -> Any:
+    global _connection
+    with _lock:
+        if _connection is None:
+            connection = duckdb.connect(":memory:")
+            for name, value in _SETTINGS.items():
+                connection.execute(f"SET GLOBAL {name} = '{value}'")
+            _open_objects.append(connection)
+            _connection = connection
+        return _connection
+
+
+def is_supported() -> bool:
+    """True for DuckDB 2.0 and later. Older ones return other values of some types and lack columns that are used."""
+    return int(duckdb.__version__.split(".")[0]) >= 2
+
+
+def guarded(condition: str) -> str:
+    """The same condition on rows, which DuckDB cannot push into the scan: no statistics decide it."""
+    return f"(({condition}) OR random() < 0)"
+
+
+_CHECKS = {
+    "SELECT count(*) FROM read_parquet('{path}') WHERE {f_greater}": 1,
+    "SELECT count(*) FROM read_parquet('{path}') WHERE {f_greater} AND k = 2": 1,
+    "SELECT count(*) FROM read_parquet('{path}') WHERE {f_greater} AND file_row_number BETWEEN 1 AND 2": 1,
+    "SELECT count(*) FROM (SELECT f AS g FROM read_parquet('{path}')) WHERE {g_greater}": 1,
+    "SELECT count(*) FROM read_parquet('{path}') WHERE {child_greater}": 1,
+    "SELECT count(*) FROM read_parquet('{path}') WHERE {same_not_one}": 1,
+    "SELECT count(*) FROM (SELECT same FROM read_parquet('{path}') WHERE k = 2 LIMIT 3) WHERE isnan(same)": 1,
+}
+
+
+def keeps_nan() -> bool:
+    """True if the installed DuckDB returns rows with NaN for guarded conditions. Tested once per process."""
+    global _is_safe
+    if _is_safe is None:
+        _is_safe = _tested()
+    return _is_safe
+
+
+def _tested() -> bool:
+    nan = float("nan")
+    rows = {"f": [1.0, nan, 3.0], "same": [1.0, nan, 1.0], "k": [1, 2, 3], "s": [{"c": 1.0}, {"c": nan}, {"c": 3.0}]}
+    conditions = {
+        "f_greater": guarded('"f" > CAST(5 AS DOUBLE)'),
+        "g_greater": guarded('"g" > CAST(5 AS DOUBLE)'),
+        "child_greater": guarded("struct_extract(\"s\", 'c') > CAST(5 AS DOUBLE)"),
+        "same_not_one": guarded('"same" <> CAST(1 AS DOUBLE)'),
+    }
+    with tempfile.TemporaryDirectory(prefix="skipstone-") as folder, cursor() as asked:
+        path = Path(folder) / "nan.parquet"
+        pq.write_table(pa.table(rows), path)
+        name = str(path).replace("'", "''")
+        try:
+            return all(
+                asked.execute(query.format(path=name, **conditions)).fetchall() == [(expected,)]
+                for query, expected in _CHECKS.items()
+            )
+        except duckdb.Error:
+            return False
+
+
+def _keep_parents() -> None:
+    """In a child: leave the parent's objects alone for as long as the process runs."""
+    global _connection, _lock
+    for kept in _open_objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    _open_objects.clear()
+    _free_cursors.clear()
+    _connection, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_parents)

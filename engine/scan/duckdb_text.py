@@ -1,0 +1,174 @@
+"""A bound predicate, its columns and its values as SQL text for DuckDB; None for what DuckDB cannot say exactly."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ..predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual
+
+VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
+_COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
+_PLAIN_TYPES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.time32("ms"): "TIME",
+    pa.time64("us"): "TIME",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
+    pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
+}
+
+
+def name_text(name: str) -> str:
+    """A column's name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def string_text(value: str) -> str:
+    """A text in single quotes."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def type_text(kind: pa.DataType) -> str | None:
+    """The DuckDB type in which DuckDB reads and returns each value of an Arrow type exactly; None if there is none."""
+    of = pa.types
+    if kind in _PLAIN_TYPES:
+        return _PLAIN_TYPES[kind]
+    if of.is_decimal128(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})" if 0 <= kind.scale <= kind.precision else None
+    if of.is_timestamp(kind) and kind.unit in ("ms", "us"):
+        return "TIMESTAMPTZ"
+    if of.is_list(kind) or of.is_large_list(kind):
+        value = type_text(kind.value_type)
+        return None if value is None else f"{value}[]"
+    if of.is_map(kind):
+        key, value = type_text(kind.key_type), type_text(kind.item_type)
+        return None if key is None or value is None else f"MAP({key}, {value})"
+    if of.is_struct(kind):
+        fields = [(field.name, type_text(field.type)) for field in kind]
+        names = {name.casefold() for name, _ in fields}
+        if not fields or len(names) < len(fields) or not all(names):
+            return None
+        if any(value is None for _, value in fields):
+            return None
+        return f"STRUCT({', '.join(f'{name_text(name)} {value}' for name, value in fields)})"
+    return None
+
+
+def value_text(value: pa.Scalar) -> str | None:
+    """A value as a constant of the type that `type_text` returns; None if it cannot be written exactly."""
+    kind = value.type
+    named = type_text(kind)
+    if named is None or pa.types.is_nested(kind):
+        return None
+    if not value.is_valid:
+        return f"CAST(NULL AS {named})"
+    of = pa.types
+    if of.is_boolean(kind):
+        return "TRUE" if value.as_py() else "FALSE"
+    if of.is_string(kind) or of.is_large_string(kind):
+        text = value.as_py()
+        return None if "\0" in text else f"CAST({string_text(text)} AS VARCHAR)"
+    if of.is_binary(kind) or of.is_large_binary(kind):
+        return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value.as_py()) + "' AS BLOB)"
+    if of.is_timestamp(kind) or of.is_date(kind) or of.is_time(kind):
+        return _time_text(value, named)
+    if of.is_floating(kind):
+        return f"CAST('{value.as_py()!r}' AS {named})"
+    return f"CAST('{value.as_py()}' AS {named})"  # integers and decimals
+
+
+def _time_text(value: pa.Scalar, named: str) -> str:
+    kind = value.type
+    count = value.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).as_py()
+    if pa.types.is_date(kind):
+        return f"CAST(DATE '1970-01-01' + CAST({count} AS INTEGER) AS DATE)"
+    if pa.types.is_time(kind):
+        us = count * 1000 if kind.unit == "ms" else count
+        seconds, us = divmod(us, 1_000_000)
+        return f"CAST('{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{us:06}' AS TIME)"
+    if kind.unit == "ns":
+        return f"make_timestamp_ns({count})"
+    instant = f"make_timestamp({count * 1000 if kind.unit == 'ms' else count})"
+    return instant if named == "TIMESTAMP" else f"CAST({instant} AS {named})"
+
+
+def condition_text(node: Node) -> str | None:
+    """A condition on rows that have the table's names and types: TRUE for exactly the rows that match."""
+    if isinstance(node, Constant):
+        return "NULL::BOOLEAN" if node.value is None else str(node.value).upper()
+    if isinstance(node, Not):
+        child = condition_text(node.child)
+        return None if child is None else f"(NOT {child})"
+    if isinstance(node, And | Or):
+        children = [condition_text(child) for child in node.children]
+        if any(child is None for child in children):
+            return None
+        joined = (" AND " if isinstance(node, And) else " OR ").join(map(str, children))
+        return f"({joined})" if children else str(isinstance(node, And)).upper()
+    if isinstance(node, Residual):
+        # A comment at the end of the text ends with its line.
+        return f"CAST((\n{node.text}\n) AS BOOLEAN)" if node.engine == "duckdb" else None
+    if isinstance(node, ColumnLeaf):
+        return _columns_text(node)
+    return _leaf_text(node) if isinstance(node, Leaf) else None
+
+
+def _column_text(ref: ColumnRef) -> str | None:
+    if ref.is_uuid or type_text(ref.type) is None:
+        return None
+    text = name_text(ref.path[0])
+    for field in ref.path[1:]:
+        text = f"struct_extract({text}, {string_text(field)})"
+    return text
+
+
+def _columns_text(leaf: ColumnLeaf) -> str | None:
+    left, right = _column_text(leaf.left), _column_text(leaf.right)
+    if left is None or right is None or leaf.left.type != leaf.right.type:
+        return None
+    return f"({left} {_COMPARISONS[leaf.op]} {right})"
+
+
+def _leaf_text(leaf: Leaf) -> str | None:
+    column = _column_text(leaf.ref)
+    if column is None or len(leaf.values) > VALUES_MAX:
+        return None
+    if leaf.op == "is_null":
+        return f"({column} IS NULL)"
+    if leaf.op == "always":
+        return f"({column} IS NOT NULL OR NULL)"
+    if leaf.op == "never":
+        return f"({column} IS NULL AND NULL)"
+    if leaf.op in ("like", "starts_with"):
+        return _pattern_text(leaf, column)
+    values = [value_text(value) for value in leaf.values]
+    if any(value is None for value in values):
+        return None
+    if leaf.op in ("in", "not in"):
+        return f"({column} {leaf.op.upper()} ({', '.join(map(str, values))}))"
+    return f"({column} {_COMPARISONS[leaf.op]} {values[0]})"
+
+
+def _pattern_text(leaf: Leaf, column: str) -> str | None:
+    if not (pa.types.is_string(leaf.type) or pa.types.is_large_string(leaf.type)):
+        return None
+    if leaf.pattern is not None:
+        pattern = leaf.pattern.sql()
+        return None if "\0" in pattern else f"({column} LIKE {string_text(pattern)} ESCAPE '\\')"
+    value = value_text(leaf.values[0].cast(pa.string()))
+    return None if value is None else f"starts_with({column}, {value})"
