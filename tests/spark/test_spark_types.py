@@ -247,6 +247,7 @@ def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataT
     assert arrow_schema(kept).types == [pa.null(), pa.string()]
 
 
+@needs("pyarrow", 26, what="reading a file with Parquet's VARIANT")
 @needs("pyspark", 4, what="VARIANT")
 def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow has its two binaries, and nothing that says what they are; Spark's reader fails where asked for them."""
