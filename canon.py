@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arrays import binary_array, binary_rows, fixed_rows, from_numpy, joined, offsets_and_data, to_numpy, valid_mask
+from .versions import is_nan
 
 SIGN_BIT = np.uint64(1 << 63)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
@@ -110,7 +111,7 @@ def nan_mask(array: pa.Array) -> np.ndarray | None:
     """Booleans, True where NaN (nulls are not NaN); None for types that have no NaN."""
     if not pa.types.is_floating(array.type):
         return None
-    return to_numpy(pc.is_nan(array))
+    return to_numpy(is_nan(array))
 
 
 # -- order codes ------------------------------------------------------------------------------------------------------

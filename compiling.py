@@ -214,27 +214,7 @@ def _store_of(bits):
 
 
 load16, load32, load64 = _load_of(16), _load_of(32), _load_of(64)
-store16, store32, store64 = _store_of(16), _store_of(32), _store_of(64)
-
-
-@inlined
-def copy_bytes(out, to, raw, offset, size):
-    """Copies bytes of uint8 arrays: the last word overlaps those before. A loop over short pieces takes longer."""
-    if size >= 8:
-        last = size - 8
-        store64(out, to, load64(raw, offset))
-        if size > 16:
-            store64(out, to + 8, load64(raw, offset + 8))
-            for k in range(16, last, 8):
-                store64(out, to + k, load64(raw, offset + k))
-        store64(out, to + last, load64(raw, offset + last))
-    elif size >= 4:
-        store32(out, to, load32(raw, offset))
-        store32(out, to + size - 4, load32(raw, offset + size - 4))
-    elif size:
-        out[to] = raw[offset]
-        out[to + (size >> 1)] = raw[offset + (size >> 1)]
-        out[to + size - 1] = raw[offset + size - 1]
+store64 = _store_of(64)
 
 
 @inlined
@@ -270,52 +250,3 @@ def swapped(number):
     number = (number & m8) << np.uint64(8) | number >> np.uint64(8) & m8
     number = (number & m16) << np.uint64(16) | number >> np.uint64(16) & m16
     return number << np.uint64(32) | number >> np.uint64(32)
-
-
-@inlined
-def _exchanged(low, high, shift, mask):
-    """Exchanges the upper parts of what `mask` shows of `low` with the lower ones of `high`."""
-    moved = (low >> shift ^ high) & mask
-    return low ^ moved << shift, high ^ moved
-
-
-@inlined
-def transpose(raw, offset, stride, rows, columns, out, to, out_stride):
-    """Writes `columns` bytes of each of some rows, `stride` apart from raw[offset] on, as columns, `out_stride` apart
-    from out[to] on. Eight by eight, the bytes of eight words change places in three steps (H. S. Warren, "Hacker's
-    Delight", 7-3)."""
-    s8, s16, s32 = np.uint64(8), np.uint64(16), np.uint64(32)
-    m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-    m32 = np.uint64(0x00000000FFFFFFFF)
-    by_eight_rows, by_eight_columns = rows & -8, columns & -8
-    for i in range(0, by_eight_rows, 8):
-        for k in range(0, by_eight_columns, 8):
-            source = offset + i * stride + k
-            a, b = load64(raw, source), load64(raw, source + stride)
-            c, d = load64(raw, source + 2 * stride), load64(raw, source + 3 * stride)
-            e, f = load64(raw, source + 4 * stride), load64(raw, source + 5 * stride)
-            g, h = load64(raw, source + 6 * stride), load64(raw, source + 7 * stride)
-            a, b = _exchanged(a, b, s8, m8)
-            c, d = _exchanged(c, d, s8, m8)
-            e, f = _exchanged(e, f, s8, m8)
-            g, h = _exchanged(g, h, s8, m8)
-            a, c = _exchanged(a, c, s16, m16)
-            b, d = _exchanged(b, d, s16, m16)
-            e, g = _exchanged(e, g, s16, m16)
-            f, h = _exchanged(f, h, s16, m16)
-            a, e = _exchanged(a, e, s32, m32)
-            b, f = _exchanged(b, f, s32, m32)
-            c, g = _exchanged(c, g, s32, m32)
-            d, h = _exchanged(d, h, s32, m32)
-            place = to + k * out_stride + i
-            store64(out, place, a)
-            store64(out, place + out_stride, b)
-            store64(out, place + 2 * out_stride, c)
-            store64(out, place + 3 * out_stride, d)
-            store64(out, place + 4 * out_stride, e)
-            store64(out, place + 5 * out_stride, f)
-            store64(out, place + 6 * out_stride, g)
-            store64(out, place + 7 * out_stride, h)
-    for i in range(rows):
-        for k in range(by_eight_columns if i < by_eight_rows else 0, columns):
-            out[to + k * out_stride + i] = raw[offset + i * stride + k]

@@ -61,6 +61,22 @@ def check_readable() -> None:
         )
 
 
+def is_nan(values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray | pa.ChunkedArray:
+    """`pc.is_nan`, which pyarrow 20 and older do not have for half floats."""
+    return pc.is_nan(values.cast(pa.float32()) if pa.types.is_float16(values.type) else values)
+
+
+def check_nanoseconds(duckdb_version: str, field: pa.Field) -> None:
+    """Raises PredicateError for a column whose nanoseconds DuckDB 1 cuts off when it tests rows."""
+    kind = field.type
+    has_nanoseconds = kind == pa.time64("ns") or (pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz)
+    if has_nanoseconds and int(duckdb_version.split(".")[0]) < 2:
+        raise PredicateError(
+            f"column {field.name!r} is {kind}, of which DuckDB {duckdb_version} cuts the nanoseconds off: install "
+            "DuckDB 2.0 or newer, or write the predicate with col()"
+        )
+
+
 def shown(where: object) -> str:
     """A predicate of any kind as text; below pyarrow 21 an expression is not printed."""
     if PYARROW < _EXTENSION_SCALARS and isinstance(where, pc.Expression):

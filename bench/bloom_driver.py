@@ -37,7 +37,7 @@ from skipstone import col
 from skipstone.bloom import bucket_of, hash_array, probe_rows
 from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.storage import local
-from skipstone.hfile_like import SortedFileReader, byte_io
+from skipstone.hfile_like import SortedFileReader, source
 
 from bench.support.far import AT_ONCE, at_once, far
 from bench.support.filter_lake import COLUMN, commit_tasks, created, keys_of
@@ -316,11 +316,11 @@ def _without_flushes() -> Iterator[None]:
         def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
             return (lambda descriptor: None) if name == "fsync" else getattr(os, name)
 
-    local.os = byte_io.os = NoFlush()  # type: ignore[assignment]
+    local.os = source.os = NoFlush()  # type: ignore[assignment]
     try:
         yield
     finally:
-        local.os = byte_io.os = os
+        local.os = source.os = os
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def _scan(path: Path, layout: _Layout) -> Callable[[], int]:
     def scan() -> int:
         with SortedFileReader(path) as reader:
             if layout.file_hashes is None:
-                return len(reader.numbered(prefix).scan(bounds).numbers)
+                return len(reader.by_id(prefix).scan(bounds).ids)
             return reader.scan_table(prefix=prefix, columns=bounds).num_rows
 
     return scan

@@ -137,7 +137,7 @@ def _write_columns(path: Path, schema: pa.Schema, first: int, *columns: np.ndarr
 
 
 def _blocks_that_meet(reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-    summaries = reader.summaries()
+    summaries = reader.zone_maps()
     minima, maxima = summaries["min"], summaries["max"]
     assert minima is not None and maxima is not None
     return np.flatnonzero((minima.lower <= high) & (maxima.upper >= low))
@@ -167,9 +167,9 @@ class _ByFile:
         _write_columns(path, _RANGES, first, lower, upper)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        entries = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
+        entries = reader.by_id(b"").scan(blocks=_blocks_that_meet(reader, low, high))
         lower, upper = entries.columns["min"].to_numpy(), entries.columns["max"].to_numpy()
-        return entries.numbers[(lower <= high) & (upper >= low)]
+        return entries.ids[(lower <= high) & (upper >= low)]
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         merge_runs([old, new], merged)
@@ -185,14 +185,14 @@ class _ByMin:
         _write_columns(path, _SORTED, 0, lower[order], upper[order], order + first)
 
     def find(self, reader: SortedFileReader, low: int, high: int) -> np.ndarray:
-        entries = reader.numbered(b"").scan(blocks=_blocks_that_meet(reader, low, high))
+        entries = reader.by_id(b"").scan(blocks=_blocks_that_meet(reader, low, high))
         lower, upper = entries.columns["min"].to_numpy(), entries.columns["max"].to_numpy()
         return np.sort(entries.columns["file"].to_numpy()[(lower <= high) & (upper >= low)])
 
     def merge(self, old: Path, new: Path, merged: Path) -> None:
         """Ranks move, so all is written again."""
         with SortedFileReader(old) as reader, SortedFileReader(new) as added:
-            both = reader.numbered(b"").scan().columns, added.numbered(b"").scan().columns
+            both = reader.by_id(b"").scan().columns, added.by_id(b"").scan().columns
         columns = [np.concatenate([one[name].to_numpy() for one in both]) for name in _SORTED.names]
         order = np.argsort(columns[0], kind="stable")
         _write_columns(merged, _SORTED, 0, *(column[order] for column in columns))

@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from skipstone import col
-from skipstone.lazy import load
 
 from bench.support import planning_data
 from bench.support.data import CACHE
@@ -85,8 +84,6 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
         libraries=["deltalake", "polars", "pyiceberg", "duckdb"],
         results=results,
     )
-    for kernels in ("blocks", "columns", "keys", "names"):
-        load(f"hfile_like.kernels_{kernels}")
     built: dict[str, planning_data.CachedFolder] = {}
     statistics = Statistics(files)
     lake = Lake(statistics, built, cache)

@@ -1,14 +1,13 @@
-"""Hashing and bloom filters.
+"""Hashing and Bloom filters.
 
-Arrow arrays flow in and become 64-bit hashes (`hashing`, after `canon`). Hashes become filters, and values to look up
-become the hashes to probe with (`probes`). Begin with `split_block`. The modules form a line: each imports from
-those before it:
+Arrow arrays become 64-bit hashes (`hashing`, after `canon`). Hashes become filters. Values to look up become the hashes
+to probe with (`probes`). Start with `filter`. Each module imports only from those before it:
 
-    plain           XXH64 and the filter in Python and numpy; `kernels`, their compiled twins, `skipstone.lazy` loads
+    numpy_filter    the filter in numpy; `kernels`, the same in compiled code, which `skipstone.lazy` loads
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
-    probes          Probes: the hashes of a value; probe_rows: those of a value in a group's rows
-    sizing          solve_blocks, cheapest_blocks, fpp_of; DistinctCounter: how many values to size for
-    split_block     SplitBlockFilter: one filter, bits as in Parquet
+    probes          Probes: the hashes of a value; probe_rows: those of a value in the rows of a group
+    sizing          solve_blocks, solve_exact_blocks, fpp_of: sizes and false-positive probabilities
+    filter          SplitBlockFilter: one filter, bits as in Parquet
     group           FilterGroup: many filters, transposed, so that one range read answers for all
 """
 
@@ -21,16 +20,7 @@ from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
 
 if TYPE_CHECKING:
-    from .group import FilterGroup, GroupPart
-    from .sizing import (
-        DistinctCounter,
-        cheapest_blocks,
-        fpp_of,
-        plan_rungs,
-        solve_blocks,
-        solve_exact_blocks,
-    )
-    from .split_block import (
+    from .filter import (
         SplitBlockFilter,
         estimated_keys,
         fold_words,
@@ -38,18 +28,18 @@ if TYPE_CHECKING:
         measured_fpp,
         replicate_words,
     )
+    from .group import FilterGroup, GroupPart
+    from .sizing import cheapest_blocks, fpp_of, plan_sizes, solve_blocks, solve_exact_blocks
 
-# What only builders need is loaded when it is first used.
+# Modules that only builders need are loaded when they are first used.
 _HOMES = {
     **dict.fromkeys(("FilterGroup", "GroupPart"), ".group"),
-    **dict.fromkeys(("DistinctCounter", "cheapest_blocks", "fpp_of", "plan_rungs"), ".sizing"),
-    **dict.fromkeys(("solve_blocks", "solve_exact_blocks"), ".sizing"),
-    **dict.fromkeys(("SplitBlockFilter", "estimated_keys", "fold_words"), ".split_block"),
-    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), ".split_block"),
+    **dict.fromkeys(("cheapest_blocks", "fpp_of", "plan_sizes", "solve_blocks", "solve_exact_blocks"), ".sizing"),
+    **dict.fromkeys(("SplitBlockFilter", "estimated_keys", "fold_words"), ".filter"),
+    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), ".filter"),
 }
 
 __all__ = [
-    "DistinctCounter",
     "FilterGroup",
     "GroupPart",
     "HashedValues",
@@ -65,7 +55,7 @@ __all__ = [
     "hash_raw",
     "insert_hashes",
     "measured_fpp",
-    "plan_rungs",
+    "plan_sizes",
     "probe_rows",
     "probe_together",
     "probes_for",

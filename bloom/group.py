@@ -2,10 +2,10 @@
 
 A value touches one bucket of a filter, so of a transposed group it touches one row of 32 bytes times the members: one
 range read answers for every member, with nothing resident. All members of such a matrix have one size. Members of very
-unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_rungs`).
+unlike sizes would waste it, so a group is one or more *parts*, each a matrix of its own (`sizing.plan_sizes`).
 
-Two ways to ask: `FilterGroup.contains` where the group is in memory, `bucket_of` and `probe_rows` where only the rows
-of a few buckets were read.
+Probe a group in memory with `FilterGroup.contains`. If only the rows of a few buckets were read, use `bucket_of` and
+`probe_rows`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError
-from ..lazy import kernels_for, read_only
-from . import plain
-from .hashing import checked_blocks, checked_count, checked_hashes, checked_name, distinct
-from .probes import as_words, probes_for
-from .sizing import checked_fpp, plan_rungs, solve_blocks
-from .split_block import (
+from ..lazy import read_only
+from . import numpy_filter
+from .filter import (
     SplitBlockFilter,
     fold_words,
     hash_for_build,
@@ -30,9 +27,11 @@ from .split_block import (
     measured_fpp,
     replicate_words,
 )
+from .hashing import checked_hashes, checked_name, distinct
+from .probes import probes_for
+from .sizing import checked_fpp, plan_sizes, solve_blocks
 
 _GATHERED_BYTES_MAX = 4 << 20
-_PLAIN_PROBE_NS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +58,13 @@ class GroupPart:
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
         """bool [n, members of this part] for hashes, uint64 [n]."""
         hashes = checked_hashes(hashes)
-        kernels = kernels_for("bloom.kernels", _PLAIN_PROBE_NS * len(hashes) * len(self.members))
-        if kernels is not None:
-            return kernels.probe_group(read_only(self.words.reshape(-1)), len(self.members), read_only(hashes))
         out = np.empty((len(hashes), len(self.members)), dtype=bool)
-        step = max(1, _GATHERED_BYTES_MAX // (plain.BLOCK_SIZE_BYTES * len(self.members)))
+        step = max(1, _GATHERED_BYTES_MAX // (numpy_filter.BLOCK_SIZE_BYTES * len(self.members)))
         for start in range(0, len(hashes), step):
             piece = hashes[start : start + step]
-            out[start : start + step] = plain.holds(self.words[plain.bucket_of(piece, self.blocks)], piece)
+            out[start : start + step] = numpy_filter.may_contain(
+                self.words[numpy_filter.bucket_of(piece, self.blocks)], piece
+            )
         return out
 
 
@@ -81,7 +79,7 @@ class FilterGroup:
     __slots__ = ("hash", "parts")
 
     def __init__(self, parts: Sequence[GroupPart], hash: str):
-        """Takes parts as they are; between them they hold each member once."""
+        """`parts`: together they contain each member once; not copied."""
         self.parts = tuple(parts)
         self.hash = checked_name(hash)
 
@@ -103,37 +101,16 @@ class FilterGroup:
             raise InvalidArgumentError(
                 f"the members of a group must be of one kind: got {sorted(names) or 'no arrays'}"
             )
-        return cls.build_from_hashes([each.present() for each in hashed], fpp=fpp, hash=names.pop())
-
-    @classmethod
-    def build_from_hashes(
-        cls, hashes: Sequence[np.ndarray], blocks: int | None = None, *, fpp: float = 0.01, hash: str
-    ) -> FilterGroup:
-        """One filter for each array of hashes, uint64, of the given name.
-
-        Args:
-            hashes: a member's hashes, duplicates allowed, nulls left out.
-            blocks: one size for all, whatever the target, in one part; None plans parts to meet `fpp`.
-            fpp: the false-positive probability of each member.
-            hash: the name that `hash_array` or `hash_raw` gave.
-        """
-        if not hashes:
-            raise InvalidArgumentError("a group has at least one member: got none")
-        hashes = [checked_hashes(each) for each in hashes]
-        if blocks is None:
-            hashes = [distinct(each) for each in hashes]
-            plan = plan_rungs([solve_blocks(len(each), fpp) for each in hashes])
-        else:
-            plan = [(checked_blocks(blocks), list(range(len(hashes))))]
+        hashes = [distinct(each.present()) for each in hashed]
         parts = []
-        for size, members in plan:
-            words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+        for blocks, members in plan_sizes([solve_blocks(len(each), fpp) for each in hashes]):
+            words = np.empty((blocks, len(members), numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
             for place, member in enumerate(members):
-                built = np.zeros((size, plain.WORDS_PER_BLOCK), dtype=np.uint32)
+                built = np.zeros((blocks, numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
                 insert_hashes(built, hashes[member])
                 words[:, place] = built
             parts.append(GroupPart(members, read_only(words)))
-        return cls(parts, hash)
+        return cls(parts, names.pop())
 
     @classmethod
     def from_filters(cls, filters: Sequence[SplitBlockFilter], fpp: float | None = 0.01) -> FilterGroup:
@@ -152,12 +129,12 @@ class FilterGroup:
         for each in filters:
             if each.blocks & (each.blocks - 1):
                 raise InvalidArgumentError(
-                    f"a filter of {each.blocks:,} blocks has no rung, sizes of a group are powers of two: build it "
-                    "with on_ladder=True"
+                    f"a filter has {each.blocks:,} blocks, and the sizes of a group are powers of two: build it "
+                    "with power_of_two=True"
                 )
         parts = []
-        for size, members in plan_rungs([_least_blocks(each, fpp) for each in filters]):
-            words = np.empty((size, len(members), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+        for size, members in plan_sizes([_least_blocks(each, fpp) for each in filters]):
+            words = np.empty((size, len(members), numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
             for place, member in enumerate(members):
                 of_member = filters[member].words
                 words[:, place] = (
@@ -165,18 +142,6 @@ class FilterGroup:
                 )
             parts.append(GroupPart(members, read_only(words)))
         return cls(parts, names.pop())
-
-    @classmethod
-    def from_rows(cls, rows: np.ndarray, members: int, hash: str) -> FilterGroup:
-        """The group of one part whose `rows`, uint8 [blocks, members * 32], were stored."""
-        members = checked_count("members", members)
-        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2:
-            raise InvalidArgumentError("rows must be a two-dimensional numpy array of uint8")
-        checked_blocks(rows.shape[0])
-        if members < 1 or rows.shape[1] != members * plain.BLOCK_SIZE_BYTES:
-            raise InvalidArgumentError(f"rows of {rows.shape[1]} bytes do not hold {members} members of 32 bytes each")
-        words = as_words(rows).reshape(rows.shape[0], members, plain.WORDS_PER_BLOCK)
-        return cls([GroupPart(list(range(members)), read_only(words))], hash)
 
     @property
     def members(self) -> int:
@@ -188,42 +153,19 @@ class FilterGroup:
         """The size of all rows in bytes."""
         return sum(part.words.nbytes for part in self.parts)
 
-    @property
-    def blocks(self) -> int:
-        """How many buckets, of a group of one part."""
-        return self._only_part().blocks
-
-    @property
-    def rows(self) -> np.ndarray:
-        """uint8 [blocks, members * 32], contiguous, as stored, of a group of one part; else see each of `parts`."""
-        return self._only_part().rows
-
-    def _only_part(self) -> GroupPart:
-        if len(self.parts) != 1:
-            raise InvalidArgumentError(f"this group has {len(self.parts)} sizes: take the rows of each of its parts")
-        return self.parts[0]
-
-    def member(self, index: int) -> SplitBlockFilter:
-        """One member's filter on its own, copied out, in the size that its part has."""
-        for part in self.parts:
-            if index in part.members:
-                words = np.ascontiguousarray(part.words[:, part.members.index(index)])
-                return SplitBlockFilter(words, self.hash)
-        raise InvalidArgumentError(f"no member {index!r}: a group of {self.members} has 0 to {self.members - 1}")
-
     def contains(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        """bool [value, member]: True where the member may hold the value, False where it does not.
+        """bool [value, member]: True if the member may contain the value, False if it does not.
 
         Filters know nothing of nulls, so the row of a null is all True: unknown.
 
         Raises:
-            InvalidArgumentError: values of a kind that the members do not hold.
+            InvalidArgumentError: values of a kind that the members do not contain.
         """
         probes = probes_for(values, self.hash)
         hits = self.contains_hashes(probes.hashes)
-        if probes.alternates is not None:
-            hits |= self.contains_hashes(probes.alternates)
-        hits = probes.settled(hits)
+        if probes.other_hashes is not None:
+            hits |= self.contains_hashes(probes.other_hashes)
+        hits = probes.fill_known(hits)
         if probes.valid is not None:
             hits[~probes.valid] = True
         return hits

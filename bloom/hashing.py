@@ -4,24 +4,25 @@
 a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's plain encoding, as the filters inside
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
-Fixed widths are hashed by numpy in closed form, strings in plain Python or numpy, and either by a compiled kernel when
-they are many: see `skipstone.lazy`.
+Numbers of 8 bytes are hashed by numpy in closed form, other values by xxhash, and both by compiled code if they are
+many: see `skipstone.lazy`.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh64_intdigest
 
 from .. import canon
 from ..arrays import to_numpy, valid_mask
 from ..errors import InvalidArgumentError
 from ..lazy import kernels_for, load_for, read_only
-from . import plain
 
 BLOCKS_MAX = 1 << 26
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -36,8 +37,8 @@ class HashedValues(NamedTuple):
     """Hashes, value by value.
 
     name    what was hashed: a name of `canon.hash_name`, or "parquet:" and a physical type; only like names meet
-    hashes  uint64 [n]; anything where the value is null
-    valid   bool [n], False where null; None where nothing is null
+    hashes  uint64 [n]; any number if the value is null
+    valid   bool [n], False if null; None if nothing is null
     """
 
     name: str
@@ -101,7 +102,7 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
 
 
 def _words_of(integers: pa.Array) -> np.ndarray:
-    """uint64 [n]: two's complement, whatever the width; 0 where null."""
+    """uint64 [n]: two's complement, whatever the width; 0 if null."""
     words = canon.hash_form(integers).fixed
     assert words is not None
     return words
@@ -127,7 +128,7 @@ def checked_form(form: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name of a hash, or InvalidArgumentError where nothing here makes hashes of that name."""
+    """The name of a hash, or InvalidArgumentError if nothing here makes hashes of that name."""
     is_valid = isinstance(name, str) and (
         name in _CANONICAL_NAMES
         or _DECIMAL_NAME.fullmatch(name) is not None
@@ -225,28 +226,41 @@ def _hash_dictionary(array: pa.DictionaryArray) -> tuple[np.ndarray, np.ndarray 
     return hashes[indices], valid
 
 
-def _plain_var_ns(offsets: np.ndarray) -> int:
-    """What the plain twin would take: it does values of one length together, and the few of a rare length singly."""
-    count = len(offsets) - 1
-    if count < 16:
-        return 2_000 * count + 50 * int(offsets[-1] - offsets[0])
-    longest = int(np.diff(offsets).max())
-    size_bytes = int(offsets[-1] - offsets[0])
-    singly = 4_000 * count + 50 * size_bytes
-    together = (longest + 1) * (20_000 + 600 * longest) + 100 * count + 3 * size_bytes
-    return min(singly, together)
-
-
 # -- canonical forms --------------------------------------------------------------------------------------------------
 
 
 def hash_fixed(values: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of each number's little-endian bytes."""
     values = np.ascontiguousarray(values)
-    kernels = kernels_for("bloom.kernels", _PLAIN_WORD_NS * len(values)) if values.itemsize == 8 else None
-    if kernels is not None:
-        return kernels.xxh64_words(read_only(values.view(np.uint64)))
-    return plain.xxh64_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
+    if values.itemsize != 8:
+        return _hash_rows(values.view(np.uint8).reshape(len(values), values.itemsize))
+    kernels = kernels_for("bloom.kernels", _PLAIN_WORD_NS * len(values))
+    words = values.view(np.uint64)
+    return _hash_words(words) if kernels is None else kernels.xxh64_words(read_only(words))
+
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(prime)
+    for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
+
+
+def _hash_words(words: np.ndarray) -> np.ndarray:
+    """XXH64 of the eight bytes of each number, by the xxHash specification (Y. Collet, version 0.1.1)."""
+    value = (_P5 + np.uint64(8)) ^ (_rotate(words * _P2, 31) * _P1)
+    value = _rotate(value, 27) * _P1 + _P4
+    value = (value ^ (value >> np.uint64(33))) * _P2
+    value = (value ^ (value >> np.uint64(29))) * _P3
+    return value ^ (value >> np.uint64(32))
+
+
+def _rotate(values: np.ndarray, bits: int) -> np.ndarray:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _hash_rows(rows: np.ndarray) -> np.ndarray:
+    """XXH64 of each row of uint8 [n, width]."""
+    return np.fromiter(map(xxh64_intdigest, np.ascontiguousarray(rows)), dtype=np.uint64, count=len(rows))
 
 
 def hash_wide(rows: np.ndarray) -> np.ndarray:
@@ -255,23 +269,25 @@ def hash_wide(rows: np.ndarray) -> np.ndarray:
     A 32-byte number that 16 bytes can hold is hashed as those: so the hash is the same in decimal128 and decimal256.
     """
     if rows.shape[1] == 16:
-        return plain.xxh64_rows(rows)
+        return _hash_rows(rows)
     words = np.ascontiguousarray(rows).view(np.int64)
     sign = words[:, 1] >> np.int64(63)
     is_narrow = (words[:, 2] == sign) & (words[:, 3] == sign)
-    return np.where(is_narrow, plain.xxh64_rows(rows[:, :16]), plain.xxh64_rows(rows))
+    return np.where(is_narrow, _hash_rows(rows[:, :16]), _hash_rows(rows))
 
 
 def hash_var(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
     """uint64 [n]: the hash of data[offsets[i]:offsets[i + 1]] for int64 [n + 1] offsets into uint8 data."""
-    kernels = kernels_for("bloom.kernels", _plain_var_ns(offsets))
-    if kernels is None:
-        return plain.xxh64_var(offsets, data)
-    return kernels.xxh64_var(read_only(offsets), read_only(data))
+    kernels = kernels_for("bloom.kernels", _PLAIN_TEXT_NS * (len(offsets) - 1))
+    if kernels is not None:
+        return kernels.xxh64_var(read_only(offsets), read_only(data))
+    view, ends = data.data, offsets.tolist()
+    values = (view[low:high] for low, high in pairwise(ends))
+    return np.fromiter(map(xxh64_intdigest, values), dtype=np.uint64, count=len(ends) - 1)
 
 
 def checked_blocks(blocks: int) -> int:
-    """A size in blocks, or InvalidArgumentError where it is not a whole number from 1 to `BLOCKS_MAX`."""
+    """A size in blocks, or InvalidArgumentError if it is not a whole number from 1 to `BLOCKS_MAX`."""
     blocks = checked_count("blocks", blocks)
     if not 1 <= blocks <= BLOCKS_MAX:
         raise InvalidArgumentError(f"a filter has from 1 to {BLOCKS_MAX:,} blocks of 32 bytes: got {blocks:,}")

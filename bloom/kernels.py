@@ -1,4 +1,5 @@
-"""Compiled twins of `plain.py`: arrays and numbers in, arrays out, nothing checked. Imported by `skipstone.lazy` alone.
+"""Compiled code of `numpy_filter` and `hashing`: arrays and numbers in, arrays out, nothing checked. `skipstone.lazy`
+alone imports it.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
 which loses bits silently: such a filter still finds all its members, and only its false positives show it. Callers pass
@@ -27,13 +28,9 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _BLOCK = ir.VectorType(ir.IntType(32), len(_SALTS))
-# How many values of one width are hashed together: their accumulators stay in the first cache.
-_ROWS = 256
-# How many keys ahead a block is asked for. Fewer keep too few requests under way: at 16 a probe out of cache is a third
+# How many keys ahead a block is requested. Fewer keep too few requests under way: at 16 a probe out of cache is a third
 # as fast. More would begin to push each other out of the first cache.
 _PREFETCH = 128
-# Of a transposed group the lines of a row are asked for, up to 4 KiB: the processor itself goes on from there.
-_ROWS_PREFETCH_MIN, _ROW_WORDS_PREFETCH_MAX = 16, 1024
 
 
 def _intrinsic_or(stand_in):
@@ -43,7 +40,7 @@ def _intrinsic_or(stand_in):
 
 @_intrinsic_or(lambda array, index: None)
 def _prefetch(typing_context, array, index):
-    """Asks for the cache line of array[index], of a one-dimensional array, without waiting for it."""
+    """Requests the cache line of array[index], of a one-dimensional array, without waiting for it."""
 
     def generate(context, builder, signature, arguments):
         pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 8)
@@ -111,74 +108,12 @@ def _xxh64(data, start, stop):
 
 
 @compiled
-def _xxh64_rows(data, start, width, a, b, c, d, out):
-    """XXH64 of neighbours of one width, a step over all of them before the next step: such loops become vectors, a loop
-    over one value does not. a to d: room for the accumulators, uint64 [at least as many as out]."""
-    count, offset, remaining = len(out), start, width
-    if width >= 32:
-        for i in range(count):
-            a[i], b[i], c[i], d[i] = np.uint64(_P1 + _P2), _P2, np.uint64(0), np.uint64(np.uint64(0) - _P1)
-        while remaining >= 32:
-            for i in range(count):
-                a[i] = _round(a[i], _load64(data, offset + i * width))
-                b[i] = _round(b[i], _load64(data, offset + i * width + 8))
-                c[i] = _round(c[i], _load64(data, offset + i * width + 16))
-                d[i] = _round(d[i], _load64(data, offset + i * width + 24))
-            offset, remaining = offset + 32, remaining - 32
-        for i in range(count):
-            value = np.uint64(_rotate(a[i], 1) + _rotate(b[i], 7) + _rotate(c[i], 12) + _rotate(d[i], 18))
-            value = _merge(_merge(_merge(_merge(value, a[i]), b[i]), c[i]), d[i])
-            out[i] = np.uint64(value + np.uint64(width))
-    else:
-        for i in range(count):
-            out[i] = np.uint64(_P5 + np.uint64(width))
-    while remaining >= 8:
-        for i in range(count):
-            value = np.uint64(out[i] ^ _round(np.uint64(0), _load64(data, offset + i * width)))
-            out[i] = np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4)
-        offset, remaining = offset + 8, remaining - 8
-    if remaining >= 4:
-        for i in range(count):
-            value = np.uint64(out[i] ^ np.uint64(np.uint64(_load32(data, offset + i * width)) * _P1))
-            out[i] = np.uint64(np.uint64(_rotate(value, 23) * _P2) + _P3)
-        offset, remaining = offset + 4, remaining - 4
-    while remaining > 0:
-        for i in range(count):
-            value = np.uint64(out[i] ^ np.uint64(np.uint64(data[offset + i * width]) * _P5))
-            out[i] = np.uint64(_rotate(value, 11) * _P1)
-        offset, remaining = offset + 1, remaining - 1
-    for i in range(count):
-        out[i] = _avalanche(out[i])
-
-
-@compiled
-def _have_one_width(offsets, start, stop):
-    width = offsets[start + 1] - offsets[start]
-    others = 0
-    for i in range(start, stop):
-        others += offsets[i + 1] - offsets[i] != width
-    return others == 0
-
-
-@compiled
 def xxh64_var(offsets, data):
     """XXH64 of data[offsets[i]:offsets[i + 1]]: int64 [n + 1], uint8 [bytes] -> uint64 [n]."""
     count = len(offsets) - 1
     out = np.empty(count, dtype=np.uint64)
-    a, b, c, d = (
-        np.empty(_ROWS, dtype=np.uint64),
-        np.empty(_ROWS, dtype=np.uint64),
-        np.empty(_ROWS, dtype=np.uint64),
-        np.empty(_ROWS, dtype=np.uint64),
-    )
-    for start in range(0, count, _ROWS):
-        stop = min(count, start + _ROWS)
-        if _have_one_width(offsets, start, stop):
-            width = offsets[start + 1] - offsets[start]
-            _xxh64_rows(data, offsets[start], width, a, b, c, d, out[start:stop])
-        else:
-            for i in range(start, stop):
-                out[i] = _xxh64(data, offsets[i], offsets[i + 1])
+    for i in range(count):
+        out[i] = _xxh64(data, offsets[i], offsets[i + 1])
     return out
 
 
@@ -256,7 +191,7 @@ def _low(value):
 
 @compiled
 def _prefetch_block(words, value, blocks):
-    """Asks for a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
+    """Requests a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
     in two, and a second request for the same line costs nothing."""
     offset = _block_of(value, blocks) * 8
     _prefetch(words, offset)
@@ -278,7 +213,7 @@ def insert(words, hashes):
 
 @compiled
 def probe(words, hashes):
-    """bool [n]: True where words, uint32 [blocks * 8], may hold the hash, uint64 [n]."""
+    """bool [n]: True if words, uint32 [blocks * 8], may contain the hash, uint64 [n]."""
     blocks = np.uint64(len(words) // 8)
     count = len(hashes)
     out = np.empty(count, dtype=np.bool_)
@@ -288,25 +223,4 @@ def probe(words, hashes):
         if i + _PREFETCH < count:
             _prefetch_block(words, hashes[i + _PREFETCH], blocks)
         out[i] = _block_holds(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
-    return out
-
-
-@compiled
-def probe_group(words, members, hashes):
-    """bool [n, members]: as `probe`, over words, uint32 [blocks * members * 8], of a transposed group."""
-    size = 8 * members
-    blocks = np.uint64(len(words) // size)
-    count = len(hashes)
-    distance = max(_ROWS_PREFETCH_MIN, 2 * _PREFETCH // members)
-    last = min(size, _ROW_WORDS_PREFETCH_MAX) - 1
-    out = np.empty((count, members), dtype=np.bool_)
-    for i in range(count):
-        if i + distance < count:
-            offset = _block_of(hashes[i + distance], blocks) * size
-            for word in range(0, last, 16):
-                _prefetch(words, offset + word)
-            _prefetch(words, offset + last)
-        offset = _block_of(hashes[i], blocks) * size
-        for member in range(members):
-            out[i, member] = _block_holds(words, offset + 8 * member, _low(hashes[i]))
     return out

@@ -1,8 +1,8 @@
-"""Values as a filter must be asked for them.
+"""The hashes with which a filter is probed for values.
 
-A filter records what it hashed, and a value is asked for in that form or not at all. Under the canonical hash one
-question is enough. Under Parquet's, a zero is asked for with both signs, because -0.0 equals 0.0 and its bytes differ,
-and NaN is not asked for at all, because its bytes may be any of millions: it may be there.
+A filter records what it hashed, and is probed in that form or not at all. The canonical hash needs one probe per value.
+Under Parquet's, zero is probed with both signs, because -0.0 equals 0.0 and its bytes differ. NaN is not probed,
+because its bytes may be any of millions: it may be there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from .. import canon
 from ..arrays import valid_mask
 from ..errors import InvalidArgumentError
-from . import plain
+from . import numpy_filter
 from .hashing import (
     PARQUET_PREFIX,
     checked_blocks,
@@ -37,38 +37,38 @@ class Probes:
     """The hashes to look up for n values.
 
     hashes      uint64 [n]
-    alternates  uint64 [n], other hashes under which the same values may lie; None where there are none
-    valid       bool [n], False where null; None where nothing is null
-    absent      bool [n], True where no value of the filter's kind equals this one; None where nowhere
-    unknown     bool [n], True where the filter cannot decide; None where nowhere
+    other_hashes  uint64 [n], other hashes that the same values may have; None if there are none
+    valid       bool [n], False if null; None if nothing is null
+    absent      bool [n], True if no value of the filter's kind equals this one; None if there is none
+    unknown     bool [n], True if the filter cannot decide; None if there is none
     """
 
     hashes: np.ndarray
     valid: np.ndarray | None = None
-    alternates: np.ndarray | None = None
+    other_hashes: np.ndarray | None = None
     absent: np.ndarray | None = None
     unknown: np.ndarray | None = None
 
     @property
     def all_hashes(self) -> np.ndarray:
         """uint64 [n] or [2n]: every hash to look up."""
-        return self.hashes if self.alternates is None else np.concatenate([self.hashes, self.alternates])
+        return self.hashes if self.other_hashes is None else np.concatenate([self.hashes, self.other_hashes])
 
     def any_of(self) -> np.ndarray | None:
-        """uint64: what to look up where only one of the values need be there; None where the filter cannot decide."""
+        """uint64: what to look up where only one of the values need be there; None if the filter cannot decide."""
         if self.unknown is not None and self.unknown.any():
             return None
         if self.absent is None:
             return self.all_hashes
         present = ~self.absent
-        return self.all_hashes[present if self.alternates is None else np.tile(present, 2)]
+        return self.all_hashes[present if self.other_hashes is None else np.tile(present, 2)]
 
     def hits_of_values(self, hits: np.ndarray) -> np.ndarray:
         """bool [n, members]: the hits of the values, from those of `all_hashes`."""
         count = len(self.hashes)
-        return self.settled(hits if self.alternates is None else hits[:count] | hits[count:])
+        return self.fill_known(hits if self.other_hashes is None else hits[:count] | hits[count:])
 
-    def settled(self, hits: np.ndarray) -> np.ndarray:
+    def fill_known(self, hits: np.ndarray) -> np.ndarray:
         """The hits, bool [n] or [n, members], with those filled in that need no look-up. Nulls are unchanged."""
         if self.absent is not None:
             hits[self.absent] = False
@@ -123,7 +123,7 @@ def _float_probes(array: pa.Array, physical: str) -> Probes:
     return Probes(
         hash_fixed(values),
         valid_mask(array),
-        alternates=hash_fixed(np.where(is_zero, -values, values)) if is_zero.any() else None,
+        other_hashes=hash_fixed(np.where(is_zero, -values, values)) if is_zero.any() else None,
         absent=None if is_exact.all() else ~is_exact,
         unknown=np.isnan(values),
     )
@@ -152,7 +152,7 @@ def _decimal_probes(array: pa.Array, scale: int, filter_scale: int) -> Probes:
 
 def bucket_of(hashes: np.ndarray, blocks: int) -> np.ndarray:
     """int64 [n]: which row of a part of that many blocks each hash, uint64 [n], touches."""
-    return plain.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
+    return numpy_filter.bucket_of(checked_hashes(hashes), checked_blocks(blocks))
 
 
 def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
@@ -163,7 +163,7 @@ def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
         hashes: uint64 [k].
 
     Returns:
-        bool [k, members]: True where the member may hold the value of hash i.
+        bool [k, members]: True if the member may contain the value of hash i.
 
     Raises:
         InvalidArgumentError: shapes or types that do not fit.
@@ -173,7 +173,9 @@ def probe_rows(rows: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     hashes = checked_hashes(hashes)
     if len(rows) != len(hashes):
         raise InvalidArgumentError(f"{len(rows)} rows for {len(hashes)} hashes: there must be a row for each")
-    return plain.holds(as_words(rows).reshape(len(rows), rows.shape[1] // 32, plain.WORDS_PER_BLOCK), hashes)
+    return numpy_filter.may_contain(
+        as_words(rows).reshape(len(rows), rows.shape[1] // 32, numpy_filter.WORDS_PER_BLOCK), hashes
+    )
 
 
 def as_words(rows: np.ndarray) -> np.ndarray:

@@ -1,20 +1,12 @@
 """How large a filter must be, and which filters may share a group.
 
-Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: asked for 1%
+Parquet's own formula treats a split-block filter as if its keys were spread evenly, and misses its target: for 1%
 it gives 1.47%. Here the expected false-positive probability is summed over the load of a block, which is what decides
 it (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): a block
 that received i of the n keys has each of its eight words' 32 bits still empty with (31/32)**i, and i is binomial.
 
-Filters that are to meet others have the size of a rung, a power of two of 32-byte blocks: any two rungs can meet by
-folding or by replicating. One that stays alone has exactly the size that it needs.
-
-`DistinctCounter` says how many keys to size for, in bounded memory: exactly while they are few, estimated
-when they are many. Of all hashes it keeps the `limit` smallest. The largest of them says how dense the hashes lie: of n
-uniform numbers the k-th smallest, as a share u of the whole range, follows Beta(k, n - k + 1), so (k - 1) / u is an
-unbiased estimate of n whose relative standard deviation is 1 / sqrt(k - 2) (Z. Bar-Yossef et al., "Counting Distinct
-Elements in a Data Stream", RANDOM 2002; K. Beyer et al., "On Synopses for Distinct-Value Estimation Under Multiset
-Operations", SIGMOD 2007). The order and the repetition of what is added change nothing, so counters of parts merge into
-the counter of the whole.
+Filters that are combined with others have a power of two of 32-byte blocks: any two such sizes become one by folding or
+by replicating. A filter that stays alone has exactly the size that it needs.
 """
 
 from __future__ import annotations
@@ -26,15 +18,13 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from .hashing import BLOCKS_MAX, checked_blocks, checked_count, checked_hashes, distinct
-from .plain import WORDS_PER_BLOCK
-
-"""The largest rung, 2 GiB; and the largest filter of any size that is read."""
+from .hashing import BLOCKS_MAX, checked_blocks, checked_count
+from .numpy_filter import WORDS_PER_BLOCK
 
 _EMPTY_BIT_RATE = 31 / 32
 _SATURATED_LOAD = 4096.0
 _POISSON_ABOVE_KEYS = 1_000_000_000
-_STRAYS_SHARE_MAX = 1 / 8
+_STRETCHED_SHARE_MAX = 1 / 8
 _USELESS_LOAD = 128
 
 
@@ -82,13 +72,13 @@ def _log_binomial(keys: int, ndv: int, blocks: int) -> float:
 
 
 def solve_blocks(ndv: int, fpp: float) -> int:
-    """The smallest rung, a power of two of blocks, whose expected false-positive probability is at most `fpp`.
+    """Return the smallest power of two of blocks whose expected false-positive probability is at most `fpp`.
 
     Raises:
         InvalidArgumentError: ndv below 0, fpp not between 0 and 1, or a filter that would pass 2 GiB.
     """
     ndv, fpp = checked_count("ndv", ndv), checked_fpp(fpp)
-    # Parquet's formula is a good first guess: the answer is on its rung or near.
+    # Parquet's formula is a good first guess: the answer is that or near.
     guess = -8 * ndv / math.log1p(-(fpp ** (1 / 8))) / 256
     blocks = 1 << min(max(0, math.ceil(math.log2(max(1.0, guess)))), BLOCKS_MAX.bit_length() - 1)
     while blocks > 1 and fpp_of(ndv, blocks // 2) <= fpp:
@@ -104,12 +94,12 @@ def solve_blocks(ndv: int, fpp: float) -> int:
 
 
 def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
-    """The rung on which a filter costs the least bytes over its life: its own, and those that are read for nothing, to
-    within 2%.
+    """Return the power of two of blocks with which a filter costs the least bytes over its life, to within 2%: its own,
+    and those that are read unnecessarily.
 
     Args:
         ndv: how many distinct values it holds.
-        lookups: how often it is asked for a value that it does not hold.
+        lookups: how often it is requested a value that it does not hold.
         false_bytes: what is read each time that it says yes all the same.
 
     Raises:
@@ -152,117 +142,33 @@ def solve_exact_blocks(ndv: int, fpp: float) -> int:
     return enough if enough == 1 else -(-enough // step) * step
 
 
-def plan_rungs(rungs: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Which members share a transposed group, and its size: `[(blocks, member indices), ...]`, largest first; by the
-    least size in blocks (a power of two) that each member may have.
+def plan_sizes(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Return which members share a transposed group, and its size: `[(blocks, member indices), ...]`, largest first.
+    `sizes`: the least size in blocks (a power of two) that each member may have.
 
-    Members of one rung share a group with those one rung below; a member further below joins while all such strays
+    Members of one size share a group with those of half that size. A smaller member joins while all such members
     together cost at most an eighth of the group. So a group takes less than 2.2 times what its members would alone, and
     a small member is not stretched to the size of a giant. Indices ascend within a group.
     """
     groups: list[tuple[int, list[int]]] = []
-    own_total = strays_extra = 0
-    for member in sorted(range(len(rungs)), key=lambda i: -rungs[i]):
-        rung = rungs[member]
+    own_total = stretched_total = 0
+    for member in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size = sizes[member]
         if groups:
             blocks, members = groups[-1]
-            is_near = 2 * rung >= blocks
-            extra = 0 if is_near else blocks - rung
-            if strays_extra + extra <= (own_total + rung) * _STRAYS_SHARE_MAX or is_near:
+            is_near = 2 * size >= blocks
+            stretched = 0 if is_near else blocks - size
+            if stretched_total + stretched <= (own_total + size) * _STRETCHED_SHARE_MAX or is_near:
                 members.append(member)
-                own_total, strays_extra = own_total + rung, strays_extra + extra
+                own_total, stretched_total = own_total + size, stretched_total + stretched
                 continue
-        groups.append((rung, [member]))
-        own_total, strays_extra = rung, 0
+        groups.append((size, [member]))
+        own_total, stretched_total = size, 0
     return [(blocks, sorted(members)) for blocks, members in groups]
 
 
 def checked_fpp(fpp: float) -> float:
-    """The probability as a float, or InvalidArgumentError where it is not a number between 0 and 1, ends excluded."""
+    """The probability as a float, or InvalidArgumentError if it is not a number between 0 and 1, ends excluded."""
     if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1:
         raise InvalidArgumentError(f"fpp must be a number above 0 and below 1, as 0.01: got {fpp!r}")
     return float(fpp)
-
-
-LIMIT_DEFAULT = 1 << 16
-_LIMIT_MIN = 16
-
-
-class DistinctCounter:
-    """Counts distinct hashes; holds at most 24 bytes times `limit` between calls (1.5 MB by default).
-
-    Attributes:
-        limit: below this many distinct values the count is exact.
-    """
-
-    __slots__ = ("_kept", "_waiting", "_waiting_count", "limit")
-
-    def __init__(self, limit: int = LIMIT_DEFAULT):
-        """An empty counter.
-
-        Args:
-            limit: the count is exact below it. From there on, the estimate's relative standard deviation is
-                1 / sqrt(limit - 2), 0.39% by default; it is off by more than six of these less than once in 10**8.
-
-        Raises:
-            InvalidArgumentError: a limit below 16.
-        """
-        self.limit = checked_count("limit", limit)
-        if self.limit < _LIMIT_MIN:
-            raise InvalidArgumentError(f"limit must be at least {_LIMIT_MIN}: got {limit!r}")
-        self._kept = np.empty(0, dtype=np.uint64)
-        self._waiting: list[np.ndarray] = []
-        self._waiting_count = 0
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Takes hashes, uint64 [n], of values that are not null, as `HashedValues.present` gives them.
-
-        Hashes of one name only: a value that two names hash unlike would count twice.
-        """
-        hashes = checked_hashes(hashes)
-        for start in range(0, len(hashes), self.limit):
-            piece = hashes[start : start + self.limit]
-            if len(self._kept) == self.limit:
-                piece = piece[piece < self._kept[-1]]
-            if not len(piece):
-                continue
-            # A copy: the caller may reuse its array.
-            self._waiting.append(piece.copy())
-            self._waiting_count += len(piece)
-            if self._waiting_count >= self.limit:
-                self._settle()
-
-    def merge(self, other: DistinctCounter) -> None:
-        """Takes in what another counter of the same limit has met.
-
-        Raises:
-            InvalidArgumentError: no counter, or one of another limit.
-        """
-        if not isinstance(other, DistinctCounter) or other.limit != self.limit:
-            raise InvalidArgumentError(f"a counter of limit {self.limit:,} takes in one of the same: got {other!r}")
-        other._settle()
-        self.add(other._kept)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether `estimate` is the count itself, but for collisions of 64-bit hashes."""
-        self._settle()
-        return len(self._kept) < self.limit
-
-    def estimate(self) -> int:
-        """How many distinct hashes were added: see `is_exact`."""
-        self._settle()
-        count = len(self._kept)
-        if count < self.limit:
-            return count
-        # One more than the hash, as a hash of 0 is the first of 2**64 places.
-        return max(count, round((count - 1) / math.ldexp(int(self._kept[-1]) + 1, -64)))
-
-    def _settle(self) -> None:
-        """Brings what waits into what is kept: the least `limit` hashes, each once, ascending."""
-        if self._waiting:
-            self._kept = distinct(np.concatenate([self._kept, *self._waiting]))[: self.limit].copy()
-            self._waiting, self._waiting_count = [], 0
-
-    def __repr__(self) -> str:
-        return f"DistinctCounter(limit={self.limit}, about {self.estimate():,})"

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
-from ..hfile_like.file import FORMAT_VERSION, HEADER
-from ..hfile_like.inspection import SizeReport, size_report
+from ..hfile_like.footer import FORMAT_VERSION, HEADER
+from ..hfile_like.verify import SectionSize, section_sizes
 from .arguments import Argument, Option
 from .options import AsJson, Ended, Status
 from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
@@ -20,7 +20,6 @@ from .output import bytes_text, count_of, plain, print_json, records, stdout, te
 _LISTED_MAX = 10
 _MAGIC = HEADER[:6]
 _KEY_CHARACTERS = 48
-_NOT_OF_ENTRIES = ("strided ", "meta ", "footer", "header")
 _NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
@@ -49,11 +48,11 @@ def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everyt
         if verify:
             with working("reading every byte"):
                 findings = reader.verify()
-        report = _size_report(path, findings)
+        sizes = _sizes(reader, findings)
         if as_json:
-            print_json(_as_dict(reader, report, findings))
+            print_json(_as_dict(reader, sizes, findings))
         else:
-            _print_summary(stdout(), reader, report, None if everything else _LISTED_MAX)
+            _print_summary(stdout(), reader, sizes, None if everything else _LISTED_MAX)
             _print_findings(stdout(), findings)
     return not findings
 
@@ -71,17 +70,14 @@ def _reader(path: str) -> SortedFileReader:
         raise
 
 
-def _size_report(path: str, findings: list[Finding] | None) -> SizeReport | None:
-    """None where known damage prevents it."""
-    source = PathSource(path)
+def _sizes(reader: SortedFileReader, findings: list[Finding] | None) -> list[SectionSize]:
+    """The bytes of each section; none if known damage prevents it."""
     try:
-        return size_report(source)
+        return section_sizes(reader)
     except CorruptionError:
         if not findings:
             raise
-        return None
-    finally:
-        source.close()
+        return []
 
 
 def key_of(text: str) -> bytes:
@@ -106,7 +102,7 @@ def _shortened(key: bytes) -> str:
     return text if len(text) <= _KEY_CHARACTERS else text[: _KEY_CHARACTERS - 1] + "…"
 
 
-def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list[Finding] | None) -> dict[str, object]:
+def _as_dict(reader: SortedFileReader, sizes: list[SectionSize], findings: list[Finding] | None) -> dict[str, object]:
     summary: dict[str, object] = {
         "path": reader.name,
         "format_version": FORMAT_VERSION,
@@ -115,10 +111,7 @@ def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list
         "tombstones": reader.num_deleted,
         "schema": {f.name: str(f.type) for f in reader.schema},
     }
-    if report is not None:
-        summary["bytes"] = report.parts
-        summary["sections"] = [asdict(count) for count in report.sections]
-        summary["index"] = {"levels": report.index_levels, "nodes": report.index_nodes}
+    summary["sections"] = [asdict(size) for size in sizes]
     summary["blocks"] = [
         {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)} for b in reader.blocks()
     ]
@@ -130,39 +123,34 @@ def _as_dict(reader: SortedFileReader, report: SizeReport | None, findings: list
     return summary
 
 
-def _print_summary(screen: Console, reader: SortedFileReader, report: SizeReport | None, most: int | None) -> None:
+def _print_summary(screen: Console, reader: SortedFileReader, sizes: list[SectionSize], most: int | None) -> None:
     size = bytes_text(reader.size_bytes)
     screen.print(f"{reader.name}: sorted-block file, version {FORMAT_VERSION}, {size}", soft_wrap=True)
     deleted = f", {count_of(reader.num_deleted, 'tombstone')} among them" if reader.num_deleted else ""
     blocks = count_of(reader.num_blocks, "block")
-    nodes = f", indexed by {count_of(report.index_nodes, 'node')}" if report and report.index_nodes else ""
-    screen.print(f"{count_of(reader.num_entries, 'entry', 'entries')}{deleted}, in {blocks}{nodes}")
+    screen.print(f"{count_of(reader.num_entries, 'entry', 'entries')}{deleted}, in {blocks}")
     screen.print("key → " + (", ".join(f"{f.name} {f.type}" for f in reader.schema) or "no values"))
-    if report is not None:
-        _print_sizes(screen, reader, report)
+    if reader.metas():
+        screen.print("metas: " + ", ".join(reader.metas()), soft_wrap=True)
+    _print_sizes(screen, reader, sizes)
     _print_blocks(screen, reader, most)
     _print_groups(screen, reader, most)
 
 
-def _print_sizes(screen: Console, reader: SortedFileReader, report: SizeReport) -> None:
-    def share(size: int) -> str:
-        return f"{100 * size / reader.size_bytes:.1f}%"
-
-    def each(name: str, size: int) -> str:
-        is_of_entries = reader.num_entries and not name.startswith(_NOT_OF_ENTRIES)
-        return f"{size / reader.num_entries:.2f}" if is_of_entries else "-"
-
-    sizes = sorted(report.parts.items(), key=lambda part: -part[1])
-    rows = [[name, bytes_text(size), share(size), each(name, size)] for name, size in sizes]
-    right = ("size", "share", "bytes an entry")
-    _print_part(screen, ["section", *right], rows, None, right)
+def _print_sizes(screen: Console, reader: SortedFileReader, sizes: list[SectionSize]) -> None:
     rows = [
-        [c.section, c.encoding, c.compression, f"{c.blocks:,}", bytes_text(c.stored_bytes), bytes_text(c.plain_bytes)]
-        for c in report.sections
-        if c.plain_bytes
+        [
+            size.name,
+            bytes_text(size.stored_bytes),
+            f"{100 * size.stored_bytes / reader.size_bytes:.1f}%",
+            f"{size.stored_bytes / reader.num_entries:.2f}",
+            bytes_text(size.uncompressed_bytes),
+        ]
+        for size in sorted(sizes, key=lambda size: -size.stored_bytes)
+        if size.uncompressed_bytes
     ]
-    right = ("blocks", "stored", "plain")
-    _print_part(screen, ["column", "encoding", "compression", *right], rows, None, right)
+    right = ("stored", "share", "bytes per entry", "uncompressed")
+    _print_part(screen, ["section", *right], rows, None, right)
 
 
 def _print_blocks(screen: Console, reader: SortedFileReader, most: int | None) -> None:

@@ -5,26 +5,25 @@
     with SortedFileReader("run.sbf") as r:
         r.get(b"b")                                     # {"size": 2}
 
-Keys and Arrow arrays flow in through `writer`, which cuts them into blocks; blocks, an index of them and a footer lie
-in the file; `reader` gives rows, Arrow batches and numpy arrays back. FORMAT.md beside this file describes the bytes.
-A file may be damaged or crafted: every length, count and offset is checked before it is used.
+The writer cuts keys and Arrow arrays into blocks. The file contains the blocks, an index of them and a footer. The
+reader returns rows, Arrow batches and numpy arrays. FORMAT.md describes the bytes. A file may be damaged or crafted:
+every length, count and offset is checked before it is used.
 
-Begin with `reader` and `writer`, then `block`. The modules are in a line, and each imports from those before it:
+Start with `reader` and `writer`, then `block`. Each module imports only from those before it:
 
-    bytes        byte_io (sources and outputs), codec (checksums, compression, limits)
-    encodings    integers; keys; name_parts, names (strings of one make); values
-    a block      block; entries (keys, columns and tombstones in memory; keys of several numbers)
-    the index    index_rows (its tables, and bounds of blocks), index (the way down them)
-    a file       file (header, footer, trailer), open_file (blocks and strided rows as they are asked for)
-    reading      scanning, lookups with gathering (from many blocks at once), narrowing (entries within bounds),
-                 numbered (keys that are a prefix and a number), reader (the public face)
-    writing      name_encoding, block_encoding, column_encoding (many blocks at once), index_building, writer
-    checking     inspection
-    merging      key_order (sorting and merging keys), merge_cursor, merge
+    bytes        source (inputs and outputs), codec (checksums, compression)
+    encodings    frame (integers), templates (strings of one form), block_keys, block_values: both directions each
+    a block      block
+    a file       block_index (and zone maps), footer, rows (strided sections)
+    entries      entries (in memory), key_layout (keys of several numbers)
+    reading      block_reader (an open file), scan, id_scan (keys that are a prefix and an id), lookup, verify, reader
+                 (the public face)
+    writing      writer
+    merging      key_sort, merge
     making keys  ordered (numbers and typed tuples as keys)
 
-What only writers need is imported by no reader. `kernels_*` are compiled twins of code in the modules that call them;
-`skipstone.lazy` alone imports them.
+`kernels_lookup` and `kernels_sort` are compiled code, which `skipstone.lazy` alone imports. Modules that only writers
+need are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import names_from
-from .byte_io import BytesSource, PathSource, Source
-from .entries import KeyLayout, prefix_changes
-from .file import GroupHandle, StridedSection
-from .index_rows import BlockInfo, Summary
-from .keys import prefix_successor
-from .numbered import Numbered, NumberedKeys
-from .open_file import read_strided_rows
+from .block_index import BlockInfo, ZoneMap
+from .block_keys import prefix_successor
+from .entries import prefix_changes
+from .footer import GroupHandle, StridedSection
+from .id_scan import IdEntries, IdKeys
+from .key_layout import KeyLayout
 from .reader import SortedFileReader
-from .scanning import read_block_range
+from .rows import read_strided_rows
+from .scan import read_block_range
+from .source import BytesSource, PathSource, Source
 
 if TYPE_CHECKING:
-    from .inspection import Finding
     from .merge import MergeSummary, merge_runs
     from .ordered import OrderedCode
+    from .verify import Finding
     from .writer import SortedFileWriter, WriterOptions
 
 
-# What only writers, checks and some kinds of index need is loaded when it is first used.
 _HOMES = {
-    "Finding": ".inspection",
+    "Finding": ".verify",
     "MergeSummary": ".merge",
     "OrderedCode": ".ordered",
     "SortedFileWriter": ".writer",
@@ -64,18 +63,18 @@ __all__ = [
     "BytesSource",
     "Finding",
     "GroupHandle",
+    "IdEntries",
+    "IdKeys",
     "KeyLayout",
     "MergeSummary",
-    "Numbered",
-    "NumberedKeys",
     "OrderedCode",
     "PathSource",
     "SortedFileReader",
     "SortedFileWriter",
     "Source",
     "StridedSection",
-    "Summary",
     "WriterOptions",
+    "ZoneMap",
     "merge_runs",
     "prefix_changes",
     "prefix_successor",

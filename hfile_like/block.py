@@ -1,17 +1,17 @@
-"""A block: some entries, their keys in one section and each value column in a section of its own.
+"""A block: some entries, with their keys in one section and each value column in a section of its own.
 
     0   u32  checksum      of the rest of head and directory, bound to the block's offset
     4   u32  length_bytes  of the whole block, a multiple of 8
     8   u32  entries       at least 1
     12  u16  sections      2 + value columns
     14  u16  reserved      0
-    16  one directory entry for each section:
-            u8 codec · u8 encoding · u16 flags · u32 stored_bytes · u32 raw_bytes · u32 checksum
-    then, padded to 8 bytes each: tombstones (a bitmap; no bytes where nothing is deleted), keys, value columns
+    16  one directory entry per section:
+            u8 codec · u8 encoding · u16 flags · u32 stored_bytes · u32 uncompressed_bytes · u32 checksum
+    then, each padded to 8 bytes: tombstones (a bitmap; no bytes if nothing is deleted), keys, value columns
 
-Each section is compressed and checked apart, so that reading two columns decompresses two. A section's checksum is
-bound to the section's own offset and takes in its padding. A block states its own length, so a run of blocks is read
-knowing only where it begins and ends: executors are sent that, and open no footer.
+Each section is compressed and checked by itself, so a reader of two columns decompresses two. A section's checksum is
+bound to the section's own offset and includes its padding. A block states its length, so neighbouring blocks are read
+from an offset and a length alone: executors get these, and open no footer.
 """
 
 from __future__ import annotations
@@ -22,185 +22,201 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from . import codec, keys, values
-from .codec import Encoded, Where
+from . import codec
+from .block_keys import BlockKeys, decode_keys
+from .block_values import VALUES_BYTES_MAX, ValueColumn
+from .codec import Compressor, EncodedSection, Location
 
 HEAD = struct.Struct("<IIIHH")
 SECTION = struct.Struct("<BBHIII")
 
-# As it is stored; its sections together, decompressed; its keys and its columns together, decoded.
-BLOCK_BYTES_MAX = 1 << 26
+# As stored; its sections together, decompressed; its keys and its columns together, decoded.
+BLOCK_BYTES_MAX = VALUES_BYTES_MAX
 BLOCK_ENTRIES_MAX = 1 << 20
 
-ENCODING_NONE = 0
-ENCODING_BITMAP = 1
+_NO_TOMBSTONES = 0
+_BITMAP = 1
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def encode_tombstones(deleted: np.ndarray | None) -> EncodedSection:
+    """Return the section of tombstones, bool [n] or None."""
+    if deleted is None or not deleted.any():
+        return EncodedSection(_NO_TOMBSTONES, 0, b"")
+    return EncodedSection(_BITMAP, 0, np.packbits(deleted, bitorder="little").tobytes())
+
+
+def build_block(offset: int, count: int, sections: Sequence[EncodedSection], compressor: Compressor | None) -> bytes:
+    """Return a block of `count` entries that is written at `offset`. `sections`: tombstones, keys, value columns."""
+    directory, bodies = [], []
+    position = HEAD.size + SECTION.size * len(sections)
+    for section in sections:
+        codec_id, stored = codec.compress(section.data, compressor, section.gain)
+        body = b"".join((stored, codec.padding(len(stored))))
+        checksum = codec.checksum_at(offset + position, body)
+        sizes = len(stored), len(section.data)
+        directory.append(SECTION.pack(codec_id, section.encoding, section.flags, *sizes, checksum))
+        bodies.append(body)
+        position += len(body)
+    head = b"".join((HEAD.pack(0, position, count, len(sections), 0)[4:], *directory))
+    return b"".join((codec.checksum_at(offset, head).to_bytes(4, "little"), head, *bodies))
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 class Block:
-    """A block whose head is checked; sections are checked and decoded one by one, as asked.
+    """A block whose head is checked. Each section is checked and decoded when it is requested.
 
-    entries        how many
-    length_bytes   of the whole block
-    plain_bytes    of its sections before compression
-    where, schema  as given
+    entries              how many
+    length_bytes         of the whole block
+    uncompressed_bytes   of its sections
+    location, schema     as given
     """
 
-    def __init__(self, view: memoryview, where: Where, schema: pa.Schema):
-        """`view` begins at the block and may go on after it. Raises CorruptionError."""
-        self.where, self.schema = where, schema
+    def __init__(self, view: memoryview, location: Location, schema: pa.Schema):
+        """`view` begins with the block, and may be longer. Raises CorruptionError."""
+        self.location, self.schema = location, schema
         if len(view) < HEAD.size:
-            raise where.bad("block head", f"a block has only {len(view)} bytes")
+            raise location.corruption("block head", f"a block has only {len(view)} bytes")
         stored, self.length_bytes, self.entries, sections, reserved = HEAD.unpack_from(view)
         if not HEAD.size <= self.length_bytes <= len(view) or self.length_bytes % 8:
-            raise where.bad("block length", f"a block claims {self.length_bytes} bytes where {len(view)} are left")
+            message = f"a block claims {self.length_bytes} bytes, and {len(view)} are left"
+            raise location.corruption("block length", message)
         end = HEAD.size + SECTION.size * sections
         if end > self.length_bytes:
-            raise where.bad("block directory", "the directory of a block is cut short")
-        if codec.checksum_at(where.offset, view[4:end]) != stored:
-            raise where.bad("block checksum", "the checksum of a block does not match")
+            raise location.corruption("block directory", "the directory of a block is cut short")
+        if codec.checksum_at(location.offset, view[4:end]) != stored:
+            raise location.corruption("block checksum", "the checksum of a block does not match")
         if reserved:
-            raise where.bad("block head", f"what is reserved in the head of a block is {reserved}, not 0")
-        # Every value of an entry is at least a byte of what a block may be.
+            raise location.corruption("block head", f"the reserved bytes of a block's head are {reserved}, not 0")
+        # Every value of an entry is at least a byte of the size that a block may have.
         if not 1 <= self.entries <= BLOCK_ENTRIES_MAX or self.entries * sections > BLOCK_BYTES_MAX:
-            raise where.bad("block entries", f"a block claims {self.entries} entries")
+            raise location.corruption("block entries", f"a block claims {self.entries} entries")
         if sections != 2 + len(schema):
-            raise where.bad("block columns", f"a block has {sections - 2} value columns, the schema {len(schema)}")
+            message = f"a block has {sections - 2} value columns, the schema {len(schema)}"
+            raise location.corruption("block columns", message)
         self._view = view[: self.length_bytes]
-        self._offsets = self._directory(end)
-        self._keys: keys.BlockKeys | None = None
-        self._columns: dict[int, values.ValueColumn] = {}
-        self._held: dict[int, tuple[int, int, memoryview | bytes]] = {}
+        self._offsets = self._read_directory(end)
+        self._forget_decoded()
+
+    def _forget_decoded(self) -> None:
+        self._keys: BlockKeys | None = None
+        self._key_section: EncodedSection | None = None
+        self._columns: dict[int, ValueColumn] = {}
         self._decoded_bytes = 0
 
-    def _directory(self, end: int) -> tuple[int, ...]:
-        """Where each section begins. No more is kept of it: what thousands of blocks of a cache hold in tuples and
-        lists, Python's collector goes through again and again."""
-        offset, total = end, 0
-        offsets = []
-        for _, _, _, stored, raw, _ in SECTION.iter_unpack(self._view[HEAD.size : end]):
+    def _read_directory(self, end: int) -> tuple[int, ...]:
+        """The offset of each section in the block."""
+        offset, total, offsets = end, 0, []
+        for _, _, _, stored, uncompressed, _ in SECTION.iter_unpack(self._view[HEAD.size : end]):
             offsets.append(offset)
             offset += stored + (-stored % 8)
-            total += raw
-            if raw > BLOCK_BYTES_MAX or offset > self.length_bytes:
-                raise self.where.bad("block directory", f"a section of {stored} bytes does not fit its block")
-        self.plain_bytes = total
+            total += uncompressed
+            if uncompressed > BLOCK_BYTES_MAX or offset > self.length_bytes:
+                message = f"a section of {stored} bytes does not fit its block"
+                raise self.location.corruption("block directory", message)
+        self.uncompressed_bytes = total
         if total > BLOCK_BYTES_MAX:
-            raise self.where.bad("block directory", f"the sections of a block claim {total} bytes together")
+            raise self.location.corruption("block directory", f"the sections of a block claim {total} bytes together")
         if offset != self.length_bytes:
-            raise self.where.bad("block directory", "the sections of a block do not fill it")
-        if self._section(0)[2] or self._section(1)[2]:
-            raise self.where.bad("block directory", "the flags of the tombstones or keys of a block are not known")
+            raise self.location.corruption("block directory", "the sections of a block do not fill it")
+        if self._entry(0)[2] or self._entry(1)[2]:
+            message = "the flags of the tombstones or keys of a block are not known"
+            raise self.location.corruption("block directory", message)
         return tuple(offsets)
 
-    def _section(self, section: int) -> tuple[int, int, int, int, int, int]:
-        """(codec, encoding, flags, stored bytes, plain bytes, checksum)."""
+    def _entry(self, section: int) -> tuple[int, int, int, int, int, int]:
+        """(codec, encoding, flags, stored bytes, uncompressed bytes, checksum) of a section."""
         return SECTION.unpack_from(self._view, HEAD.size + SECTION.size * section)
 
     def _checked(self, section: int) -> memoryview:
         offset = self._offsets[section]
-        _, _, _, stored, _, checksum = self._section(section)
+        _, _, _, stored, _, checksum = self._entry(section)
         body = self._view[offset : offset + stored + (-stored % 8)]
-        if codec.checksum_at(self.where.offset + offset, body) != checksum:
-            raise self.where.bad("section checksum", f"the checksum of section {section} of a block does not match")
+        if codec.checksum_at(self.location.offset + offset, body) != checksum:
+            message = f"the checksum of section {section} of a block does not match"
+            raise self.location.corruption("section checksum", message)
         return body[:stored]
 
-    def plain(self, section: int) -> memoryview | bytes:
-        """The bytes of a section before compression, checked. Raises CorruptionError."""
-        if section in self._held:
-            return self._held[section][2]
-        packed_as, _, _, _, raw, _ = self._section(section)
-        return codec.decompress(self._checked(section), packed_as, raw, BLOCK_BYTES_MAX, self.where)
-
-    def unread(self) -> Block:
-        """This block with nothing decoded: what is decoded of it goes when it goes."""
-        other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
-        other.__dict__.update(self.__dict__, _keys=None, _columns={}, _held={}, _decoded_bytes=0)
-        return other
-
-    def owned(self) -> Block:
-        """This block, over memory of its own from now on: it does not need what it was read from. It lets go of what is
-        decoded, but not of what is decompressed."""
-        self._view = memoryview(bytes(self._view))
-        self._held = {section: held for section, held in self._held.items() if isinstance(held[2], bytes)}
-        self._keys, self._columns, self._decoded_bytes = None, {}, 0
-        return self
-
-    def encoding_of(self, section: int) -> int:
-        """How a section is encoded."""
-        return self._view[HEAD.size + SECTION.size * section + 1]
-
-    @property
-    def stored(self) -> memoryview:
-        """Its bytes as they lie, not checked but for the head."""
-        return self._view
-
-    def frame_place(self, position: int) -> tuple[int, int, int] | None:
-        """Where the frame of reference of a column without nulls begins and ends in `stored`, and the CRC-32 of it and
-        its padding, not compared; None for a column that is encoded otherwise, or compressed."""
-        packed_as, encoding, flags, stored, raw, checksum = self._section(2 + position)
-        if packed_as != codec.CODEC_RAW or encoding != values.ENCODING_FRAME or flags or raw != stored:
-            return None
-        offset = self._offsets[2 + position]
-        return offset, offset + stored, checksum ^ codec.place_crc(self.where.offset + offset)
-
-    def check_column(self, position: int) -> None:
-        """Compares the section of a column with its checksum. Raises CorruptionError."""
-        self._checked(2 + position)
-
-    def encoded(self, section: int) -> Encoded:
-        """A section, 0 for tombstones, 1 for keys, then the columns: checked and decompressed."""
-        _, encoding, flags, _, _, _ = self._section(section)
-        return Encoded(encoding, flags, self.plain(section))
-
-    def held(self, section: int) -> tuple[int, int, memoryview | bytes]:
-        """(encoding, flags, plain bytes) of a section, as `encoded` gives them, held for who asks again."""
-        held = self._held.get(section)
-        if held is None:
-            held = self._held[section] = self.encoded(section)[:3]
-        return held
-
     def check(self) -> None:
-        """Compares every section with its checksum; none is decoded. Raises CorruptionError."""
+        """Compare every section with its checksum, and decode none. Raises CorruptionError."""
         for section in range(len(self._offsets)):
             self._checked(section)
 
+    def section_sizes(self) -> list[tuple[int, int]]:
+        """Return (stored bytes, uncompressed bytes) of each section."""
+        return [self._entry(section)[3:5] for section in range(len(self._offsets))]
+
+    def section(self, section: int) -> EncodedSection:
+        """Return a section, checked and decompressed: 0 for tombstones, 1 for keys, then the columns. Raises
+        CorruptionError."""
+        codec_id, encoding, flags, _, uncompressed, _ = self._entry(section)
+        stored = self._checked(section)
+        data = codec.decompress(stored, codec_id, uncompressed, BLOCK_BYTES_MAX, self.location)
+        return EncodedSection(encoding, flags, data)
+
+    def moved_to(self, offset: int) -> bytes:
+        """Return the bytes of this block for another offset of a file. The sections should have been checked."""
+        moved, here = bytearray(self._view), self.location.offset
+        for section, start in enumerate(self._offsets):
+            *entry, checksum = self._entry(section)
+            checksum ^= codec.place_crc(here + start) ^ codec.place_crc(offset + start)
+            SECTION.pack_into(moved, HEAD.size + SECTION.size * section, *entry, checksum)
+        end = HEAD.size + SECTION.size * len(self._offsets)
+        moved[:4] = codec.checksum_at(offset, memoryview(moved)[4:end]).to_bytes(4, "little")
+        return bytes(moved)
+
+    def without_cache(self) -> Block:
+        """Return this block with nothing decoded: it frees what is decoded of it when it is freed."""
+        other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
+        other.__dict__.update(self.__dict__)
+        other._forget_decoded()
+        return other
+
+    def copied(self) -> Block:
+        """Return this block over its own memory, with nothing decoded: it does not need the bytes that were read."""
+        other = self.without_cache()
+        other._view = memoryview(bytes(self._view))
+        return other
+
     @property
-    def keys(self) -> keys.BlockKeys:
+    def key_section(self) -> EncodedSection:
+        """The keys as they are encoded, checked."""
+        if self._key_section is None:
+            self._key_section = self.section(1)
+        return self._key_section
+
+    @property
+    def keys(self) -> BlockKeys:
         """The keys, one by one or as an Arrow array."""
         if self._keys is None:
-            encoding, _, raw = self.held(1)
-            self._keys = keys.decode_keys(encoding, memoryview(raw), self.entries, BLOCK_BYTES_MAX, self.where)
+            encoding, _, data, _ = self.key_section
+            self._keys = decode_keys(encoding, memoryview(data), self.entries, BLOCK_BYTES_MAX, self.location)
         return self._keys
 
     def deleted(self) -> np.ndarray | None:
-        """bool [entries], True for tombstones; None where there are none."""
-        _, encoding, _, stored, raw, _ = self._section(0)
-        if encoding == ENCODING_NONE and not stored and not raw:
+        """Return bool [entries], True for tombstones, or None if there are none."""
+        _, encoding, _, stored, uncompressed, _ = self._entry(0)
+        if encoding == _NO_TOMBSTONES and not stored and not uncompressed:
             return None
-        bits = np.frombuffer(self.plain(0), dtype=np.uint8)
-        if encoding != ENCODING_BITMAP or len(bits) != (self.entries + 7) // 8:
-            raise self.where.bad("tombstones", "the tombstones of a block do not fit its entries")
+        bits = np.frombuffer(self.section(0).data, dtype=np.uint8)
+        if encoding != _BITMAP or len(bits) != (self.entries + 7) // 8:
+            raise self.location.corruption("tombstones", "the tombstones of a block do not fit its entries")
         return np.unpackbits(bits, count=self.entries, bitorder="little").view(bool)
 
-    def column(self, position: int) -> values.ValueColumn:
-        """The value column at `position` in the schema, checked; its values are made as they are taken."""
+    def column(self, position: int) -> ValueColumn:
+        """Return the value column at `position` in the schema, checked; its values are decoded when they are taken."""
         column = self._columns.get(position)
         if column is None:
-            packed_as, encoding, flags, _, raw_length, _ = self._section(2 + position)
-            raw: memoryview | bytes | codec.Halves
-            if encoding == values.ENCODING_NAMES and not flags:
-                stored = self._checked(2 + position)
-                raw = codec.decompress_apart(stored, packed_as, raw_length, BLOCK_BYTES_MAX, self.where)
-            else:
-                raw = self.held(2 + position)[2]
-            kind = self.schema.field(position).type
-            column = values.ValueColumn(kind, self.entries, encoding, flags, raw, BLOCK_BYTES_MAX, self.where)
+            arrow_type = self.schema.field(position).type
+            section = self.section(2 + position)
+            column = ValueColumn(arrow_type, self.entries, section, BLOCK_BYTES_MAX, self.location)
             self._decoded_bytes += column.decoded_bytes
             if self._decoded_bytes > BLOCK_BYTES_MAX:
-                raise self.where.bad("decoded size", f"columns of a block come to more than {BLOCK_BYTES_MAX} bytes")
+                message = f"the columns of a block decode to more than {BLOCK_BYTES_MAX} bytes"
+                raise self.location.corruption("decoded size", message)
             self._columns[position] = column
         return column
-
-    def decoded_bytes(self, positions: Sequence[int]) -> int:
-        """What the keys and the columns at `positions` take once decoded, at least."""
-        return self.keys.decoded_bytes + sum(self.column(position).decoded_bytes for position in positions)

@@ -1,12 +1,4 @@
-"""A run of entries in memory: keys, value columns and tombstones of one length, from whatever a caller gives.
-
-`KeyLayout` makes keys of named fields of unsigned numbers: big-endian, one after the other, so that keys order as the
-fields do.
-
-    layout = KeyLayout([("kind", 1), ("column", 4), ("partition", 4)])
-    layout.encode(kind=1, column=7, partition=parts)      # an array, and what stands for every row
-    layout.prefix(kind=1, column=7)                        # what a prefix scan takes
-"""
+"""Entries in memory: keys, value columns and tombstones of one length, checked from what a caller gives."""
 
 from __future__ import annotations
 
@@ -17,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, from_numpy, joined, offsets_and_data, to_numpy
-from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .keys import KEY_BYTES_MAX
-from .values import row_bytes
+from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..errors import InvalidArgumentError, SchemaError
+from .block_keys import KEY_BYTES_MAX
+from .block_values import value_bytes
 
 _BINARY_BYTES_MAX = (1 << 31) - 1
 KEY_FIELD = pa.field("key", pa.binary(), nullable=False)
@@ -33,7 +25,7 @@ class Entries:
 
     keys      binary [n]
     columns   one array [n] for each value column of the schema
-    deleted   bool [n], or None where nothing is deleted
+    deleted   bool [n], or None if nothing is deleted
     """
 
     keys: pa.BinaryArray
@@ -43,13 +35,8 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def size_bytes(self) -> int:
-        """About what they take in memory."""
-        return self.keys.nbytes + sum(column.nbytes for column in self.columns)
-
     def slice(self, start: int, length: int | None = None) -> Entries:
-        """A part, without a copy."""
+        """Return a part, without a copy."""
         if start == 0 and (length is None or length == len(self)):
             return self
         stop = None if length is None else start + length
@@ -57,23 +44,23 @@ class Entries:
         return Entries(self.keys.slice(start, length), [c.slice(start, length) for c in self.columns], deleted)
 
     def take(self, positions: np.ndarray) -> Entries:
-        """The entries at `positions`, in that order."""
+        """Return the entries at `positions`, in that order."""
         which = from_numpy(positions)
         deleted = None if self.deleted is None else self.deleted[positions]
         columns = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in self.columns]
         return Entries(self.keys.take(which), columns, deleted)
 
     def compact(self) -> Entries:
-        """The same entries, in memory of their own."""
+        """Return a copy."""
         return self.take(np.arange(len(self)))
 
     def row_bytes(self) -> np.ndarray:
-        """int64 [n]: what each entry takes before compression."""
+        """Return int64 [n]: the bytes of each entry before compression."""
         offsets, _ = offsets_and_data(self.keys)
-        return np.diff(offsets.astype(np.int64)) + sum(row_bytes(column) for column in self.columns) + 1
+        return np.diff(offsets.astype(np.int64)) + sum(value_bytes(column) for column in self.columns) + 1
 
     def to_batch(self, schema: pa.Schema, include_deleted: bool) -> pa.RecordBatch:
-        """A batch of `scan_schema`: tombstones with a column that marks them, or dropped."""
+        """Return a batch of `scan_schema`: with tombstones and a column that marks them, or without tombstones."""
         if include_deleted:
             flags = np.zeros(len(self), bool) if self.deleted is None else self.deleted
             return pa.RecordBatch.from_arrays([self.keys, *self.columns, from_numpy(flags)], schema=schema)
@@ -82,7 +69,7 @@ class Entries:
 
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
-        """The parts, one after the other."""
+        """Return the parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
         deleted = None
@@ -93,7 +80,7 @@ class Entries:
 
 
 def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """The positions of columns in the schema; all for None. Raises SchemaError for one that is not there."""
+    """Return the positions of columns in the schema; all for None. Raises SchemaError for an unknown column."""
     if columns is None:
         return list(range(len(schema)))
     if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -106,15 +93,15 @@ def column_positions(schema: pa.Schema, columns: Sequence[str] | None) -> list[i
 
 
 def scan_schema(schema: pa.Schema, positions: Sequence[int], include_deleted: bool) -> pa.Schema:
-    """The schema of what a scan returns."""
+    """Return the schema of a scan's batches."""
     fields = [KEY_FIELD, *(schema.field(p) for p in positions)]
     return pa.schema([*fields, DELETED_FIELD] if include_deleted else fields)
 
 
-def entries_of(
+def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
-    """What a caller gave, as entries of the schema in one or more parts. Raises InvalidArgumentError, SchemaError."""
+    """Return the entries of a call, in one or more parts. Raises InvalidArgumentError, SchemaError."""
     chunks = key_chunks(keys)
     count = sum(map(len, chunks))
     batches = _batches(schema, values, count)
@@ -132,7 +119,7 @@ def entries_of(
 
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
-    """Keys as plain binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
+    """Return keys as binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
     array = _arrow_keys(keys)
     kind = array.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
@@ -174,7 +161,7 @@ def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
 
 
 def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
-    """The last key. Raises InvalidArgumentError, naming the first key that is not above the one before it."""
+    """Return the last key. Raises InvalidArgumentError with the first key that is not above the one before it."""
     first = keys[0].as_py()
     if before is not None and first <= before:
         raise _out_of_order(first, before)
@@ -186,7 +173,7 @@ def check_ascending(keys: pa.BinaryArray, before: bytes | None) -> bytes:
 
 
 def prefix_changes(keys: pa.BinaryArray, prefix_bytes: int) -> list[int]:
-    """Ascending positions at which the first bytes of a key are others than of the one before; none for 0 bytes."""
+    """Return the positions, ascending, of keys whose first bytes differ from the key before; none for 0 bytes."""
     if not prefix_bytes or len(keys) < 2:
         return []
     prefixes = pc.binary_slice(keys, 0, prefix_bytes)
@@ -214,7 +201,7 @@ def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count:
         for field in schema:
             kind = values.schema.field(field.name).type
             if kind != field.type:
-                raise SchemaError(f"column {field.name!r} is of type {kind}, the file holds {field.type}: cast it")
+                raise SchemaError(f"column {field.name!r} is of type {kind}, the file has {field.type}: cast it")
     if values.num_rows != count and (schema.names or values.num_rows):
         raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
     if not schema.names:
@@ -253,111 +240,3 @@ def _flags(deleted: object, count: int) -> np.ndarray | None:
     if flags.ndim != 1 or len(flags) != count:
         raise InvalidArgumentError(f"there are {count} keys and {flags.size} `deleted`")
     return flags.astype(bool) if flags.any() else None
-
-
-_FIELD_BYTES_MAX = 8
-
-
-class KeyLayout:
-    """The fields of a key: (name, width in bytes, 1 to 8) in the order in which they sort.
-
-    width_bytes    of a whole key
-    names          of the fields
-    """
-
-    def __init__(self, fields: Sequence[tuple[str, int]]):
-        self.names = tuple(name for name, _ in fields)
-        self.widths = tuple(width for _, width in fields)
-        if not fields or len(set(self.names)) != len(self.names):
-            raise InvalidArgumentError(f"a key needs fields of different names, not {list(self.names)}")
-        for name, width in fields:
-            if not 1 <= width <= _FIELD_BYTES_MAX:
-                raise InvalidArgumentError(f"key field {name!r} is {width} bytes wide: give 1 to {_FIELD_BYTES_MAX}")
-        self.width_bytes = sum(self.widths)
-
-    def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
-        """Binary keys [n] from one array [n] or one integer for each field. Where all are integers, one key.
-        Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
-        if set(columns) != set(self.names):
-            raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
-        arrays: dict[str, np.ndarray] = {}
-        numbers: dict[str, int] = {}
-        for name, values in columns.items():
-            if isinstance(values, (int, np.integer)):
-                numbers[name] = int(values)
-            else:
-                arrays[name] = np.asarray(values)
-        if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
-            raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
-        count = len(next(iter(arrays.values()))) if arrays else 1
-        if count * self.width_bytes > np.iinfo(np.int32).max:
-            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
-        out = np.empty((count, self.width_bytes), dtype=np.uint8)
-        offset = 0
-        for name, width in zip(self.names, self.widths, strict=True):
-            if name in arrays:
-                out[:, offset : offset + width] = big_endian(_unsigned(name, arrays[name], width), width)
-            else:
-                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
-            offset += width
-        return binary_rows(out)
-
-    def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
-        """The fields of binary keys: arrays [n] of uint8, uint16, uint32 or uint64, the least that holds the width.
-        Raises CorruptionError where a key is not of this layout's length."""
-        if isinstance(keys, pa.ChunkedArray):
-            keys = joined(keys)
-        keys = keys.cast(pa.binary())
-        offsets, data = offsets_and_data(keys)
-        count = len(keys)
-        if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
-            raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
-        start = int(offsets[0])
-        table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
-        table = table.reshape(count, self.width_bytes)
-        fields, offset = {}, 0
-        for name, width in zip(self.names, self.widths, strict=True):
-            fields[name] = from_big_endian(table[:, offset : offset + width])
-            offset += width
-        return fields
-
-    def prefix(self, **leading: int) -> bytes:
-        """The bytes with which keys of these leading fields begin. Raises InvalidArgumentError if they don't lead."""
-        if set(leading) != set(self.names[: len(leading)]):
-            raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
-        pairs = zip(self.names, self.widths, strict=True)
-        return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
-
-
-def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
-    """uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
-    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
-
-
-def from_big_endian(table: np.ndarray) -> np.ndarray:
-    """The numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type that holds the width."""
-    count, width = table.shape
-    native = 1 << (width - 1).bit_length()
-    wide = np.zeros((count, native), dtype=np.uint8)
-    wide[:, native - width :] = table
-    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
-
-
-def _field(name: str, value: int, width: int) -> bytes:
-    try:
-        return int(value).to_bytes(width, "big")
-    except OverflowError:
-        raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
-
-
-def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    if values.dtype.kind not in "iu":
-        if len(values):
-            raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
-        return values.astype(np.uint64)
-    if len(values):
-        low, high = int(values.min()), int(values.max())
-        if low < 0 or high >= 1 << 8 * width:
-            bad = low if low < 0 else high
-            raise InvalidArgumentError(f"key field {name!r} holds 0 to {(1 << 8 * width) - 1:,}, not {bad}")
-    return values.astype(np.uint64)

@@ -45,7 +45,7 @@ from ..arrays import (
     valid_mask,
 )
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .entries import big_endian, from_big_endian
+from .key_layout import big_endian, from_big_endian
 
 NULL_MARK, VALUE_MARK = b"\x00", b"\x01"
 _END = b"\x00"

@@ -1,15 +1,14 @@
-"""Writing a sorted-block file, front to back, holding a few blocks of it.
+"""Writing a sorted-block file, front to back, with one block in memory.
 
-Nothing of a call is kept before all of it was checked, so a refused call leaves the writer as it was. Blocks follow
-one another without gaps inside a group: a group is one range. Metas come after all blocks; strided sections lie
-where they were written.
+The writer checks a whole call before it keeps any of it, so a refused call leaves the writer unchanged. The blocks of a
+group follow one another without gaps: a group is one range. Metas are written after all blocks, strided sections where
+they were passed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import BinaryIO, Self, TypedDict
 
 import numpy as np
@@ -17,13 +16,12 @@ import pyarrow as pa
 
 from ..errors import InvalidArgumentError, is_integer
 from . import codec
-from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX
-from .block_encoding import Encoders, build_block, marks_section
-from .byte_io import open_output
-from .codec import Piece
-from .column_encoding import column_sections, key_sections
-from .entries import Entries, check_ascending, column_positions, entries_of, prefix_changes
-from .file import (
+from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, build_block, encode_tombstones
+from .block_index import BlockBounds, BlockInfo, bounds_of, check_zone_map_columns, encode_blocks, encode_zone_maps
+from .block_keys import KEY_BYTES_MAX, encode_keys
+from .block_values import check_schema, check_text, encode_column
+from .entries import Entries, check_ascending, normalize_input, prefix_changes
+from .footer import (
     HEADER,
     META_BYTES_MAX,
     STRIDE_BYTES_MAX,
@@ -32,31 +30,27 @@ from .file import (
     StridedSection,
     encode_footer,
 )
-from .index_building import IndexBuilder, check_summaries, summarise
-from .index_rows import BlockInfo, BlockSummary
-from .keys import KEY_BYTES_MAX
-from .open_file import row_chunks, strided_bytes
-from .values import check_schema, check_text
+from .rows import row_chunks, strided_bytes
+from .source import open_output
+from .templates import TemplateEncoder
 
-# A block ends with the entry that makes it full: at its most it holds both, encoded in whatever way.
+# A block may exceed block_size by its last entry; the limits leave room for both.
 BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 4
 ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
-# "auto": a get pays for a block, a scan for what each block costs beside its entries.
-BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
-_CUT_SHARE = 64  # of a block: less than that is little
+# "auto": a get pays for a whole block, a scan for the fixed cost of each block.
+_BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
+_CUT_SHARE = 64  # less than this part of a block is little
 _STRIDED_AT_ONCE_BYTES = 1 << 20
-_BLOCKS_AT_ONCE = 32
 
 
 class WriterOptions(TypedDict, total=False):
-    """What `SortedFileWriter` takes beside a target and a schema, for those who hand it on."""
+    """The options of `SortedFileWriter`, for functions that pass them on."""
 
     block_size: str | int
     compression: str
     use: str
     summaries: Sequence[str]
-    cut_prefix_bytes: int
-    compact: Sequence[str]
+    partition_prefix_bytes: int
     templates: bool
     metas: Mapping[str, bytes]
 
@@ -64,22 +58,21 @@ class WriterOptions(TypedDict, total=False):
 class SortedFileWriter:
     """Writes one sorted-block file of unique, ascending keys.
 
-    target        a path (a temporary beside it is renamed over it at the end: whole or absent), or a writable binary
-                  file object, left open
+    target        a path (a temporary file next to it is renamed to it at the end: whole or absent), or a writable
+                  binary file object, which is left open
     schema        of the value columns: integers, floats, bool, decimal128, date, time, timestamp, duration, string,
                   binary and their large and fixed-size kinds. Fields become nullable
     block_size    bytes of keys and values before compression, or "auto": 16 KiB for "get", 32 for "both", 64 for "scan"
     compression   "zstd" (level 1; sections that do not shrink stay raw), "none", or "auto", which is "zstd"
-    use           "get", "scan" or "both": what "auto" is to suit
-    summaries     columns of which the footer holds the bounds and nulls of each block (`SortedFileReader.summary`)
-    cut_prefix_bytes    a block ends, too, where the first so many bytes of the key change, unless there is little on
-                  both sides: what is read by that prefix then shares no block, and no summary, with anything else.
-                  0 for never
-    compact       columns of integers, dates or times that should take few bytes, though they are then slower to read
-    templates     names of one make are found and written as such; a file of few entries is written sooner without
+    use           "get", "scan" or "both": what "auto" chooses for
+    summaries     columns that get a zone map: the bounds and nulls of each block (`SortedFileReader.zone_maps`)
+    partition_prefix_bytes   a block also ends when the first bytes of the key, this many, change, unless there is
+                  little on both sides: a partition that is read by that prefix shares no block with others. 0 for never
+    templates     whether to look for strings of one form, such as file names; a file of few entries is written faster
+                  without
 
-    Use it as a context manager: leaving it publishes the file, an exception discards it. `size_bytes`,
-    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) say what was
+    Use it as a context manager: the file is published at the end, and discarded on an exception. `size_bytes`,
+    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) describe what was
     written. Raises SchemaError, InvalidArgumentError, StorageError.
     """
 
@@ -92,36 +85,38 @@ class SortedFileWriter:
         compression: str = "auto",
         use: str = "both",
         summaries: Sequence[str] = (),
-        cut_prefix_bytes: int = 0,
-        compact: Sequence[str] = (),
+        partition_prefix_bytes: int = 0,
         templates: bool = True,
         metas: Mapping[str, bytes] | None = None,
     ):
         self.schema = check_schema(schema)
-        self._compact = frozenset(column_positions(self.schema, compact))
-        if type(cut_prefix_bytes) is not int or not 0 <= cut_prefix_bytes <= KEY_BYTES_MAX:
-            raise InvalidArgumentError(f"cut_prefix_bytes {cut_prefix_bytes!r}: give 0 to {KEY_BYTES_MAX:,}")
-        self._cut_prefix_bytes = cut_prefix_bytes
-        self._full_bytes = self._block_bytes = _block_bytes(block_size, use)
+        if type(partition_prefix_bytes) is not int or not 0 <= partition_prefix_bytes <= KEY_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"partition_prefix_bytes {partition_prefix_bytes!r}: give 0 to {KEY_BYTES_MAX:,}"
+            )
+        self._prefix_bytes = partition_prefix_bytes
+        self._block_bytes = _block_bytes(block_size, use)
         self._entries_max = min(BLOCK_ENTRIES_MAX, BLOCK_BYTES_MAX // (2 + len(self.schema)))
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = codec.compressor_of(compression)
-        self._encoders = Encoders(len(self.schema), templates=templates)
+        self._templates = [TemplateEncoder() if templates else None for _ in self.schema]
         self._contents = Contents(self.schema)
-        kinds = {name: self.schema.field(name).type for name in check_summaries(self.schema, summaries)}
-        self._index = IndexBuilder(kinds, self._compressor)
+        self._blocks: list[BlockInfo] = []
+        self._bounds: dict[str, list[BlockBounds]] = {
+            name: [] for name in check_zone_map_columns(self.schema, summaries)
+        }
         self.groups: dict[str, GroupHandle] = {}
         self.strided_sections: dict[str, StridedSection] = {}
         self.num_entries = 0
         self.num_deleted = 0
         self._metas: dict[str, bytes] = {}
         self._pending: list[Entries] = []
-        self._own_parts = 0  # of those, the first so many are in memory of their own
+        self._owned_parts = 0  # of the pending parts, the first ones that no caller can change
         self._pending_bytes = 0
         self._pending_count = 0
         self._last_key: bytes | None = None
-        # What was written since the last group.
+        # The blocks since the last group.
         self._group_first_block = self._group_offset = self._group_bytes = self._group_entries = 0
         self._blocks_end = 0
         self._state = "open"
@@ -143,14 +138,14 @@ class SortedFileWriter:
         values: pa.RecordBatch | pa.Table | None = None,
         deleted: pa.Array | np.ndarray | Sequence[bool] | None = None,
         *,
-        is_lent: bool = False,
+        copy: bool = True,
     ) -> None:
-        """Adds entries. `keys`: binary [n], strictly ascending, above all keys written before. `values`: n rows of
-        the schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone. `is_lent`:
-        the caller leaves them as they are until the file is closed, so that none is copied.
-        Raises InvalidArgumentError (naming the key out of order) or SchemaError before anything is written."""
+        """Add entries. `keys`: binary [n], strictly ascending, above all keys written before. `values`: n rows of the
+        schema's columns, in any order; None for all null. `deleted`: booleans [n], True for a tombstone. `copy=False`:
+        the caller does not change the arrays until the file is closed, so none is copied. Raises InvalidArgumentError
+        (naming the key out of order) or SchemaError before anything is written."""
         self._check_open()
-        parts = entries_of(self.schema, keys, values, deleted)
+        parts = normalize_input(self.schema, keys, values, deleted)
         last = self._last_key
         for part in parts:
             last = check_ascending(part.keys, last)
@@ -161,34 +156,33 @@ class SortedFileWriter:
             if int(size.max(initial=0)) > ENTRY_BYTES_MAX:
                 raise InvalidArgumentError(f"one entry takes more than {ENTRY_BYTES_MAX >> 20} MiB: split it")
         try:
-            self._take(parts, sizes, is_lent=is_lent)
+            for part, size in zip(parts, sizes, strict=True):
+                self._add(part, size)
+            if copy:
+                self._own_pending()
+            self._owned_parts = len(self._pending)
         except BaseException:
-            # Some of the entries may be lost: what was left would be a file without them.
+            # Some of the entries may be lost: the file would lack them.
             self.abort()
             raise
         self._last_key = last
 
-    def _take(self, parts: Sequence[Entries], sizes: Sequence[np.ndarray], *, is_lent: bool) -> None:
-        for part, size in zip(parts, sizes, strict=True):
-            self._add_cut(part, size)
-        if is_lent:
-            self._own_parts = len(self._pending)
-        # What is left is copied: it must hold neither the caller's whole batch nor memory that the caller may change.
-        borrowed = self._pending[self._own_parts :]
+    def _own_pending(self) -> None:
+        """Copy what waits for the next block: it must keep neither the caller's whole batch nor memory that the caller
+        may change."""
+        borrowed = self._pending[self._owned_parts :]
         if borrowed:
-            self._pending[self._own_parts :] = [
-                borrowed[0].compact() if len(borrowed) == 1 else Entries.concat(borrowed)
-            ]
-            self._own_parts = len(self._pending)
+            entries = Entries.concat(borrowed)
+            self._pending[self._owned_parts :] = [entries.compact() if len(borrowed) == 1 else entries]
 
-    def _add_cut(self, part: Entries, row_bytes: np.ndarray) -> None:
-        """Adds entries; a block ends where the first bytes of the key change, unless there is little on both sides of
-        the cut: that shares a block, since apart it would cost more than it saves."""
+    def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
+        """Add entries. A block also ends if the prefix of the partition changes, unless there is little on both sides
+        of the cut: then a block of its own would cost more than it saves."""
         little = self._block_bytes / _CUT_SHARE
         if self._pending_bytes + int(row_bytes.sum()) < little:
-            self._add(part, row_bytes)
+            self._fill_blocks(part, row_bytes)
             return
-        bounds = np.array([0, *prefix_changes(part.keys, self._cut_prefix_bytes), len(part)])
+        bounds = np.array([0, *prefix_changes(part.keys, self._prefix_bytes), len(part)])
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(row_bytes, dtype=np.int64)])[bounds]
         sizes = np.diff(ends)
         large = np.flatnonzero(sizes >= little)
@@ -197,92 +191,72 @@ class SortedFileWriter:
             is_much = max(self._pending_bytes, int(sizes[piece])) >= little
             if self._pending and is_much and (piece or self._has_new_prefix(part.keys[0].as_py())):
                 self._flush()
-            # Pieces that follow share the block until there is much of it, or one of them is.
-            filled = int(np.searchsorted(ends, ends[piece] + little - self._pending_bytes))
-            following = int(np.searchsorted(large, piece, side="right"))
-            stop = max(
-                piece + 1, min(filled, len(sizes), int(large[following]) if following < len(large) else len(sizes))
-            )
-            if sizes[piece] >= little:
-                stop = piece + 1
+            # The next pieces share the block until it has more than little, or a piece has.
+            stop = piece + 1
+            if sizes[piece] < little:
+                filled = int(np.searchsorted(ends, ends[piece] + little - self._pending_bytes))
+                following = int(np.searchsorted(large, piece, side="right"))
+                next_large = int(large[following]) if following < len(large) else len(sizes)
+                stop = max(stop, min(filled, len(sizes), next_large))
             low, high = int(bounds[piece]), int(bounds[stop])
-            self._add(part.slice(low, high - low), row_bytes[low:high])
+            self._fill_blocks(part.slice(low, high - low), row_bytes[low:high])
             piece = stop
 
     def _has_new_prefix(self, key: bytes) -> bool:
         before = self._pending[-1].keys
-        return before[len(before) - 1].as_py()[: self._cut_prefix_bytes] != key[: self._cut_prefix_bytes]
+        return before[len(before) - 1].as_py()[: self._prefix_bytes] != key[: self._prefix_bytes]
 
-    def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
-        """Cuts entries into blocks: a block ends with the row that makes it full."""
+    def _fill_blocks(self, part: Entries, row_bytes: np.ndarray) -> None:
+        """Cut entries into blocks: a block ends with the row that makes it full."""
         ends = np.cumsum(row_bytes, dtype=np.int64)
         start, total = 0, len(part)
-        cuts: list[int] = []
-        sizes: list[int] = []
         while start < total:
             before = int(ends[start - 1]) if start else 0
-            cut = int(np.searchsorted(ends, before + self._full_bytes - self._pending_bytes)) + 1
+            cut = int(np.searchsorted(ends, before + self._block_bytes - self._pending_bytes)) + 1
             cut = min(cut, total, start + self._entries_max - self._pending_count)
+            self._pending.append(part.slice(start, cut - start))
             self._pending_bytes += int(ends[cut - 1]) - before
             self._pending_count += cut - start
-            if self._pending_bytes >= self._full_bytes or self._pending_count == self._entries_max:
-                cuts.append(cut)
-                sizes.append(self._pending_bytes)
-                self._pending_bytes = self._pending_count = 0
+            if self._pending_bytes >= self._block_bytes or self._pending_count == self._entries_max:
+                self._flush()
             start = cut
-        start = 0
-        for low in range(0, len(cuts), _BLOCKS_AT_ONCE):
-            some = cuts[low : low + _BLOCKS_AT_ONCE]
-            before_it = sum(map(len, self._pending))
-            self._pending.append(part.slice(start, some[-1] - start))
-            self._encode([0, *(before_it + cut - start for cut in some)], sizes[low : low + _BLOCKS_AT_ONCE])
-            start = some[-1]
-        if start < total:
-            self._pending.append(part.slice(start))
 
     def _flush(self) -> None:
-        if self._pending:
-            size, self._pending_bytes, self._pending_count = self._pending_bytes, 0, 0
-            self._encode([0, sum(map(len, self._pending))], [size])
+        """Write what is pending as a block."""
+        if not self._pending:
+            return
+        entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
+        self._pending, self._owned_parts = [], 0
+        self._pending_bytes = self._pending_count = 0
+        columns = [encode_column(*each) for each in zip(entries.columns, self._templates, strict=True)]
+        sections = [encode_tombstones(entries.deleted), encode_keys(entries.keys, self._compressor), *columns]
+        data = build_block(self._offset, len(entries), sections, self._compressor)
+        deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
+        first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
+        bounds = {
+            name: bounds_of(entries.columns[self.schema.get_field_index(name)], entries.deleted)
+            for name in self._bounds
+        }
+        self._put_block(
+            data, BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last), bounds
+        )
 
-    def _encode(self, cuts: Sequence[int], sizes: Sequence[int]) -> None:
-        """Writes what is pending as blocks, which end at `cuts`, of so many bytes before compression."""
-        entries, self._pending, self._own_parts = Entries.concat(self._pending), [], 0
-        bounds = np.array(cuts, dtype=np.int64)
-        encoders = self._encoders
-        sections = [key_sections(entries.keys, bounds, self._compressor)]
-        for i, (column, names) in enumerate(zip(entries.columns, encoders.names, strict=True)):
-            sections.append(column_sections(column, bounds, i in self._compact, names))
-        for block, (low, high) in enumerate(pairwise(cuts)):
-            marks = None if entries.deleted is None else entries.deleted[low:high]
-            parts = [marks_section(marks), *(of_blocks[block] for of_blocks in sections)]
-            data = build_block(self._offset, high - low, parts, self._compressor, encoders.packers)
-            deleted = 0 if marks is None else int(marks.sum())
-            first, last = entries.keys[low].as_py(), entries.keys[high - 1].as_py()
-            summaries = {
-                name: [summarise(entries.columns[self.schema.get_field_index(name)].slice(low, high - low), marks)]
-                for name in self._index.summarised
-            }
-            info = BlockInfo(self._offset, len(data), high - low, deleted, sizes[block], first, last)
-            self._put_blocks(data, [info], summaries)
-
-    def _put_blocks(
-        self, data: bytes | memoryview, infos: Sequence[BlockInfo], summaries: Mapping[str, Sequence[BlockSummary]]
-    ) -> None:
-        self._index.add(infos, summaries)
+    def _put_block(self, data: bytes, info: BlockInfo, bounds: Mapping[str, BlockBounds]) -> None:
+        self._blocks.append(info)
+        for name, rows in self._bounds.items():
+            rows.append(bounds[name])
         if not self._group_bytes:
-            self._group_offset = infos[0].offset
+            self._group_offset = info.offset
         self._group_bytes += len(data)
-        entries = sum(info.entries for info in infos)
-        self._group_entries += entries
-        self.num_entries += entries
-        self.num_deleted += sum(info.deleted for info in infos)
+        self._group_entries += info.entries
+        self.num_entries += info.entries
+        self.num_deleted += info.deleted
         self._put(data)
         self._blocks_end = self._offset
 
     def end_group(self, name: str) -> GroupHandle:
-        """Closes the block and names what was written since the last group: readers read it in one range. Raises
-        InvalidArgumentError for a name twice, or where a strided section was written in between."""
+        """End the block, and name the blocks since the last group: readers read them in one range. Raises
+        InvalidArgumentError for a name twice, or if a strided section was written in between."""
         self._check_open()
         self._check_name("group", name, self.groups)
         self._end_block()
@@ -291,19 +265,19 @@ class SortedFileWriter:
             raise InvalidArgumentError(
                 f"a strided section was written within group {name!r}, which must be one range: end the group first"
             )
-        count = self._index.block_count - first
-        where = (offset, length, self._group_entries, first, count) if count else (0,) * 5
-        handle = GroupHandle(name, *where)
+        count = len(self._blocks) - first
+        place = (offset, length, self._group_entries, first, count) if count else (0,) * 5
+        handle = GroupHandle(name, *place)
         self.groups[name] = handle
         self._contents.groups.append(handle)
-        self._group_first_block = self._index.block_count
+        self._group_first_block = len(self._blocks)
         self._group_offset = self._group_bytes = self._group_entries = 0
         return handle
 
-    # -- sections beside the blocks -----------------------------------------------------------------------------------
+    # -- metas and strided sections -----------------------------------------------------------------------------------
 
     def put_meta(self, name: str, data: bytes) -> None:
-        """Keeps some bytes under a name, compressed and checksummed. They are held until the file is closed."""
+        """Keep some bytes under a name, compressed and checksummed. They stay in memory until the file is closed."""
         self._check_open()
         self._check_name("meta", name, self._metas)
         if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -313,8 +287,8 @@ class SortedFileWriter:
         self._metas[name] = bytes(data)
 
     def write_strided(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> StridedSection:
-        """Writes rows of `stride` bytes, each with a checksum of its own, so that any of them is one range read.
-        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; where chunks
+        """Write rows of `stride` bytes, each with its own checksum, so that any of them is one range read.
+        `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; if chunks
         before it were written, the file is discarded."""
         self._check_open()
         self._check_name("strided section", name, self.strided_sections)
@@ -344,15 +318,16 @@ class SortedFileWriter:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes the footer and publishes the file. A second call does nothing."""
+        """Write the footer and publish the file. A second call does nothing."""
         if self._state == "closed":
             return
         self._check_open()
         try:
             self._end_block()
             for name, data in self._metas.items():
-                self._contents.metas[name] = self._put_piece(data)
-            self._contents.index, self._contents.summaries = self._index.write(self._put, self._offset)
+                self._contents.metas[name] = self._put_blob(data)
+            self._contents.index = encode_blocks(self._blocks)
+            self._contents.zone_maps = encode_zone_maps(self._bounds, self.schema)
             self._put(encode_footer(self._contents, self._offset, self._compressor))
             self._output.commit()
         except BaseException:
@@ -360,21 +335,21 @@ class SortedFileWriter:
             raise
         self._state = "closed"
 
-    def _put_piece(self, data: bytes) -> Piece:
-        piece, stored = codec.piece_of(data, self._offset, self._compressor)
+    def _put_blob(self, data: bytes) -> codec.StoredBlob:
+        blob, stored = codec.pack_blob(data, self._offset, self._compressor)
         self._put(stored)
         self._put(codec.padding(len(stored)))
-        return piece
+        return blob
 
     def abort(self) -> None:
-        """Discards the file: nothing is left of it. After `close` it does nothing."""
+        """Discard the file: nothing remains of it. After `close` it does nothing."""
         if self._state != "closed":
             self._state = "aborted"
             self._output.discard()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far, without those of a block that is not full; of the whole file once closed."""
+        """Bytes written so far, without a block that is not full; those of the whole file once it is closed."""
         return self._offset
 
     def __enter__(self) -> Self:
@@ -394,7 +369,7 @@ class SortedFileWriter:
             raise
 
     def _put(self, data: bytes | memoryview) -> None:
-        """Where this fails, part of it may be written, and offsets are no longer true: the caller discards the file."""
+        """If this fails, part of it may be written, and offsets are wrong: the caller discards the file."""
         self._output.write(data)
         self._offset += len(data)
 
@@ -415,10 +390,10 @@ class SortedFileWriter:
 
 def _block_bytes(block_size: str | int, use: str) -> int:
     """The bytes of a block. Raises InvalidArgumentError."""
-    if use not in BLOCK_BYTES_OF_USE:
+    if use not in _BLOCK_BYTES_OF_USE:
         raise InvalidArgumentError(f"use {use!r} is not known: get, scan or both")
     if block_size == "auto":
-        return BLOCK_BYTES_OF_USE[use]
+        return _BLOCK_BYTES_OF_USE[use]
     if is_integer(block_size, 1) and block_size <= BLOCK_SIZE_MAX_BYTES:
         return block_size
     raise InvalidArgumentError(f"block_size {block_size!r}: give bytes, 1 to {BLOCK_SIZE_MAX_BYTES:,}, or 'auto'")

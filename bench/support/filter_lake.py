@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import skipstone as ss
-from skipstone.bloom import FilterGroup, SplitBlockFilter, hash_array, solve_blocks
+from skipstone.bloom import SplitBlockFilter, hash_array, solve_blocks
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.task_result import TaskIndex, TaskResult
 from skipstone.engine.tasks.declared import declared_files
@@ -44,7 +44,9 @@ def commit_tasks(table: ss.Table, tasks: Sequence[Sequence[np.ndarray]], blocks:
                 hashed = [hash_array(pa.array(keys)) for keys in groups]
                 name = hashed[0].name
                 each = [one.hashes for one in hashed]
-                fine = FilterGroup.build_from_hashes(each, solve_blocks(max(map(len, each)), FPP), hash=name).rows
+                least = solve_blocks(max(map(len, each)), FPP)
+                words = [SplitBlockFilter.build_from_hashes(one, least, name).words for one in each]
+                fine = np.stack(words, axis=1).reshape(least, -1).view(np.uint8)
                 every = np.concatenate(each)
                 size = blocks or solve_blocks(len(every), FPP)
                 whole = SplitBlockFilter.build_from_hashes(every, size, name).words

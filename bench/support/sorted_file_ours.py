@@ -1,7 +1,7 @@
 """Ours, for bench/sorted_file.py: a file of a column with one setting for all cells, and what it costs to read it.
 
 written   use="both"; a group for each partition where those have a thousand entries or so, else a meta that lists them
-read      by its path, with a cache of blocks; what a call asks of the file is counted
+read      by its path; what a call asks of the file is counted
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Ours:
     """As `Store` in bench/support/sorted_file_peers.py."""
 
     SETTING = """use="both"; a group for each partition where those have a thousand entries or so, else a meta that
-        lists them. Read by its path, with a block cache as RocksDB's."""
+        lists them. Read by its path, without a cache of blocks."""
 
     def __init__(self, folder: Path, column: Column):
         self.source = Counted(PathSource(folder / FILE))
-        self.reader = SortedFileReader(self.source, cache_bytes=column.cache_bytes)
+        self.reader = SortedFileReader(self.source)
         self._is_grouped, self._prefix_bytes = is_grouped(column), column.prefix_bytes
         self.get: Callable[[bytes], dict[str, Any] | None] = self.reader.get
 

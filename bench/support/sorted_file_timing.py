@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,24 +11,19 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import zstandard
-from skipstone.hfile_like import SortedFileReader
-from skipstone.hfile_like.block import Block
-from skipstone.hfile_like.codec import CODEC_ZSTD
-from skipstone.hfile_like.open_file import OpenFile
 
 from bench.support import sorted_file_merging
 from bench.support.harness import Answer, Bench
 from bench.support.sorted_file_contender import US, Contender
 from bench.support.sorted_file_data import Column
 from bench.support.sorted_file_merging import CLUSTERED, SPREAD, prepare
-from bench.support.sorted_file_ours import FILE, Ours, counted
+from bench.support.sorted_file_ours import Ours, counted
 from bench.support.sorted_file_peers import PEERS
 
 BUILD, COLD, SCAN, SCAN_TWO = "build", "cold open + first get", "full scan, cold", "scan of two columns, cold"
 PARTITION, PARTITIONS = "one partition, warm", "list of partitions, warm"
 GET_WARM, GET_COLD, MANY_WARM, MANY_COLD = "get, warm", "get, block cold", "get_many, warm", "get_many, cold"
 ARROW, CHANGED, COPY = "Arrow, concat + sort", "writing the blocks that change", "read and write the file"
-UNPACKING = "blocks read, checked and decompressed"
 _BUILD_ROUNDS = _LARGE_ROUNDS = 3
 _TWO_COLUMNS = ["id", "seen"]
 # Of a larger column the files are kept as they were built, who would take minutes for a scan is left out, and nothing
@@ -179,26 +171,6 @@ class Timing:
         if task == GET_WARM and not self.is_large:
             places = dict(zip(self.column.keys.to_pylist(), range(len(self.column)), strict=True))
             self._floor(task, "dict", _by_dict(places), _next(questions), note=note)
-        if task == GET_COLD:
-            self._unpacking(task, questions, note)
-
-    def _unpacking(self, task: str, questions: list[list[bytes]], note: str | None = None) -> None:
-        """The floor of our format: C's calls alone that read, check and decompress the blocks of keys, each once."""
-        with closing(SortedFileReader(self.contenders[0].file.folder / "store" / FILE)) as reader:
-            places = [_block_places(reader.file, keys) for keys in questions]
-        self._floor(task, UNPACKING, self._unpacked, _next(places), note=note)
-
-    def _unpacked(self, places: list[BlockPlace]) -> None:
-        decompress = zstandard.ZstdDecompressor().decompress
-        descriptor = os.open(self.contenders[0].file.folder / "store" / FILE, os.O_RDONLY)
-        try:
-            for offset, length, frames in places:
-                stored = memoryview(os.pread(descriptor, length, offset))
-                zlib.crc32(stored)
-                for start, size in frames:
-                    decompress(stored[start : start + size])
-        finally:
-            os.close(descriptor)
 
     def _many(self, task: str, handle: Callable[[Contender], Any]) -> None:
         places = [self._random.integers(0, len(self.column), self._load.many) for _ in range(7)]
@@ -209,8 +181,6 @@ class Timing:
         values = self._values
         row_arrays = [pa.array(rows) for rows in places]
         self._floor(task, "Arrow's take, rows known", values.take, _next(row_arrays))
-        if task == MANY_COLD:
-            self._unpacking(task, questions)
 
     def _scans(self, rounds: int) -> None:
         for contender in self.contenders:
@@ -247,19 +217,6 @@ def _next(questions: Sequence[Any]) -> Callable[[], Any]:
 
 def _always(question: Any) -> Callable[[], Any]:
     return lambda: question
-
-
-BlockPlace = tuple[int, int, list[tuple[int, int]]]  # offset, length, (start, length) of each zstandard frame within
-
-
-def _block_places(file: OpenFile, keys: Sequence[bytes]) -> list[BlockPlace]:
-    numbers = sorted({number for key in keys if (number := file.index.block_of(key)) is not None})
-    return [(*file.index.span(number)[:2], _frames(file.block(number))) for number in numbers]
-
-
-def _frames(block: Block) -> list[tuple[int, int]]:
-    sections = ((start, block._section(i)) for i, start in enumerate(block._offsets))
-    return [(start, section[3]) for start, section in sections if section[0] == CODEC_ZSTD]
 
 
 def _by_dict(places: dict[bytes, int]) -> Callable[[list[bytes]], list[int]]:

@@ -287,7 +287,7 @@ class TaskIndexWriter:
                 row_group=np.tile(np.arange(len(row_groups)), len(columns)),
             )
             names = pa.array(np.repeat(np.array(list(columns), dtype=object), len(row_groups)), pa.string())
-            self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA), is_lent=True)
+            self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA), copy=False)
         self._writer.end_group(str(self._count))
         self._index.footers.append(footer)
         self._index.digests.append(digest)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import joined
 from ...errors import SchemaError
+from ...versions import is_nan
 from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
 
@@ -61,7 +62,7 @@ def _comes_back(result: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
         return False
     same = pc.equal(back, column)
     if pa.types.is_floating(column.type):
-        same = pc.or_kleene(same, pc.is_nan(column))  # a NaN stays one in any width
+        same = pc.or_kleene(same, is_nan(column))  # a NaN stays one in any width
     return pc.all(same).as_py() is not False
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
+from ...versions import check_nanoseconds
 from .coerce import is_list
 from .literals import literal_value
 from .operands import quoted
@@ -109,7 +110,7 @@ def message_of(error: BaseException) -> str:
 
 def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict[str, Any] | None:
     """The tree that DuckDB's binder makes of an expression over these columns of the schema: its columns are numbers in
-    `columns`. None where it makes a join of it, as of x = ANY(list).
+    `columns`. None if it makes a join of it, as of x = ANY(list), or writes no valid JSON.
 
     Raises PredicateError for what cannot be bound, or is neither true nor false.
     """
@@ -117,7 +118,10 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
     with cursor_of(text) as cursor:
         (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
-    planned = json.loads(serialized)
+    try:
+        planned = json.loads(serialized)
+    except ValueError:  # a constant of NaN, which JSON does not have
+        return None
     if planned["error"]:
         raise PredicateError(f"DuckDB cannot test this: {message_of(Exception(planned['error_message']))}", text=text)
     (projection,) = planned["plans"]
@@ -181,6 +185,10 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
 
 def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
+    import duckdb
+
+    for field in rows.schema:
+        check_nanoseconds(duckdb.__version__, field)
     if not rows.num_columns:
         rows = pa.table({"": pa.nulls(rows.num_rows)})
     with cursor_of(text) as cursor:

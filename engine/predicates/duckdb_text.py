@@ -117,6 +117,8 @@ def _value(scalar: pa.Scalar, leaf: Leaf) -> str:
     if leaf.ref.is_uuid:
         return f"CAST('{scalar.as_py().hex()}' AS UUID)"
     value = Literal(scalar).value
+    if isinstance(value, str) and "\0" in value:  # where DuckDB 1.4 ends the text
+        raise _NoTextError
     if canon.is_bytes_like(kind) and not is_text(kind):
         return literal_sql(value)
     if pa.types.is_timestamp(kind) and kind.tz is not None:

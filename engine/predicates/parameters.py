@@ -72,12 +72,14 @@ def _replaced(
         return node
     if node.get("class") == "PARAMETER":
         return _parsed_literal(_written(parameters.value_of(node)))
-    if node.get("class") == "FUNCTION" and node["function_name"] == "contains":  # x IN ?
-        wanted, *rest = arguments_of(node)
+    word = "NOT IN" if node.get("type") == "OPERATOR_NOT" else "IN"
+    call = node["children"][0] if word == "NOT IN" else node
+    if call.get("class") == "FUNCTION" and call["function_name"] == "contains":  # x IN ?
+        wanted, *rest = arguments_of(call)
         if wanted.get("class") == "PARAMETER" and len(rest) == 1:
             value = parameters.value_of(wanted)
             if isinstance(value, _LISTS):
-                return _in_list(rest[0], list(value), lists, are_written)
+                return _in_list(rest[0], word, list(value), lists, are_written)
     clock = _clock_of(node, names)
     return node if clock is None else _parsed_literal(_clock_sql(clock, now))
 
@@ -103,10 +105,11 @@ def _parsed_literal(sql: str) -> dict[str, Any]:
 
 
 def _in_list(
-    operand: dict[str, Any], values: list[Any], lists: dict[int, LongList], are_written: bool
+    operand: dict[str, Any], word: str, values: list[Any], lists: dict[int, LongList], are_written: bool
 ) -> dict[str, Any]:
+    """The node of `operand` IN or NOT IN the values."""
     if not values:
-        return _parsed_literal("FALSE")
+        return _parsed_literal("FALSE" if word == "IN" else "TRUE")
     is_long = len(values) > _WRITTEN_MAX and not are_written
     literals = tuple(map(Literal, values)) if is_long else ()
     shown = values
@@ -120,10 +123,11 @@ def _in_list(
             f"a list of parameters next to more than a column is written as text, here of {len(listed):,} characters, "
             f"and a predicate has at most {LENGTH_MAX:,}; test the column itself (`id IN ?`)"
         )
-    node = _parsed_literal(f"NULL IN ({listed})")
-    node["children"][0] = operand
+    node = _parsed_literal(f"NULL {word} ({listed})")
+    member = node["children"][0] if node["type"] == "OPERATOR_NOT" else node  # before 2.0 NOT IN is one operator
+    member["children"][0] = operand
     if shown is not values:
-        lists[id(node)] = LongList(literals)
+        lists[id(member)] = LongList(literals)
     return node
 
 
@@ -172,4 +176,6 @@ def _written(value: object) -> str:
     literal = Literal(value)  # type: ignore[arg-type]
     if isinstance(value, dt.datetime) and value.tzinfo is not None and isinstance(literal.value, Temporal):
         return f"CAST({literal_sql(literal.value).split(' ', 1)[1][:-1]}+00' AS TIMESTAMPTZ)"
+    if isinstance(literal.value, float):  # DuckDB 1.4 writes another tree for a number with an exponent
+        return f"CAST('{literal.value!r}' AS DOUBLE)"
     return str(literal)

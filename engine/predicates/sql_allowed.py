@@ -73,10 +73,14 @@ def _statements(query: str, text: str, head: int) -> list[dict[str, Any]]:
         position = str(tree.get("position") or "")
         place = max(0, min(len(text), int(position) - head)) if position.isdigit() else None
         message = tree.get("error_message", "it cannot be parsed")
-        if "expression depth" in message:
+        if "expression depth" in message or "memory exhausted" in message:
             raise too_deep(text, place)
         raise PredicateError(f"not a predicate: {message}", text=text, position=place)
     return tree["statements"]
+
+
+class NotWritableError(PredicateError):
+    """DuckDB writes a tree as a text that it reads as another tree."""
 
 
 def text_of(tree: dict[str, Any], text: str) -> str:
@@ -90,9 +94,9 @@ def text_of(tree: dict[str, Any], text: str) -> str:
         with contextlib.suppress(PredicateError):
             if without_places(parse_sql(one)) == without_places(tree):
                 return one
-    raise PredicateError(
-        "DuckDB writes a part of this in another way than it reads it; make it the whole predicate, and write the "
-        "values of parameters and the time into the text",
+    raise NotWritableError(
+        "DuckDB writes a part of this in another way than it reads it: write the values of parameters and the time "
+        "into the text",
         text=text,
     )
 

@@ -24,10 +24,12 @@ from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, nodes_of, pa
 from .implied import implied_by
 from .operands import Literal
 from .parameters import LENGTH_MAX, LongList, with_values
-from .sql_allowed import columns_in, parse_sql, text_of
+from .sql_allowed import NotWritableError, columns_in, parse_sql, text_of
 from .sql_extensions import in_duckdb_sql
 from .sql_operands import Operands
 
+_known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, which programs repeat
+_KNOWN_MAX, _KNOWN_LENGTH_MAX = 256, 10_000
 _LIKES = {"~~": False, "like_escape": False, "!~~": True, "not_like_escape": True}
 _PREFIXES = frozenset({"starts_with", "prefix", "^@"})
 
@@ -45,15 +47,24 @@ def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = N
         )
     if not text.strip():
         raise PredicateError("an empty text is no predicate; leave `where` out to keep every row")
+    known_schema, known = _known.get(text, (None, None))
+    if known is not None and params is None and schema.equals(known_schema):
+        return known
     try:
         sql = in_duckdb_sql(text)
         try:
-            return _Reader(sql, *with_values(parse_sql(sql), params, sql, schema), schema).node()
+            reader = _Reader(sql, *with_values(parse_sql(sql), params, sql, schema), schema)
+            node = reader.node()
         except _ListNotTakenError:
             written = with_values(parse_sql(sql), params, sql, schema, are_written=True)
             return _Reader(sql, *written, schema).node()
     except RecursionError:
         raise too_deep(text, 0) from None
+    if reader.is_as_written and len(text) <= _KNOWN_LENGTH_MAX:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[text] = schema, node
+    return node
 
 
 class _ListNotTakenError(Exception):
@@ -66,9 +77,10 @@ class _Reader:
     def __init__(self, text: str, tree: dict[str, Any], lists: Mapping[int, LongList], schema: pa.Schema):
         self._text, self._lists, self._schema = text, lists, schema
         self._columns = columns_in(tree, text, schema)
-        self._is_as_written = tree is parse_sql(text)
+        self.is_as_written = tree is parse_sql(text)
+        self._is_weakened = False  # then the whole text is tested besides
         self._tree = parsed(tree)
-        sql = text if self._is_as_written else text_of(tree, text)
+        sql = text if self.is_as_written else text_of(tree, text)
         planned = plan(sql, self._columns, schema, text)
         self._bound = None if planned is None else bound(planned)
         self._operands = Operands(text, self._columns, schema)
@@ -77,10 +89,13 @@ class _Reader:
         """The predicate. A reading shows which constants DuckDB has to compute, and these may show more of them."""
         if self._bound is None:
             return self._by_parts(is_negated)
-        node = self._read(self._tree, self._bound, is_negated)
+        node = self._read(self._tree, self._bound, int(is_negated))
         while self._operands.compute():
-            node = self._read(self._tree, self._bound, is_negated)
-        return node
+            node = self._read(self._tree, self._bound, int(is_negated))
+        if not self._is_weakened:
+            return node
+        whole = self._residual(self._tree)
+        return whole if is_negated else And((node, whole))
 
     def _by_parts(self, is_negated: bool) -> Node:
         """Each part between AND, OR and NOT planned alone."""
@@ -92,24 +107,33 @@ class _Reader:
         parts = tuple(reader.node(is_negated or op == "not") for reader in readers)
         return Not(parts[0]) if op == "not" else (And if op == "and" else Or)(parts)
 
-    def _read(self, tree: Parsed, of_tree: Bound, is_negated: bool) -> Node:
+    def _read(self, tree: Parsed, of_tree: Bound, nots: int) -> Node:
+        """The predicate of a part below so many NOTs."""
         if tree.op in ("and", "or") and of_tree.op == tree.op and len(tree.children) == len(of_tree.children):
             pairs = zip(tree.children, of_tree.children, strict=True)
-            children = tuple(self._read(one, its, is_negated) for one, its in pairs)
+            children = tuple(self._read(one, its, nots) for one, its in pairs)
             return (And if tree.op == "and" else Or)(children)
         if tree.op == "not" and of_tree.op == "not":
-            return Not(self._read(tree.children[0], of_tree.children[0], True))
+            return Not(self._read(tree.children[0], of_tree.children[0], nots + 1))
         try:
             return self._understood(tree, of_tree)
         except NotUnderstoodError:
+            implied = None if nots else self._implied(tree, of_tree)
+        try:
             residual = self._residual(tree)
-        implied = None if is_negated else self._implied(tree, of_tree)
+        except NotWritableError:
+            # AND is the least of its terms, OR the greatest, and NOT reverses the order FALSE, NULL, TRUE. So the
+            # predicate with TRUE for a term (FALSE below an odd number of NOTs) is TRUE wherever the predicate is.
+            if not self.is_as_written or tree is self._tree:
+                raise
+            self._is_weakened = True
+            return implied or Constant(nots % 2 == 0)
         return residual if implied is None else And((implied, residual))
 
     def _residual(self, tree: Parsed) -> Node:
         if self._lists and any(id(node) in self._lists for node in nodes_of(tree.json)):
             raise _ListNotTakenError
-        is_whole = tree is self._tree and self._is_as_written
+        is_whole = tree is self._tree and self.is_as_written
         text = self._text if is_whole else text_of(tree.json, self._text)
         return Residual("duckdb", text, columns_in(tree.json, self._text, self._schema, are_tested=True))
 

@@ -212,7 +212,7 @@ def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str],
             continue
         with reading_run(run):
             opened = FilterRun(snapshot.readers, run)
-            opened.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
+            opened.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
             Tasks.of(opened.reader)
             for group, section in enumerate(opened.coarse.sections(opened.reader)):
                 if section.length_bytes <= filter_bytes:

@@ -115,6 +115,8 @@ class _Extreme:
             value = scalar.as_py()
         except (ValueError, ArithmeticError, pa.ArrowException):
             return scalar
+        if pa.types.is_float16(self.kind):  # numpy's, with an older pyarrow
+            value = float(value)
         return value if value == value or isinstance(value, float) else scalar  # pandas' NaT is no value
 
 

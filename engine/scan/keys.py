@@ -23,7 +23,7 @@ from ... import canon
 from ...arrays import binary_rows, from_numpy, to_numpy, valid_mask
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
-from ...hfile_like.key_order import sorted_keys, take_keys
+from ...hfile_like.key_sort import sorted_keys, take_keys
 from ...hfile_like.ordered import OrderedCode, ordered_class
 from ..predicates.bind import place_in
 from ..predicates.bound import ColumnRef

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, is_integer
-from ...hfile_like import Numbered, SortedFileReader, prefix_successor
+from ...hfile_like import IdEntries, SortedFileReader, prefix_successor
 from ...hfile_like.block import Block
 
 BUDGET_BYTES = 128 << 20
@@ -206,8 +206,7 @@ def set_cache_budget(budget_bytes: int) -> None:
     Runs are decoded whole up to 65,536 entries, and one takes about 3 MB then: the default is room for some forty of
     them, the bounds of three columns and the names of 800,000 files, and little enough that each worker of a Spark
     executor may have as much. More pays where more tables are asked in turn, or with `open(cache="coarse")`.
-    What a handle has read itself (its version, its list of files) goes with the
-    handle and is not counted, nor is what an opened run keeps of block indexes below its footer.
+    What a handle has read itself (its version, its list of files) goes with the handle and is not counted.
 
     Raises InvalidArgumentError for what is no number of bytes.
     """
@@ -263,8 +262,8 @@ class CachedRun:
 
     def between(
         self, reader: SortedFileReader, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]
-    ) -> Numbered:
-        """What `NumberedKeys.between` of this run's `reader` gives, tombstones too. A block that is asked a second time
+    ) -> IdEntries:
+        """What `IdKeys.between` of this run's `reader` gives, tombstones too. A block that is asked a second time
         is decoded whole, and kept while others are not asked more."""
         first, last = ends
         keys = [prefix + end.to_bytes(8, "big") for end in ends]
@@ -274,10 +273,10 @@ class CachedRun:
         if not is_one or not (blocks.start in self._asked_blocks or self.holds(name)):
             if is_one:
                 self._asked_blocks.add(blocks.start)
-            return reader.numbered(prefix).between(first, last, columns, include_deleted=True)
+            return reader.by_id(prefix).between(first, last, columns, include_deleted=True)
 
-        def decode() -> Numbered:
-            return reader.numbered(prefix).scan(columns, blocks=blocks, include_deleted=True)
+        def decode() -> IdEntries:
+            return reader.by_id(prefix).scan(columns, blocks=blocks, include_deleted=True)
 
         return part_of(self.decoded(name, decode, _is_little), first, last)
 
@@ -302,22 +301,22 @@ class CachedRun:
         return self.decoded(name, decode, lambda _: True)
 
 
-def _is_little(block: Numbered) -> bool:
-    return len(block.numbers) <= BLOCK_ENTRIES_MAX
+def _is_little(block: IdEntries) -> bool:
+    return len(block.ids) <= BLOCK_ENTRIES_MAX
 
 
-def part_of(layer: Numbered, first: int, last: int) -> Numbered:
+def part_of(layer: IdEntries, first: int, last: int) -> IdEntries:
     """The entries whose numbers lie between two, both inclusive."""
-    low = int(np.searchsorted(layer.numbers, np.uint64(first)))
-    high = int(np.searchsorted(layer.numbers, np.uint64(last), side="right"))
+    low = int(np.searchsorted(layer.ids, np.uint64(first)))
+    high = int(np.searchsorted(layer.ids, np.uint64(last), side="right"))
     columns = {name: column.slice(low, high - low) for name, column in layer.columns.items()}
-    return Numbered(layer.numbers[low:high], columns, None if layer.deleted is None else layer.deleted[low:high])
+    return IdEntries(layer.ids[low:high], columns, None if layer.deleted is None else layer.deleted[low:high])
 
 
 def bytes_of(thing: object) -> int:
     """What something decoded of a run takes in memory, by its buffers."""
     if isinstance(thing, Block):  # as it is stored and, since it is decoded as it is asked, decoded
-        return thing.length_bytes + thing.plain_bytes
+        return thing.length_bytes + thing.uncompressed_bytes
     if isinstance(thing, (np.ndarray, pa.Array)):
         return thing.nbytes
     if isinstance(thing, (list, tuple)):

@@ -70,7 +70,6 @@ KIND_PARTITION, KIND_FILE, KIND_REMOVED, KIND_KEY = 1, 2, 3, 4
 BLOCK_BYTES = 16 << 20  # before encoding: about 80,000 files
 PARTITION_PREFIX_BYTES = 5  # a large partition has blocks of its own, so that its files are read without others
 SUMMARIES = ("segment", "rows_exact")
-COMPACT = ("size_bytes", "modified_ns", "row_count", "live_rows", "live_bytes")
 
 PARTITION_FIELDS = [
     pa.field("partition", pa.string()),

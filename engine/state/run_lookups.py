@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrays import binary_array, byte_table, from_numpy, joined, to_numpy
-from ...hfile_like import Numbered, SortedFileReader, prefix_successor
-from ...hfile_like.entries import from_big_endian
-from ...hfile_like.keys import NUMBER_BYTES
+from ...hfile_like import IdEntries, SortedFileReader, prefix_successor
+from ...hfile_like.block_keys import ID_BYTES
+from ...hfile_like.key_layout import from_big_endian
 from ..storage import Storage
 from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, part_of
 from .runs import RunReaders, reading_run
 
-_Layers = list[Numbered]
+_Layers = list[IdEntries]
 _PARTED_ENTRIES_MIN, _PARTED_IDS_MIN = 1 << 17, 1 << 12  # of larger runs much is read in parts
 
 
@@ -89,7 +89,7 @@ def _read(
         from .run_parts import read
 
         return read(reader, storage, prefix, columns, ids)
-    keys = reader.numbered(prefix)
+    keys = reader.by_id(prefix)
     return [keys.scan(columns, include_deleted=True) if ids is None else keys.get(ids, columns, include_deleted=True)]
 
 
@@ -116,7 +116,7 @@ def entries_between(
                     layers += [part_of(part, *ends) for part in whole]
                 else:
                     layers.append(readers.between(run, prefix, ends, columns))
-    return newest_numbered([layer for layer in layers if len(layer.numbers)], columns, schema)
+    return newest_numbered([layer for layer in layers if len(layer.ids)], columns, schema)
 
 
 def numbers_with(
@@ -151,23 +151,27 @@ def numbers_with(
         near = [each for each in wanted if run.overlaps(*(prefix + end.to_bytes(8, "big") for end in each[0]))]
         if near:
             with reading_run(run):
-                matches.append(readers.reader(run).numbered(prefix).find(near, column))
+                entries = readers.reader(run).by_id(prefix)
+                for ends, values in near:
+                    part = entries.between(*ends, [column])
+                    texts = part.columns[column]
+                    matches.append(part.ids[to_numpy(pc.is_in(texts, value_set=binary_array(values, texts.type)))])
     return np.unique(np.concatenate(matches))
 
 
-def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> Numbered | None:
+def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:
     """Those of a run's entries whose keys begin with a prefix; None where no number follows it in each."""
     keys, deleted = joined(rows.column("key")), to_numpy(rows.column("deleted"))
     low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
     table = byte_table(keys[low:high])
     if low == high:
         numbers = np.empty(0, dtype=np.uint64)
-    elif table is not None and table.shape[1] == len(prefix) + NUMBER_BYTES:
+    elif table is not None and table.shape[1] == len(prefix) + ID_BYTES:
         numbers = from_big_endian(table[:, len(prefix) :])
     else:
         return None
     parts = {name: joined(rows.column(name))[low:high] for name in columns}
-    return Numbered(numbers, parts, deleted[low:high])
+    return IdEntries(numbers, parts, deleted[low:high])
 
 
 def _count_below(keys: pa.Array, end: bytes | None) -> int:
@@ -180,12 +184,12 @@ def _places_of(wanted: pa.Array, column: pa.ChunkedArray) -> np.ndarray:
     return np.flatnonzero(to_numpy(pc.is_in(column, value_set=wanted)))
 
 
-def _is_little(parts: Iterable[Numbered]) -> bool:
-    return sum(len(part.numbers) for part in parts) <= RUN_ENTRIES_MAX // 4
+def _is_little(parts: Iterable[IdEntries]) -> bool:
+    return sum(len(part.ids) for part in parts) <= RUN_ENTRIES_MAX // 4
 
 
 def newest_numbered(
-    layers: Sequence[Numbered], columns: Sequence[str], schema: pa.Schema
+    layers: Sequence[IdEntries], columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
     """The live entries of layers, newest first: of a number in several, the newest, unless that is a tombstone."""
     fields = pa.schema([schema.field(name) for name in columns])
@@ -195,28 +199,28 @@ def newest_numbered(
     ordered = layers if apart is None else apart
     tables = [pa.Table.from_arrays([layer.columns[name] for name in columns], schema=fields) for layer in ordered]
     if apart is not None:
-        return np.concatenate([layer.numbers for layer in apart]), pa.concat_tables(tables)
+        return np.concatenate([layer.ids for layer in apart]), pa.concat_tables(tables)
     ids, positions = live_numbers(layers)
     return ids, tables[0] if positions is None else pa.concat_tables(tables).take(from_numpy(positions))
 
 
-def _apart(layers: Sequence[Numbered]) -> list[Numbered] | None:
+def _apart(layers: Sequence[IdEntries]) -> list[IdEntries] | None:
     """The layers in the order of their numbers, where those of one all come before those of the next, and none is a
     tombstone, as where commits only added; else None."""
     if any(layer.deleted is not None and layer.deleted.any() for layer in layers):
         return None
-    ordered = sorted((layer for layer in layers if len(layer.numbers)), key=lambda layer: int(layer.numbers[0]))
-    is_apart = all(first.numbers[-1] < second.numbers[0] for first, second in pairwise(ordered))
+    ordered = sorted((layer for layer in layers if len(layer.ids)), key=lambda layer: int(layer.ids[0]))
+    is_apart = all(first.ids[-1] < second.ids[0] for first, second in pairwise(ordered))
     return ordered if ordered and is_apart else None
 
 
-def live_numbers(layers: Sequence[Numbered]) -> tuple[np.ndarray, np.ndarray | None]:
+def live_numbers(layers: Sequence[IdEntries]) -> tuple[np.ndarray, np.ndarray | None]:
     """The numbers of the live entries of layers (at least one), newest first, ascending; and the place of each among
     the entries of all layers one after the other, None where it is one layer as it lies."""
     if len(layers) == 1 and (layers[0].deleted is None or not layers[0].deleted.any()):
-        return layers[0].numbers, None
-    deleted = [np.zeros(len(layer.numbers), bool) if layer.deleted is None else layer.deleted for layer in layers]
-    unique, positions = np.unique(np.concatenate([layer.numbers for layer in layers]), return_index=True)
+        return layers[0].ids, None
+    deleted = [np.zeros(len(layer.ids), bool) if layer.deleted is None else layer.deleted for layer in layers]
+    unique, positions = np.unique(np.concatenate([layer.ids for layer in layers]), return_index=True)
     live = ~np.concatenate(deleted)[positions]
     return unique[live], positions[live]
 

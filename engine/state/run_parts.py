@@ -1,38 +1,33 @@
-"""Reading many entries of one large run in parts, which come as layers of their own: nothing is copied to join them.
+"""Reading many entries of one large run in parts. Each part is a layer: nothing is copied to join them.
 
-Far away they are read side by side. Near they are not: decoding a block is many short steps between which threads hand
-Python to each other, which takes two of them longer than one, also where nothing else runs (docs/decisions/0072). Only
-names, which one long step of compiled code writes for all blocks of a part, are then written by two threads.
+Parts of a remote run are read in parallel. Parts of a local run are not: decoding a block is many short steps between
+which threads pass Python to each other, and two threads take longer than one (docs/decisions/0072).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
-from ...hfile_like import Numbered, SortedFileReader
+from ...hfile_like import IdEntries, SortedFileReader
 from ..storage import Storage
-from ..storage.threads import prefetched, side_by_side
+from ..storage.threads import side_by_side
 
 _FEW = 4  # of so many entries at most one is asked for
 _FEW_PARTS = 4  # of few far away
 _PART_ENTRIES_MIN = 1 << 16
-_PARTS_AT_ONCE = 64  # whose blocks are held until their names are written
-_NAME_THREADS = min(2, os.cpu_count() or 1)
 
 
 def read(
     reader: SortedFileReader, storage: Storage, prefix: bytes, columns: Sequence[str], ids: np.ndarray | None = None
-) -> list[Numbered]:
+) -> list[IdEntries]:
     """All entries below a prefix that is followed by a number, or those whose number is among `ids` (uint64, ascending,
     distinct): tombstones too, in parts that ascend. `storage`: where the run lies."""
-    keys = reader.numbered(prefix)
+    keys = reader.by_id(prefix)
 
-    def work(piece: np.ndarray) -> Numbered:
+    def work(piece: np.ndarray) -> IdEntries:
         if ids is None:
             return keys.scan(columns, blocks=piece, include_deleted=True)
         return keys.get(piece, columns, include_deleted=True)
@@ -46,19 +41,7 @@ def read(
         first, _ = keys.block_bounds()
         starts = np.array([part.start - parts[0].start for part in parts[1:]], dtype=np.int64)
         pieces = [piece for piece in np.split(ids, np.searchsorted(ids, first[starts])) if len(piece)]
-    if ids is None and not storage.gap_bytes and len(pieces) > 1 and _has_texts(reader.schema, columns):
-        layers: list[Numbered] = []
-        for start in range(0, len(pieces), _PARTS_AT_ONCE):
-            some = pieces[start : start + _PARTS_AT_ONCE]
-            begun = [keys.begin_scan(columns, blocks=piece, include_deleted=True) for piece in some]
-            layers += prefetched(lambda finish: finish(), begun, _NAME_THREADS, "skipstone-names")
-        return layers
     return list(side_by_side(storage, work, pieces, "skipstone-entries"))
-
-
-def _has_texts(schema: pa.Schema, columns: Sequence[str]) -> bool:
-    kinds = [schema.field(name).type for name in columns]
-    return any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in kinds)
 
 
 def _parts(reader: SortedFileReader, prefix: bytes, most: int) -> list[range]:

@@ -42,15 +42,13 @@ class RunFormat:
     block_bytes        of a block, before encoding
     summaries          columns whose range in each block is in the footer
     shard_bytes        a run that grows beyond is cut in shards of about this size
-    compact            columns of integers that should take few bytes rather than be quick to read
-    cut_prefix_bytes   a block, and a shard that is half full, ends where so many first bytes of the key change
+    partition_prefix_bytes   a block, and a shard that is half full, ends where so many first bytes of the key change
     """
 
     block_bytes: int
     summaries: tuple[str, ...] = ()
     shard_bytes: int = SHARD_BYTES
-    cut_prefix_bytes: int = 0
-    compact: tuple[str, ...] = ()
+    partition_prefix_bytes: int = 0
 
     def options(self, path: str | None = None, entries: int | None = None) -> WriterOptions:
         """For the writer of the run at `path`, None for one in memory; of so many entries, where that is known. Nothing
@@ -60,8 +58,7 @@ class RunFormat:
             "block_size": self.block_bytes,
             "compression": "zstd",
             "summaries": self.summaries,
-            "cut_prefix_bytes": self.cut_prefix_bytes,
-            "compact": self.compact,
+            "partition_prefix_bytes": self.partition_prefix_bytes,
             "templates": entries is None or entries >= _TEMPLATE_ROWS_MIN,
             "metas": {} if path is None else written_as(path),
         }
@@ -70,8 +67,7 @@ class RunFormat:
 MANIFEST_FORM = RunFormat(
     manifest.BLOCK_BYTES,
     manifest.SUMMARIES,
-    cut_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
-    compact=manifest.COMPACT,
+    partition_prefix_bytes=manifest.PARTITION_PREFIX_BYTES,
 )
 
 
@@ -151,7 +147,7 @@ def write_runs(
     start = 0
     cuts: list[int] = []
     if len(keys) > _ROWS_AT_ONCE:
-        cuts = [*prefix_changes(keys, form.cut_prefix_bytes), len(keys)]
+        cuts = [*prefix_changes(keys, form.partition_prefix_bytes), len(keys)]
     while start < len(keys):
         path = path_of(len(runs))
         first = start
@@ -165,7 +161,7 @@ def write_runs(
                     if start > first and start in cuts:
                         break
                     stop = min(stop, *(cut for cut in cuts if cut > start))
-                writer.write(keys[start:stop], values.slice(start, stop - start), deleted[start:stop], is_lent=True)
+                writer.write(keys[start:stop], values.slice(start, stop - start), deleted[start:stop], copy=False)
                 start = stop
             writer.close()
             ends = keys[first].as_py().hex(), keys[start - 1].as_py().hex()

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
-from ...hfile_like import Numbered, SortedFileReader, StridedSection
-from ...hfile_like.file import TAIL_BYTES
+from ...hfile_like import IdEntries, SortedFileReader, StridedSection
+from ...hfile_like.footer import TAIL_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
 from ..storage.threads import side_by_side
 from . import Run
@@ -24,7 +24,7 @@ T = TypeVar("T")
 RUNS_AHEAD_MAX = 16  # an index of more is in shards, of which a value needs few
 DAMAGE = (CorruptionError, FormatVersionError, FileMissingError)  # what reading a run raises where it cannot be read
 OPENED_AHEAD_MAX = 64  # of an index of more runs or shards, those are opened that a question needs
-_NODES_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the nodes of a run's block index are up to so small a part of it
+_FOOTER_SHARE, _TAIL_BYTES_MAX = 100, 1 << 20  # the footer is at most about this part of a large run
 
 
 class DamagedRun(Exception):
@@ -146,7 +146,7 @@ class RunReaders:
                 self.keep_rows(run, rows)
         self._to_keep.clear()
 
-    def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> Numbered:
+    def between(self, run: Run, prefix: bytes, ends: tuple[int, int], columns: Sequence[str]) -> IdEntries:
         """The entries of a run below a prefix whose numbers lie between `ends`, both inclusive; tombstones too."""
         reader, cached = self._opened(run)
         return cached.between(reader, prefix, ends, columns)
@@ -209,7 +209,7 @@ class RunReaders:
         """The run as the cache has it. Its file is looked at in any case: it may be damaged or gone since."""
         data = self.in_memory.get(run.path)
         if data is not None:
-            return CachedRun((self.storage.uri, run.path), SortedFileReader(data, cache_bytes=0), self._cache)
+            return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
         source = Ranged(self.storage, run.path, run.size_bytes)
         tail_bytes = TAIL_BYTES
         if self._is_shared and self.storage.gap_bytes and not self._cache.knows(self.storage.uri, run.path):
@@ -220,7 +220,7 @@ class RunReaders:
             key = self._key(run)
         cached = self._cache.get((key, None))
         if cached is None:
-            reader = SortedFileReader(source, tail_bytes=tail_bytes, cache_bytes=0)
+            reader = SortedFileReader(source, footer_read_bytes=tail_bytes)
             fresh = CachedRun(key, reader, self._cache)
             cached = self._cache.put((key, None), fresh, fresh.size_bytes)
         return cached
@@ -241,13 +241,13 @@ class RunReaders:
 
 
 class _Opening(Ranged):
-    """A run's file far away: its end, with the nodes of its index, comes beside the look at it, a small one whole."""
+    """A remote run: its end, with the footer, is read while its entry is looked up; a small run is read whole."""
 
     def __init__(self, storage: Storage, run: Run):
         super().__init__(storage, run.path, run.size_bytes)
         self._tail, size = b"", run.size_bytes
-        nodes_bytes = min(size // _NODES_SHARE, _TAIL_BYTES_MAX)
-        self.tail_bytes = max(TAIL_BYTES, size if size <= storage.gap_bytes else nodes_bytes)
+        footer_bytes = min(size // _FOOTER_SHARE, _TAIL_BYTES_MAX)
+        self.tail_bytes = max(TAIL_BYTES, size if size <= storage.gap_bytes else footer_bytes)
 
     def read_end(self) -> Entry:
         """What the file is."""

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from ...errors import CorruptionError, SkipstoneError, StorageError
-from ...hfile_like.byte_io import fsync_folder
+from ...hfile_like.source import fsync_folder
 from .interface import Entry, FileMissingError, UnreachableError, check_in_index, check_inside, check_size
 from .places import StorageOptions
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 from ...caching import cached_property
-from ...hfile_like.byte_io import COALESCE_GAP_BYTES
+from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, RangeFile, Storage, merged_ranges
 
 _lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread

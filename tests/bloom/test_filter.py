@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone import lazy
 from skipstone.arrays import valid_mask
-from skipstone.bloom import SplitBlockFilter, hash_array, kernels, plain, solve_blocks, solve_exact_blocks
+from skipstone.bloom import SplitBlockFilter, hash_array, kernels, numpy_filter, solve_blocks, solve_exact_blocks
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 
 DECIMAL = decimal.Decimal
@@ -45,7 +45,7 @@ def reference_words(hashes: list[int], blocks: int) -> list[list[int]]:
 
 
 def on_ladder(values: pa.Array, fpp: float) -> SplitBlockFilter:
-    return SplitBlockFilter.build(values, fpp=fpp, on_ladder=True)
+    return SplitBlockFilter.build(values, fpp=fpp, power_of_two=True)
 
 
 def holds_all(filter: SplitBlockFilter, values: pa.Array) -> bool:
@@ -56,13 +56,13 @@ def holds_all(filter: SplitBlockFilter, values: pa.Array) -> bool:
 def test_bits_are_the_specifications_in_both_twins(hashes: np.ndarray, blocks: int):
     expected = reference_words(hashes.tolist(), blocks)
     twin = np.zeros((blocks, 8), dtype=np.uint32)
-    plain.insert(twin, hashes)
+    numpy_filter.insert(twin, hashes)
     assert twin.tolist() == expected
     compiled = np.zeros(blocks * 8, dtype=np.uint32)
     kernels.insert(compiled, lazy.read_only(hashes))
     assert compiled.reshape(-1, 8).tolist() == expected
     others = np.concatenate([hashes, hashes ^ np.uint64(1 << 40), hashes + np.uint64(12_345)])
-    answers = plain.probe(twin, others)
+    answers = numpy_filter.probe(twin, others)
     assert answers[: len(hashes)].all()
     assert kernels.probe(lazy.read_only(compiled), lazy.read_only(others)).tolist() == answers.tolist()
 
@@ -131,7 +131,7 @@ def test_duplicates_do_not_grow_a_filter_and_ndv_overrides():
     few = pa.array([1, 2, 3] * 10_000)
     assert SplitBlockFilter.build(few).blocks == solve_exact_blocks(3, 0.01)
     assert SplitBlockFilter.build(few, ndv=50_000).blocks == solve_exact_blocks(50_000, 0.01)
-    assert SplitBlockFilter.build(few, ndv=50_000, on_ladder=True).blocks == solve_blocks(50_000, 0.01)
+    assert SplitBlockFilter.build(few, ndv=50_000, power_of_two=True).blocks == solve_blocks(50_000, 0.01)
 
 
 def test_nulls_are_neither_members_nor_answered():

@@ -7,14 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone import lazy
 from skipstone.bloom import (
     FilterGroup,
+    GroupPart,
     SplitBlockFilter,
     bucket_of,
     fpp_of,
     hash_array,
-    kernels,
     probe_rows,
     solve_blocks,
 )
@@ -29,35 +28,35 @@ def skewed() -> list[pa.Array]:
     return [pa.array(np.arange(start, start + count)) for start, count in [(0, 30_000), (10, 5), (50_000, 400), (7, 1)]]
 
 
-@given(MEMBERS, st.sampled_from([1, 2, 5, 64]))
+@given(MEMBERS, st.sampled_from([1, 2, 4, 64]))
 def test_a_group_answers_as_its_members_would(members: list[np.ndarray], blocks: int):
-    group = FilterGroup.build_from_hashes(members, blocks, hash="int")
     alone = [SplitBlockFilter.build_from_hashes(hashes, blocks, "int") for hashes in members]
+    words = np.stack([each.words for each in alone], axis=1)
+    part = GroupPart(list(range(len(members))), words)
     asked = np.concatenate([*members, np.arange(50, dtype=np.uint64) << np.uint64(33)])
     expected = np.stack([each.contains_hashes(asked) for each in alone], axis=1)
-    assert (group.contains_hashes(asked) == expected).all()
-    assert group.rows.shape == (blocks, 32 * len(members))
-    assert group.rows.flags.c_contiguous
+    assert (FilterGroup([part], "int").contains_hashes(asked) == expected).all()
+    assert part.rows.shape == (blocks, 32 * len(members))
     for place, each in enumerate(alone):
-        assert (group.member(place).words == each.words).all()
-        assert (group.rows.reshape(blocks, -1, 32)[:, place].reshape(-1) == each.words.view(np.uint8).reshape(-1)).all()
-    stored = np.frombuffer(b"x" + group.rows.tobytes(), dtype=np.uint8)[1:].reshape(blocks, -1)
-    assert (FilterGroup.from_rows(stored, len(members), "int").contains_hashes(asked) == expected).all()
+        assert (part.rows.reshape(blocks, -1, 32)[:, place].reshape(-1) == each.words.view(np.uint8).reshape(-1)).all()
+    stored = np.frombuffer(b"x" + part.rows.tobytes(), dtype=np.uint8)[1:].reshape(blocks, -1)
     assert (probe_rows(stored[bucket_of(asked, blocks)], asked) == expected).all()
     for i in range(0, len(asked), 17):
         one = asked[i : i + 1]
         assert (probe_rows(stored[bucket_of(one, blocks)], one)[0] == expected[i]).all()
-    compiled = kernels.probe_group(
-        lazy.read_only(group.parts[0].words.reshape(-1)), len(members), lazy.read_only(asked)
-    )
-    assert (compiled == expected).all()
+
+
+def member(group: FilterGroup, index: int) -> SplitBlockFilter:
+    """One member's filter, in the size that its part has."""
+    part = next(part for part in group.parts if index in part.members)
+    return SplitBlockFilter(np.ascontiguousarray(part.words[:, part.members.index(index)]), group.hash)
 
 
 @given(st.lists(st.lists(st.none() | st.text(max_size=12), max_size=30), min_size=1, max_size=6))
 def test_no_member_of_a_group_is_ever_missed(columns: list[list[str | None]]):
     arrays = [pa.array(values, pa.string()) for values in columns]
     group = FilterGroup.build(arrays)
-    joined = FilterGroup.from_filters([SplitBlockFilter.build(array, on_ladder=True) for array in arrays])
+    joined = FilterGroup.from_filters([SplitBlockFilter.build(array, power_of_two=True) for array in arrays])
     for place, array in enumerate(arrays):
         assert group.contains(array)[:, place].all()
         assert joined.contains(array)[:, place].all()
@@ -85,13 +84,10 @@ def test_rule_31_members_of_unlike_sizes_go_to_different_parts():
     assert group.size_bytes <= 2.2 * alone
     for place, array in enumerate(arrays):
         assert group.contains(array)[:, place].all()
-        assert fpp_of(len(array), group.member(place).blocks) <= 0.01
+        assert fpp_of(len(array), member(group, place).blocks) <= 0.01
     strangers = group.contains(pa.array(np.arange(10**9, 10**9 + 50_000)))
     # Expected 500 a member or less, standard deviation 22: more than 640 is less than one in a million.
     assert (strangers.sum(axis=0) < 640).all()
-    for act in (lambda: group.rows, lambda: group.blocks):
-        with pytest.raises(InvalidArgumentError, match="parts"):
-            act()
 
 
 def test_rule_31_a_filter_is_folded_only_within_its_fpp():
@@ -99,13 +95,12 @@ def test_rule_31_a_filter_is_folded_only_within_its_fpp():
     roomy = SplitBlockFilter.build(pa.array(np.arange(1_000, 2_000)), blocks=64 * 8)
     tight = SplitBlockFilter.build(pa.array(np.arange(2_000, 4_000)), blocks=128)
     group = FilterGroup.from_filters([exact, roomy, tight], fpp=0.01)
-    assert group.blocks == 128
-    assert group.member(0).blocks == 128
-    assert (group.member(0).words == exact.replicate(128).words).all()
-    assert (group.member(1).words == roomy.fold(128).words).all()
-    assert (group.member(2).words == tight.words).all()
+    assert member(group, 0).blocks == 128
+    assert (member(group, 0).words == exact.replicate(128).words).all()
+    assert (member(group, 1).words == roomy.fold(128).words).all()
+    assert (member(group, 2).words == tight.words).all()
     for place in range(3):
-        assert group.member(place).fpp <= 0.0115
+        assert member(group, place).fpp <= 0.0115
     apart = FilterGroup.from_filters([tight, SplitBlockFilter.build(pa.array([1]))])
     assert len(apart.parts) == 2
 
@@ -113,14 +108,14 @@ def test_rule_31_a_filter_is_folded_only_within_its_fpp():
 def test_rule_31_a_filter_that_misses_its_target_is_not_folded_further():
     full = SplitBlockFilter.build(pa.array(np.arange(5_000)), blocks=64)
     assert full.fpp > 0.01
-    assert FilterGroup.from_filters([full], fpp=0.01).blocks == 64
+    assert FilterGroup.from_filters([full], fpp=0.01).parts[0].blocks == 64
 
 
 def test_rule_31_a_filter_off_the_ladder_joins_no_group():
     exact = SplitBlockFilter.build(pa.array(np.arange(1_000)))
-    with pytest.raises(InvalidArgumentError, match="on_ladder=True"):
+    with pytest.raises(InvalidArgumentError, match="power_of_two=True"):
         FilterGroup.from_filters([exact])
-    joined = FilterGroup.from_filters([SplitBlockFilter.build(pa.array(np.arange(1_000)), on_ladder=True)])
+    joined = FilterGroup.from_filters([SplitBlockFilter.build(pa.array(np.arange(1_000)), power_of_two=True)])
     assert joined.contains(pa.array(np.arange(1_000))).all()
 
 
@@ -128,13 +123,8 @@ def test_large_batches_answer_as_small_ones():
     arrays = [pa.array(np.arange(i, 20_000, 7)) for i in range(7)]
     group = FilterGroup.build(arrays)
     asked = pa.array(np.arange(0, 40_000, 3))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "_loaded", {"bloom.kernels": kernels})
-        patch.setattr(lazy, "USE_ABOVE_NS", -1)
-        compiled = group.contains(asked)
-        patch.setattr(lazy, "USE_ABOVE_NS", 10**18)
-        assert (group.contains(asked) == compiled).all()
-    assert (group.contains(asked[100:101])[0] == compiled[100]).all()
+    answers = group.contains(asked)
+    assert all((group.contains(asked[i : i + 9]) == answers[i : i + 9]).all() for i in range(0, len(asked), 999))
 
 
 def test_parquet_floats_in_a_group():
@@ -152,17 +142,9 @@ def test_bad_groups_are_refused():
         lambda: FilterGroup.build([]),
         lambda: FilterGroup.build([ints, texts]),
         lambda: FilterGroup.build([ints], fpp=2),
-        lambda: FilterGroup.build_from_hashes([], hash="int"),
-        lambda: FilterGroup.build_from_hashes([[1]], hash="int"),
-        lambda: FilterGroup.build_from_hashes([hashes], 0, hash="int"),
         lambda: FilterGroup.from_filters([]),
         lambda: FilterGroup.from_filters([SplitBlockFilter.build(ints), SplitBlockFilter.build(texts)]),
         lambda: FilterGroup.from_filters([SplitBlockFilter.build(ints, blocks=3)]),
-        lambda: FilterGroup.from_rows(np.zeros((4, 32), np.uint8), 2, "int"),
-        lambda: FilterGroup.from_rows(np.zeros((4, 0), np.uint8), 0, "int"),
-        lambda: FilterGroup.from_rows(np.zeros(32, np.uint8), 1, "int"),
-        lambda: FilterGroup.from_rows(b"", 1, "int"),
-        lambda: group.member(1),
         lambda: group.contains(texts),
         lambda: probe_rows(np.zeros((2, 32), np.uint8), hashes),
         lambda: probe_rows(np.zeros((1, 31), np.uint8), hashes),

@@ -40,11 +40,11 @@ def test_small_work_never_imports_numba():
 
 LARGE = (
     "import sys, numpy as np\n"
-    "from skipstone.bloom import SplitBlockFilter, plain\n"
+    "from skipstone.bloom import SplitBlockFilter, numpy_filter\n"
     "hashes = np.random.default_rng(1).integers(0, 2**64, 3_000_000, dtype=np.uint64)\n"
     "f = SplitBlockFilter.build_from_hashes(hashes, 64, 'int')\n"
     "words = np.zeros((64, 8), np.uint32)\n"
-    "plain.insert(words, hashes[:100_000])\n"
+    "numpy_filter.insert(words, hashes[:100_000])\n"
     "assert (f.words & words == words).all()\n"
     "assert f.contains_hashes(hashes[:1000]).all()\n"
     "print('numba' in sys.modules)"
@@ -64,12 +64,13 @@ def test_kernels_run_as_python_without_the_compiler():
     out = run(
         "import warnings; warnings.simplefilter('error')\n"
         "import numpy as np\n"
-        "from skipstone.bloom import kernels, plain\n"
+        "from skipstone.bloom import kernels, numpy_filter\n"
+        "from skipstone.bloom.hashing import hash_var\n"
         "data, offsets = np.arange(250, dtype=np.uint8), np.array([0, 3, 16, 100, 250])\n"
         "hashes = kernels.xxh64_var(offsets, data)\n"
         "words, expected = np.zeros(32, np.uint32), np.zeros((4, 8), np.uint32)\n"
-        "kernels.insert(words, hashes); plain.insert(expected, hashes)\n"
-        "alike = hashes.tolist() == plain.xxh64_var(offsets, data).tolist() and (words == expected.ravel()).all()\n"
+        "kernels.insert(words, hashes); numpy_filter.insert(expected, hashes)\n"
+        "alike = hashes.tolist() == hash_var(offsets, data).tolist() and (words == expected.ravel()).all()\n"
         "print(type(kernels.insert).__name__, alike, kernels.probe(words, hashes).all())",
         NUMBA_DISABLE_JIT="1",
     )
@@ -117,7 +118,7 @@ def test_work_in_pieces_is_counted_as_a_whole(monkeypatch: pytest.MonkeyPatch):
 def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch: pytest.MonkeyPatch):
     _begin(monkeypatch, is_kept=False)
     part = lazy.COMPILE_ABOVE_NS // 4
-    assert lazy.kernels_for("hfile_like.kernels_names", lazy.LOAD_ABOVE_NS) is None
+    assert lazy.kernels_for("hfile_like.kernels_lookup", lazy.LOAD_ABOVE_NS) is None
     assert [lazy.kernels_for("bloom.kernels", part) is None for _ in range(5)] == [True, True, True, True, False]
 
 

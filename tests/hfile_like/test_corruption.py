@@ -129,7 +129,7 @@ def test_a_read_past_a_section_is_a_crash() -> None:
         assert subprocess.run([sys.executable, "-c", read], cwd=SUPPORT).returncode == ended
 
 
-def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
+def test_what_sorts_reads_nothing_past_what_it_was_given() -> None:
     rounds = "3000" if is_thorough() else "4"
     program = SUPPORT / "sorted_file_encoder_program.py"
     done = subprocess.run([sys.executable, str(program), rounds], capture_output=True, text=True, env=os.environ)
@@ -138,7 +138,7 @@ def test_what_encodes_reads_nothing_past_what_it_was_given() -> None:
 
 def test_the_small_files_have_every_encoding() -> None:
     """Of keys, of values, and every codec: who adds one adds a file to the catalogue."""
-    from skipstone.hfile_like import codec, keys, values
+    from skipstone.hfile_like import block_keys, block_values, codec
 
     found: dict[str, set[int]] = {"codec": set(), "keys": set(), "values": set()}
     for name in names():
@@ -151,7 +151,7 @@ def test_the_small_files_have_every_encoding() -> None:
                     found["keys" if s == 1 else "values"].add(data[at + 1])
     known = {
         "codec": {value for name, value in vars(codec).items() if name.startswith("CODEC_")},
-        "keys": {value for name, value in vars(keys).items() if name.startswith("ENCODING_")},
-        "values": {value for name, value in vars(values).items() if name.startswith("ENCODING_")},
+        "keys": {value for name, value in vars(block_keys).items() if name.startswith("ENCODING_")},
+        "values": {value for name, value in vars(block_values).items() if name.startswith("ENCODING_")},
     }
     assert found == known

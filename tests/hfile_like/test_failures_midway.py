@@ -12,10 +12,10 @@ import pytest
 from example_counts import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from skipstone.errors import InvalidArgumentError, SkipstoneError, StorageError
-from skipstone.hfile_like import SortedFileReader, SortedFileWriter, lookups, merge_runs
+from skipstone.hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from sorted_file_builders import numbered, written
-from test_sorted_file_kernels import kernels
 
 NO_COLUMNS = pa.schema([])
 
@@ -65,8 +65,8 @@ def test_a_failure_leaves_no_temporary(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", [-1, True, "5", 1.0, None, 1 << 40])
 def test_a_prefix_of_no_size_is_refused(size):
-    with pytest.raises(InvalidArgumentError, match="cut_prefix_bytes"):
-        SortedFileWriter(io.BytesIO(), schema=NO_COLUMNS, cut_prefix_bytes=size)
+    with pytest.raises(InvalidArgumentError, match="partition_prefix_bytes"):
+        SortedFileWriter(io.BytesIO(), schema=NO_COLUMNS, partition_prefix_bytes=size)
 
 
 @pytest.mark.parametrize("keys", ["abc", ["a"], (b"a", "b"), np.array(["a"]), iter("a")])
@@ -78,30 +78,6 @@ def test_text_is_no_key(keys):
 def test_a_file_of_text_is_refused():
     with pytest.raises(InvalidArgumentError, match="binary file"):
         SortedFileWriter(io.StringIO(), schema=NO_COLUMNS)
-
-
-@pytest.mark.parametrize("cache_bytes", [0, 1 << 22])
-def test_strings_that_fit_no_array_come_in_several(monkeypatch, cache_bytes):
-    """2 GiB is the most that offsets of 32 bits reach: here less."""
-    monkeypatch.setattr(lookups, "CHUNK_BYTES_MAX", 3000)
-    random = np.random.default_rng(3)
-    texts = [None if i % 7 == 0 else "é" * int(size) for i, size in enumerate(random.integers(0, 100, 200))]
-    batch = pa.record_batch({"s": pa.array(texts), "n": pa.array(range(200))})
-    keys = [b"%03d" % i for i in range(200)]
-    stored = written(keys, batch, [i % 11 == 0 for i in range(200)], block_size=900)
-    reader = SortedFileReader(stored, cache_bytes=cache_bytes)
-    for count in (0, 1, 40, 400):
-        asked = random.integers(0, 220, count).tolist()
-        for deleted in (False, True):
-            found = reader.get_many([b"%03d" % i for i in asked], include_deleted=deleted)
-            is_there = [i < 200 and (deleted or i % 11 != 0) for i in asked]
-            assert found["found"].to_pylist() == is_there
-            assert found["s"].to_pylist() == [texts[i] if ok else None for i, ok in zip(asked, is_there, strict=True)]
-            assert found["n"].to_pylist() == [i if ok else None for i, ok in zip(asked, is_there, strict=True)]
-            assert count < 400 or found["s"].num_chunks > 1
-            found.validate(full=True)
-    again = reader.get_many([b"008"] * 200)
-    assert again["s"].to_pylist() == texts[8:9] * 200
 
 
 def test_blocks_that_are_decoded_for_another_compression_are_decoded_some_at_a_time():

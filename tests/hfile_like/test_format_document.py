@@ -15,11 +15,9 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
-from skipstone.hfile_like.block_encoding import encode_bundles, encode_fixed, encode_numbers
-from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.name_encoding import NameEncoder
-from sorted_file_builders import nodes_of
+from skipstone.hfile_like.block_keys import decode_keys, encode_bundles, encode_fixed, encode_numbers
+from skipstone.hfile_like.codec import Location
+from skipstone.hfile_like.templates import TemplateEncoder
 
 PAGE = Path(skipstone.hfile_like.__file__).parent / "FORMAT.md"
 
@@ -47,7 +45,7 @@ def test_the_worked_example_is_what_the_writer_writes():
     assert reader.read_strided([("s", [0])])[0].tolist() == [[1, 2, 3, 4]]
     assert reader.meta("m") == b"hello"
     assert reader.groups()["g"].entries == 3
-    assert (reader.summaries()["n"].lower.tolist(), reader.summaries()["n"].upper.tolist()) == ([7], [9])
+    assert (reader.zone_maps()["n"].lower.tolist(), reader.zone_maps()["n"].upper.tolist()) == ([7], [9])
 
 
 def test_the_bytes_that_the_example_explains_are_there():
@@ -86,15 +84,15 @@ def test_the_key_sections_of_the_page_are_what_the_writer_writes(encoding):
     encoders = {1: encode_fixed, 2: encode_bundles, 3: lambda some: encode_numbers(some, len(keys[0]))}
     assert encoders[encoding](given) == section
     assert keys_of(encoding, section, len(keys)) == keys
-    decoded = decode_keys(encoding, memoryview(section), len(keys), 1 << 20, Where(None, 0))
+    decoded = decode_keys(encoding, memoryview(section), len(keys), 1 << 20, Location(None, 0))
     assert decoded.to_arrow().to_pylist() == [decoded.key_at(i) for i in range(len(keys))] == keys
 
 
 def test_the_names_of_the_page_are_what_the_writer_writes():
-    part = PAGE.read_text().split("### Names by example")[1].split("\n## ")[0]
+    part = PAGE.read_text().split("### Templates by example")[1].split("\n## ")[0]
     names = part.split("```")[0].split("`")[1::2]
     section = bytes.fromhex("".join(row[:48] for row in part.split("```")[1].splitlines()))
-    assert NameEncoder().encode(pa.array(names), None) == (section, 16)
+    assert TemplateEncoder().encode(pa.array(names), None, 1 << 20) == section
     assert [name.decode() for name in names_of(section, len(names))] == names
 
 
@@ -110,12 +108,7 @@ def bound(data: bytes, offset: int) -> int:
 
 
 def plain(data: bytes, codec: int, size: int) -> bytes:
-    if codec == 2:
-        head = u(data, 0, 4)
-        data, tail = zstandard.decompress(data[4 : 4 + head]), data[4 + head :]
-        raw = data + tail
-    else:
-        raw = data if codec == 0 else zstandard.decompress(data)
+    raw = data if codec == 0 else zstandard.decompress(data)
     assert len(raw) == size
     return raw
 
@@ -160,34 +153,23 @@ def keys_of(encoding: int, raw: bytes, count: int) -> list[bytes]:
     return [raw[8 : 8 + shared] + pieces[i // 16] + pieces[bundles + i] for i in range(count)]
 
 
-def random_uuid(data: bytes, last: int) -> bytes:
-    eighth = data[7]
-    sixth = 0x40 | eighth >> 6 << 2 | last
-    return data[:6] + bytes([sixth, data[6], 0x80 | eighth & 0x3F]) + data[8:]
-
-
 def names_of(raw: bytes, count: int) -> list[bytes]:
     parts, literal_at = u(raw, 0, 4), 8 + 24 * u(raw, 0, 4)
     records = [struct.unpack_from("<BBHIQQ", raw, 8 + 24 * p) for p in range(parts)]
     at = up(literal_at + u(raw, 4, 4))
     pieces: list[list[bytes]] = [[]] * parts
-    for kinds in ((1, 2), (3, 4, 5)):
-        for p, (kind, width, reserved, size, base, step) in enumerate(records):
-            assert reserved == 0
-            if kind not in kinds:
-                continue
-            field = raw[at : at + count * (width if kind < 3 else size) + (kind == 5) * -(-count // 4)]
-            at += up(len(field))
-            if kind < 3:
-                numbers = [(base + step * i + item) % 2**64 for i, item in enumerate(items_of(field, count))]
-                pieces[p] = [str(number).rjust(size, "0").encode() for number in numbers]
-                continue
-            digits = [field[size * i : size * (i + 1)] for i in range(count)]
-            if kind == 5:
-                last = field[size * count :]
-                digits = [random_uuid(d, last[i // 4] >> 2 * (i % 4) & 3) for i, d in enumerate(digits)]
-            text = [d.hex().encode() for d in digits]
-            pieces[p] = text if kind == 3 else [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in text]
+    for p, (kind, width, reserved, size, base, step) in enumerate(records):
+        assert reserved == 0
+        if not kind:
+            continue
+        field = raw[at : at + count * (width if kind < 3 else size)]
+        at += up(len(field))
+        if kind < 3:
+            numbers = [(base + step * i + item) % 2**64 for i, item in enumerate(items_of(field, count))]
+            pieces[p] = [str(number).rjust(size, "0").encode() for number in numbers]
+            continue
+        text = [field[size * i : size * (i + 1)].hex().encode() for i in range(count)]
+        pieces[p] = text if kind == 3 else [b"-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:])) for h in text]
     assert at == len(raw)
     for p, (kind, _, _, size, _, _) in enumerate(records):
         if kind == 0:
@@ -226,33 +208,16 @@ def values_of(encoding: int, flags: int, raw: bytes, count: int) -> list:
     return [v if ok else None for v, ok in zip(found, valid, strict=True)]
 
 
-def blocks_of(data: bytes, sections: dict[int, bytes]) -> list[tuple[int, int]]:
-    """(offset, length) of each block, through all levels of the index."""
-    blocks, levels, fan_out = u(sections[2], 0, 8), u(sections[2], 8, 4), u(sections[2], 12, 4)
-    tables, summarised = [sections[2][16:]], u(sections[6], 0, 4) if 6 in sections else 0
-    for level in range(levels, 0, -1):
-        rows = -(-blocks // fan_out**level)
-        below = []
-        for number, table in enumerate(tables):
-            count = rows if level == levels else min(fan_out, rows - number * fan_out)
-            assert len(table) >= count * (16 + 24 * (1 + summarised))
-            for row in range(count):
-                place = u(table, 16 * count + 8 * row, 8)
-                stored, size, checksum, codec = (u(table, (24 + 4 * f) * count + 4 * row, 4) for f in range(4))
-                assert checksum == bound(data[place : place + stored], place)
-                below.append(plain(data[place : place + stored], codec, size))
-        tables = below
-    found = []
-    for number, table in enumerate(tables):
-        count = min(fan_out, blocks - number * fan_out) if levels else blocks
-        found += [(u(table, 8 * row, 8), u(table, 8 * count + 4 * row, 4)) for row in range(count)]
-    return found
+def blocks_of(index: bytes) -> list[tuple[int, int]]:
+    """(offset, length) of each block."""
+    blocks = u(index, 0, 8)
+    return [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * blocks + 4 * i, 4)) for i in range(blocks)]
 
 
 def second_reader(data: bytes) -> list[tuple]:
     at = len(data) - 48
     offset, stored, raw_size = (u(data, at + i, 8) for i in (0, 8, 16))
-    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\2\0"
+    assert data[at + 40 :] == b"SKSBLK\r\n" and data[:8] == b"SKSBLK\3\0"
     assert u(data, at + 32, 4) == bound(data[at : at + 32] + data[at + 36 :], at)
     assert u(data, at + 24, 4) == bound(data[offset : offset + stored], offset)
     footer = plain(data[offset : offset + stored], u(data, at + 28, 4), raw_size)
@@ -262,7 +227,7 @@ def second_reader(data: bytes) -> list[tuple]:
         sections[u(footer, 8 + 16 * i, 4)] = footer[start : start + length]
         start += length
     rows = []
-    for place, length in blocks_of(data, sections):
+    for place, length in blocks_of(sections[2]):
         block = data[place : place + length]
         count, sections_of_block = u(block, 8, 4), u(block, 12, 2)
         at = 16 + 16 * sections_of_block
@@ -317,15 +282,14 @@ NUMBERED = st.one_of(st.integers(0, 40), st.integers(0, 2**40), st.integers(0, 2
     ),
     block_size=st.sampled_from([1, 100, 1000, 100_000]),
     compression=st.sampled_from(["none", "zstd"]),
-    fan_out=st.sampled_from([2, 3, 256]),
 )
-def test_a_second_reader_reads_the_same(entries, block_size, compression, fan_out):
+def test_a_second_reader_reads_the_same(entries, block_size, compression):
     ordered = sorted(entries.items())
     schema = pa.schema([("n", pa.int64()), ("b", pa.binary()), ("f", pa.bool_())])
     rows = [dict(zip(schema.names, values, strict=True)) for _, (_, *values) in ordered]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     target = io.BytesIO()
     options = {"block_size": block_size, "summaries": ["n"], "compression": compression}
-    with nodes_of(fan_out), SortedFileWriter(target, schema=schema, **options) as writer:
+    with SortedFileWriter(target, schema=schema, **options) as writer:
         writer.write([k for k, _ in ordered], batch, [gone for _, (gone, *_) in ordered])
     assert second_reader(target.getvalue()) == [(k, *v) for k, v in ordered]

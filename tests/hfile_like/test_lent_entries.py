@@ -16,12 +16,12 @@ SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("none", pa.bin
 
 
 def _file(parts: list[pa.Table], **options: object) -> bytes:
-    is_lent = bool(options.pop("is_lent", False))
+    copy = bool(options.pop("copy", True))
     sink = io.BytesIO()
     with SortedFileWriter(sink, schema=SCHEMA, **options) as writer:  # type: ignore[arg-type]
         for part in parts:
             deleted = np.array([size == 0 for size in part.column("size").to_pylist()], dtype=bool)
-            writer.write(part.column("key"), part.select(SCHEMA.names), deleted, is_lent=is_lent)
+            writer.write(part.column("key"), part.select(SCHEMA.names), deleted, copy=copy)
     return sink.getvalue()
 
 
@@ -48,9 +48,9 @@ def test_lent_entries_make_the_same_file(
     )
     cuts = [0, *np.cumsum(sizes).tolist()]
     parts = [rows.slice(low, high - low) for low, high in pairwise(cuts)]
-    options = {"block_size": block_size, "cut_prefix_bytes": cut}
+    options = {"block_size": block_size, "partition_prefix_bytes": cut}
     file = _file(parts, **options)
-    assert _file(parts, is_lent=True, **options) == file
+    assert _file(parts, copy=False, **options) == file
     plain = SortedFileReader(_file(parts, templates=False, **options))
     reader = SortedFileReader(file)
     assert plain.scan_table(include_deleted=True).equals(reader.scan_table(include_deleted=True))

@@ -6,8 +6,8 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.errors import CorruptionError
-from skipstone.hfile_like.codec import Where
-from skipstone.hfile_like.integers import flat, outside, planes, read_line, read_planes, sloped
+from skipstone.hfile_like.codec import Location
+from skipstone.hfile_like.frame import _encode_flat, encode_frame, in_range_mask, read_frame
 
 U64 = st.integers(0, 2**64 - 1)
 NUMBERS = st.one_of(
@@ -26,12 +26,12 @@ NUMBERS = st.one_of(
 def test_a_line_gives_back_its_numbers(numbers, data):
     given_numbers = np.array(numbers, dtype=np.uint64)
     rows = np.array(data.draw(st.lists(st.integers(0, len(numbers) - 1))), dtype=np.int64)
-    for made in (flat(given_numbers), sloped(given_numbers)):
-        line = read_line(made.base, made.step, made.packed(), 0, len(numbers), 8, Where("f", 0))
-        assert [line.item(i) for i in range(len(numbers))] == numbers
+    for made in (_encode_flat(given_numbers), encode_frame(given_numbers)):
+        line = read_frame(made.base, made.step, made.to_bytes()[16:], 0, len(numbers), 8, Location("f", 0))
+        assert [line.value(i) for i in range(len(numbers))] == numbers
         for wanted, taken in ((slice(0, len(numbers)), numbers), (rows, [numbers[i] for i in rows])):
             out = np.empty(len(taken), dtype=np.uint64)
-            line.into(out, wanted)
+            line.decode_into(out, wanted)
             assert out.tolist() == taken
 
 
@@ -44,10 +44,10 @@ def test_narrow_signed_integers_come_back_modulo_their_width(values, flags):
     column = np.array(values, dtype=np.int32)
     valid = np.array(flags[: len(values)])
     whole = np.ones(len(values), dtype=bool)
-    made = [(sloped(column), whole), (flat(column), whole)]
-    for line, live in made + ([(flat(column, valid), valid)] if valid.any() else []):
+    made = [(encode_frame(column), whole), (_encode_flat(column), whole)]
+    for line, live in made + ([(encode_frame(column, valid), valid)] if valid.any() else []):
         out = np.empty(len(column), dtype=np.uint32)
-        line.into(out, slice(0, len(column)))
+        line.decode_into(out, slice(0, len(column)))
         assert (out.view(np.int32) == column)[live].all()
 
 
@@ -55,23 +55,23 @@ def test_sums_wider_than_the_items_and_the_base():
     """Both fit into 32 bits; numpy 1 added them in 32 bits."""
     numbers = [2**31, 2**31 + 2**32 - 1, 2**31 + 5]
     for values in (numbers, [v >> 8 for v in numbers]):
-        line, out = flat(np.array(values, dtype=np.uint64)), np.empty(3, dtype=np.uint64)
-        line.into(out, slice(0, 3))
+        line, out = _encode_flat(np.array(values, dtype=np.uint64)), np.empty(3, dtype=np.uint64)
+        line.decode_into(out, slice(0, 3))
         assert out.tolist() == values
 
 
 def test_a_line_of_its_own_takes_no_items():
     numbers = np.arange(1000, dtype=np.uint64) * np.uint64(7) + np.uint64(2**64 - 50)
-    assert sloped(np.arange(1000, dtype=np.uint64) + np.uint64(5)).width == 0
-    assert sloped(np.arange(1000, 0, -1).astype(np.uint64)).width == 0
-    assert sloped(numbers[:7]).width == 0
-    assert flat(np.full(9, 3)).width == 0
+    assert encode_frame(np.arange(1000, dtype=np.uint64) + np.uint64(5)).width == 0
+    assert encode_frame(np.arange(1000, 0, -1).astype(np.uint64)).width == 0
+    assert encode_frame(numbers[:7]).width == 0
+    assert encode_frame(np.full(9, 3)).width == 0
 
 
 @pytest.mark.parametrize(("size", "count", "most"), [(7, 1, 8), (9, 1, 8), (5, 2, 8), (40, 5, 4), (15, 2, 8)])
 def test_items_of_no_width_are_refused(size, count, most):
     with pytest.raises(CorruptionError):
-        read_line(0, 0, bytes(size), 0, count, most, Where("f", 0))
+        read_frame(0, 0, bytes(size), 0, count, most, Location("f", 0))
 
 
 @settings(max_examples=examples(80))
@@ -84,38 +84,10 @@ def test_items_of_no_width_are_refused(size, count, most):
     ends=st.tuples(*[st.integers(-(2**64), 2**64) | st.integers(-300, 300) | st.integers(2**36, 2**36 + 2**34)] * 2),
     data=st.data(),
 )
-def test_what_lies_outside_is_told_of_items_as_they_lie(values, ends, data):
+def test_integers_in_a_range_are_found_among_the_residuals(values, ends, data):
     low, high = ends
     if data.draw(st.booleans()):  # bounds that are values themselves
         low, high = data.draw(st.sampled_from(values)), data.draw(st.sampled_from(values))
-    wanted = [value < low or value > high for value in values]
-    for line in (flat(np.array(values, dtype=np.int64)), sloped(np.array(values, dtype=np.int64))):
-        assert outside(line, len(values), low, high).tolist() == wanted
-
-
-@settings(max_examples=examples(80))
-@given(numbers=NUMBERS | st.lists(st.sampled_from([3, 2**40, 2**63]), min_size=1, max_size=40))
-def test_planes_give_back_their_numbers(numbers):
-    count, line = len(numbers), sloped(np.array(numbers, dtype=np.uint64))
-    if line.items is None:
-        return
-    raw = planes(line, count)
-    assert len(raw) == line.width * count
-    upper = [(number - line.base - line.step * i) % 2**64 >> 8 * (line.width - 1) for i, number in enumerate(numbers)]
-    assert raw[:count] == bytes(upper)
-    read = read_planes(line.base, line.step, raw, 0, count, 8, Where("f", 0))
-    assert [read.item(i) for i in range(count)] == numbers
-    for kind in (np.uint64, np.uint16):  # modulo what an array holds
-        expected = np.array(numbers, dtype=np.uint64).astype(kind)
-        for rows in (slice(0, count), slice(count // 3, count), np.arange(0, count, 2)):
-            out = np.empty(len(expected[rows]), dtype=kind)
-            read.into(out, rows)
-            assert out.tolist() == expected[rows].tolist()
-    low, high = sorted((numbers[0] - 2**63, numbers[-1] - 2**63))
-    assert outside(read, count, low, high).tolist() == outside(line, count, low, high).tolist()
-
-
-@pytest.mark.parametrize("size", [0, 3, 7, 14, 18])
-def test_planes_that_do_not_fit_are_refused(size):
-    with pytest.raises(CorruptionError, match="do not hold 2 integers"):
-        read_planes(0, 0, bytes(size), 0, 2, 8, Where("f", 0))
+    wanted = [low <= value <= high for value in values]
+    for line in (_encode_flat(np.array(values, dtype=np.int64)), encode_frame(np.array(values, dtype=np.int64))):
+        assert in_range_mask(line, len(values), low, high).tolist() == wanted

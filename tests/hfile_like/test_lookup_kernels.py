@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,37 +11,25 @@ from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.errors import CorruptionError, InvalidArgumentError
 from skipstone.hfile_like import SortedFileReader
-from skipstone.hfile_like.block_encoding import encode_bundles, encode_column, encode_fixed, encode_numbers
-from skipstone.hfile_like.codec import Encoded, Where
-from skipstone.hfile_like.keys import decode_keys
-from skipstone.hfile_like.lookups import Picks, find_between, find_in, tails_of, take_from
-from skipstone.hfile_like.values import ValueColumn
+from skipstone.hfile_like.block_keys import decode_keys, encode_bundles, encode_fixed, encode_numbers
+from skipstone.hfile_like.codec import EncodedSection, Location
+from skipstone.hfile_like.lookup import _find_keys, find_ranges
 from sorted_file_builders import written
 from test_round_trips import ROW, SCHEMA
-from test_sorted_file_kernels import CAP, FLIPS, KEYS, columns, damaged
+from test_sorted_file_kernels import CAP, FLIPS, KEYS, damaged
 
-WHERE = Where("f", 0)
+LOCATION = Location("f", 0)
 
 
 class OneSection:
-    """A block as far as one section is asked of it."""
+    """A block as far as its keys are needed."""
 
-    def __init__(self, section: Encoded, count: int, kind: pa.DataType):
-        self.entries, self.where, self.schema = count, WHERE, pa.schema([("a", kind)])
-        self._section = section
-
-    def held(self, _: int) -> tuple:
-        return self._section[:3]
-
-    def encoding_of(self, _: int) -> int:
-        return self._section.encoding
+    def __init__(self, section: EncodedSection, count: int):
+        self.entries, self.location, self.key_section = count, LOCATION, section
 
     @property
     def keys(self):
-        return decode_keys(self._section.encoding, memoryview(self._section.raw), self.entries, CAP, WHERE)
-
-    def column(self, _: int) -> ValueColumn:
-        return ValueColumn(self.schema.field(0).type, self.entries, *self._section[:3], CAP, WHERE)
+        return decode_keys(self.key_section.encoding, memoryview(self.key_section.data), self.entries, CAP, LOCATION)
 
 
 @given(
@@ -81,7 +68,7 @@ def sections_of(items: set[bytes]) -> dict[int, tuple[list[bytes], bytes]]:
 
 def damaged_block(encoding: int, sound: bytes, flips: list, count: int) -> tuple[OneSection, list[bytes] | None]:
     """(a block that claims so many keys, what the plain twin makes of them: None where it refuses them)."""
-    bad = OneSection(Encoded(encoding, 0, damaged(sound, flips)), max(1, count), pa.int8())
+    bad = OneSection(EncodedSection(encoding, 0, damaged(sound, flips)), max(1, count))
     try:
         return bad, bad.keys.to_arrow().to_pylist()
     except CorruptionError:
@@ -93,16 +80,16 @@ def test_keys_are_found_or_refused_as_the_plain_twin_does(items, probes, flips, 
     for encoding, (keys, sound) in sections_of(items).items():
         wanted = sorted({*items, *probes})
         cuts = [(i * len(wanted), (i + 1) * len(wanted)) for i in range(several)]
-        blocks = [OneSection(Encoded(encoding, 0, sound), len(keys), pa.int8())] * several
+        blocks = [OneSection(EncodedSection(encoding, 0, sound), len(keys))] * several
         rows = {key: i for i, key in enumerate(keys)}
         with kernels(are_used=True):
-            found = find_in(blocks, cuts, wanted * several)
+            found = _find_keys(blocks, cuts, wanted * several)
         expected = [[i * len(keys) + rows[key] if key in rows else -1 for key in wanted] for i in range(several)]
         assert found.tolist() == [row for each in expected for row in each]
         bad, decoded = damaged_block(encoding, sound, flips, len(keys) + more)
         with kernels(are_used=True):
             try:
-                found = find_in([bad], cuts[:1], wanted).tolist()
+                found = _find_keys([bad], cuts[:1], wanted).tolist()
             except CorruptionError:
                 assert decoded is None
                 continue
@@ -121,7 +108,7 @@ def test_entries_of_ranges_are_found_by_both(items, probes, width, flips, more, 
     others = sections_of(probes)
     for encoding, section in sections_of(items).items():
         held = [section, others.get(encoding, section), section, section]
-        blocks = [OneSection(Encoded(encoding, 0, sound), len(keys), pa.int8()) for keys, sound in held]
+        blocks = [OneSection(EncodedSection(encoding, 0, sound), len(keys)) for keys, sound in held]
         asked = [(b, low, high) for b, of_block in enumerate(ranges) for low, high in of_block]
         met = [
             (n, b, i) for n, (b, low, high) in enumerate(asked) for i, key in enumerate(held[b][0]) if low <= key < high
@@ -129,51 +116,22 @@ def test_entries_of_ranges_are_found_by_both(items, probes, width, flips, more, 
         tails = [held[b][0][i][-width:] for _, b, i in met]
         for are_used in (True, False):
             with kernels(are_used=are_used):
-                numbers, picks = find_between(blocks, ranges)
+                numbers, picks = find_ranges(blocks, ranges)
                 assert len(picks.blocks) == len({b for _, b, _ in met})
                 assert (numbers.tolist(), picks.rows.tolist()) == ([n for n, _, _ in met], [i for _, _, i in met])
                 if any(len(tail) < width for tail in tails):
                     with pytest.raises(InvalidArgumentError, match="shorter"):
-                        tails_of(picks, width)
+                        picks.key_tails(width)
                 else:
-                    assert list(map(bytes, tails_of(picks, width))) == tails
+                    assert list(map(bytes, picks.key_tails(width))) == tails
         keys, sound = section
         bad, decoded = damaged_block(encoding, sound, flips, len(keys) + more)
         with kernels(are_used=True):
             try:
-                picks = find_between([bad, bad], [one, one])[1]  # of one block alone, none is compiled
-                tails = tails_of(picks, width)
+                picks = find_ranges([bad, bad], [one, one])[1]  # of one block alone, none is compiled
+                tails = picks.key_tails(width)
             except (CorruptionError, InvalidArgumentError):
                 continue
         # Where keys are out of order, others may be met; what is said of them is what is there.
         assert not one or decoded is not None
         assert list(map(bytes, tails)) == [decoded[row][-width:] for row in picks.rows.tolist()]
-
-
-@given(pieces=columns(), flips=FLIPS, data=st.data())
-def test_values_are_taken_or_refused_as_the_plain_twin_does(pieces, flips, data):
-    with kernels(are_used=False):
-        encoded = [encode_column(piece) for piece in pieces]
-    kind = pieces[0].type
-    sections = [Encoded(one.encoding, one.flags, one.raw) for one in encoded]
-    blocks = [OneSection(s, len(p), kind) for s, p in zip(sections, pieces, strict=True)]
-    total = sum(map(len, pieces))
-    places = np.array(sorted(data.draw(st.sets(st.integers(0, total - 1), min_size=1))))
-    told = []
-    for are_used in (True, False):
-        with kernels(are_used=are_used):
-            told.append(pa.chunked_array(take_from(Picks.of(blocks, places), 0), kind).combine_chunks())
-    told[0].validate(full=True)
-    assert str(told[0]) == str(told[1]) == str(pa.concat_arrays(pieces).take(pa.array(places)))  # NaN is not itself
-    if not flips or not sections[-1].raw:
-        return
-    bad = OneSection(sections[-1]._replace(raw=damaged(sections[-1].raw, flips)), len(pieces[-1]), kind)
-    every = Picks.of([bad], np.arange(len(pieces[-1])))
-    outcomes = []
-    for are_used in (True, False):
-        with kernels(are_used=are_used):
-            try:
-                outcomes.append(str(pa.chunked_array(take_from(every, 0), kind).combine_chunks()))
-            except CorruptionError:
-                outcomes.append("refused")
-    assert outcomes[0] == outcomes[1]

@@ -55,14 +55,14 @@ def batch_of(rows: list[dict]) -> pa.RecordBatch:
 
 
 def in_rows(found, names) -> dict:
-    assert found.numbers.dtype == np.uint64
+    assert found.ids.dtype == np.uint64
     for name in names:
         assert isinstance(found.columns[name], pa.Array)
         assert found.columns[name].type == SCHEMA.field(name).type
         found.columns[name].validate(full=True)
     columns = [found.columns[name].to_pylist() for name in names]
-    gone = [False] * len(found.numbers) if found.deleted is None else found.deleted.tolist()
-    return {n: (row, g) for n, *row, g in zip(found.numbers.tolist(), *columns, gone, strict=True)}
+    gone = [False] * len(found.ids) if found.deleted is None else found.deleted.tolist()
+    return {n: (row, g) for n, *row, g in zip(found.ids.tolist(), *columns, gone, strict=True)}
 
 
 @st.composite
@@ -116,14 +116,14 @@ def test_numbers_agree_with_a_dict(made, names, deleted, probes, data):
             for k, row in stored.items()
             if k[0] == prefix and (deleted or not entries[k][1])
         }
-        whole = reader.numbered(prefix).scan(names, include_deleted=deleted)
+        whole = reader.by_id(prefix).scan(names, include_deleted=deleted)
         assert (whole.deleted is not None) == deleted
         assert in_rows(whole, asked) == expected and list(whole.columns) == list(asked)
         wanted = sorted({*probes, *list(expected)[::3]})
-        some = reader.numbered(prefix).get(np.array(wanted, dtype=np.uint64), names, include_deleted=deleted)
+        some = reader.by_id(prefix).get(np.array(wanted, dtype=np.uint64), names, include_deleted=deleted)
         assert in_rows(some, asked) == {n: expected[n] for n in wanted if n in expected}
         within = reader.block_range(prefix)
-        bounds = reader.numbered(prefix).block_bounds()
+        bounds = reader.by_id(prefix).block_bounds()
         held = [
             [k[1] for key, k, _ in ordered if k[0] == prefix and info.first_key <= key <= info.last_key]
             for info in reader.blocks()
@@ -136,7 +136,7 @@ def test_numbers_agree_with_a_dict(made, names, deleted, probes, data):
                 int.from_bytes(info.last_key[-8:], "big") if info.last_key.startswith(prefix) else 2**64 - 1
             )
         if blocks is not None:
-            part = reader.numbered(prefix).scan(names, blocks=blocks, include_deleted=deleted)
+            part = reader.by_id(prefix).scan(names, blocks=blocks, include_deleted=deleted)
             of_blocks = [n for i in blocks for n in held[i]]
             assert in_rows(part, asked) == {n: expected[n] for n in of_blocks if n in expected}
 
@@ -159,9 +159,9 @@ def as_bound(name: str, value):
 def test_summaries_are_exact(made):
     file, _, _, ordered = made
     reader = SortedFileReader(file)
-    assert reader.summaries(["u", "nothing"]) == {"u": None, "nothing": None}
-    for name in list(reader.summaries()):
-        summary = reader.summaries([name])[name]
+    assert reader.zone_maps(["u", "nothing"]) == {"u": None, "nothing": None}
+    for name in list(reader.zone_maps()):
+        summary = reader.zone_maps([name])[name]
         assert {len(summary.lower), len(summary.upper), len(summary.null_count), len(summary.live)} == {
             reader.num_blocks
         }
@@ -187,10 +187,10 @@ def test_a_merge_keeps_the_summaries_of_its_runs():
         output = io.BytesIO()
         merge_runs([one, two], output, **options)
         reader = SortedFileReader(output.getvalue())
-        assert list(reader.summaries()) == expected
+        assert list(reader.zone_maps()) == expected
         assert reader.verify() == []
     merge_runs([one, two], output := io.BytesIO())
-    summary = SortedFileReader(output.getvalue()).summaries()["a"]
+    summary = SortedFileReader(output.getvalue()).zone_maps()["a"]
     assert (summary.lower.tolist(), summary.upper.tolist(), summary.null_count.tolist()) == ([5], [5], [1])
 
 
@@ -204,23 +204,23 @@ def test_what_cannot_be_summarised_is_refused(names):
 def test_keys_that_are_no_numbers_are_refused():
     reader = SortedFileReader(written([b"pre", b"pre" + bytes(8), b"prefix"], None, schema=pa.schema([])))
     for ask in (
-        lambda: reader.numbered(b"pre").scan(),
-        lambda: reader.numbered(b"pre").get(np.array([0], np.uint64)),
-        lambda: reader.numbered(b"pre").block_bounds(),
+        lambda: reader.by_id(b"pre").scan(),
+        lambda: reader.by_id(b"pre").get(np.array([0], np.uint64)),
+        lambda: reader.by_id(b"pre").block_bounds(),
     ):
         with pytest.raises(InvalidArgumentError, match="8 bytes"):
             ask()
-    assert reader.numbered(b"q").scan().numbers.tolist() == []
+    assert reader.by_id(b"q").scan().ids.tolist() == []
     for numbers in ([2, 1], [1, 1], [[1]]):
-        with pytest.raises(InvalidArgumentError, match="numbers"):
-            reader.numbered(b"q").get(np.array(numbers, np.uint64))
+        with pytest.raises(InvalidArgumentError, match="ids"):
+            reader.by_id(b"q").get(np.array(numbers, np.uint64))
     with pytest.raises(InvalidArgumentError, match="uint64"):
-        reader.numbered(b"q").get(np.array([1], np.int64))
+        reader.by_id(b"q").get(np.array([1], np.int64))
     for blocks in ([1], [-1], [0.5], [0, 0]):
         with pytest.raises(InvalidArgumentError, match="blocks"):
-            reader.numbered(b"q").scan(blocks=blocks)
+            reader.by_id(b"q").scan(blocks=blocks)
     with pytest.raises(InvalidArgumentError, match="bytes"):
-        reader.numbered("q").scan()
+        reader.by_id("q").scan()
 
 
 # -- what is stored and read ------------------------------------------------------------------------------------------
@@ -256,9 +256,9 @@ def test_what_is_narrow_takes_few_bytes(column, most):
     assert without == 16 + 2 * 16 + 24 + 8
     data = run_of(10_000, {"c": column}, compression="none", block_size=1 << 23)
     assert stored_bytes(data) - without - 16 <= most + 16
-    found = SortedFileReader(data).numbered(b"pre").scan()
+    found = SortedFileReader(data).by_id(b"pre").scan()
     assert found.columns["c"].equals(column)
-    assert found.numbers.tolist() == list(range(2**32, 2**32 + 10_000))
+    assert found.ids.tolist() == list(range(2**32, 2**32 + 10_000))
 
 
 def test_a_scan_checks_and_decodes_what_it_returns(monkeypatch):
@@ -272,7 +272,7 @@ def test_a_scan_checks_and_decodes_what_it_returns(monkeypatch):
     whole = Block.column
     monkeypatch.setattr(Block, "column", lambda self, at: decoded.append(at) or whole(self, at))
     # The last section is damaged: who does not ask for it does not see it, and `verify` does.
-    assert reader.numbered(b"pre").scan(["b", "a"]).columns["a"].to_pylist() == list(range(1000))
+    assert reader.by_id(b"pre").scan(["b", "a"]).columns["a"].to_pylist() == list(range(1000))
     assert decoded == [1, 0]
     assert [finding.check for finding in reader.verify()] == ["section checksum"]
 
@@ -282,23 +282,13 @@ def test_a_look_up_reads_the_blocks_it_needs():
     source = CountingSource(data)
     reader = SortedFileReader(source)
     infos = reader.blocks()
-    first, last = reader.numbered(b"pre").block_bounds()
+    first, last = reader.by_id(b"pre").block_bounds()
     assert first.tolist() == [int.from_bytes(b.first_key[3:], "big") for b in infos]
     assert last.tolist() == [int.from_bytes(b.last_key[3:], "big") for b in infos]
     source.asked.clear()
-    found = reader.numbered(b"pre").get(np.array([5, 2**32, 2**32 + 3, int(first[4])], np.uint64))
-    assert len(found.numbers) == 3
+    found = reader.by_id(b"pre").get(np.array([5, 2**32, 2**32 + 3, int(first[4])], np.uint64))
+    assert len(found.ids) == 3
     assert source.asked == [(infos[i].offset, infos[i].length) for i in (0, 4)]
     source.asked.clear()
-    assert len(reader.numbered(b"pre").scan(blocks=[2]).numbers) == infos[2].entries
+    assert len(reader.by_id(b"pre").scan(blocks=[2]).ids) == infos[2].entries
     assert source.asked == [(infos[2].offset, infos[2].length)]
-
-
-@pytest.mark.parametrize("texts", [["x"] * 2000, ["x", "yz"] * 1000])
-def test_a_column_that_fits_no_array_is_refused(texts, monkeypatch):
-    reader = SortedFileReader(run_of(2000, {"s": texts, "l": pa.array(texts, pa.large_string())}, block_size=1 << 14))
-    monkeypatch.setattr("skipstone.hfile_like.numbered._STRING_BYTES_MAX", 1500)
-    with pytest.raises(InvalidArgumentError, match="fewer blocks"):
-        reader.numbered(b"pre").scan()
-    assert reader.numbered(b"pre").scan(["l"]).columns["l"].to_pylist() == texts
-    assert reader.numbered(b"pre").scan(blocks=[0]).columns["s"][0].as_py() == "x"

@@ -195,7 +195,7 @@ def test_raw_files_that_take_part_of_a_write():
     assert SortedFileReader(bytes(target.data)).keys().to_pylist() == [b"a" * 100, b"b" * 100]
 
 
-@pytest.mark.parametrize("options", [{"cache_bytes": -5}, {"tail_bytes": "a"}, {"tail_bytes": True}], ids=str)
+@pytest.mark.parametrize("options", [{"footer_read_bytes": size} for size in (-5, "a", True)], ids=str)
 def test_odd_options_of_a_reader_are_refused(options):
     with pytest.raises(InvalidArgumentError, match=next(iter(options))):
         SortedFileReader(numbered(10), **options)
@@ -208,8 +208,8 @@ def test_blocks_that_are_not_there_are_refused():
         with pytest.raises(InvalidArgumentError, match=f"blocks 0 to {count - 1}"):
             reader.read_blocks([i])
     for blocks in (range(-3, 4), range(count + 1), range(0, count, 2), [1]):
-        for ask in (reader.blocks, lambda blocks: reader.summaries(["n"], blocks)):
+        for ask in (reader.blocks, lambda blocks: reader.zone_maps(["n"], blocks)):
             with pytest.raises(InvalidArgumentError, match="is no range"):
                 ask(blocks)
-    assert len(reader.summaries(["n"], range(2, 5))["n"].live) == 3
-    assert len(reader.summaries(["n"], range(3, 2))["n"].live) == 0
+    assert len(reader.zone_maps(["n"], range(2, 5))["n"].live) == 3
+    assert len(reader.zone_maps(["n"], range(3, 2))["n"].live) == 0

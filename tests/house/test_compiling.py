@@ -24,13 +24,13 @@ INSERT = """
 import sys
 {before}
 import numpy as np
-from skipstone.bloom import kernels, plain
+from skipstone.bloom import kernels, numpy_filter
 {after}
 hashes = np.arange(1, 4, dtype=np.uint64) << np.uint64(40)
 hashes.flags.writeable = False
 words, expected = np.zeros(32, np.uint32), np.zeros((4, 8), np.uint32)
 kernels.insert(words, hashes)
-plain.insert(expected, hashes)
+numpy_filter.insert(expected, hashes)
 assert expected.any() and (words == expected.ravel()).all()
 stats = kernels.insert.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)

@@ -64,15 +64,12 @@ ENGINE_ROOMS = (
 # The modules of the two rooms below it, likewise; kernels are imported by `lazy` alone.
 MODULES = {
     "hfile_like": (
-        *("byte_io", "codec"),
-        *("integers", "keys", "name_parts", "names", "values"),
-        *("block", "entries", "index_rows", "index"),
-        *("file", "open_file"),
-        *("scanning", "gathering", "lookups", "narrowing", "numbered"),
-        *("name_encoding", "block_encoding", "column_encoding", "index_building", "inspection", "reader"),
-        *("writer", "key_order", "merge_cursor", "merge", "ordered"),
+        *("source", "codec", "frame", "templates", "block_keys", "block_values"),
+        *("block", "block_index", "footer", "rows", "entries", "key_layout"),
+        *("block_reader", "scan", "id_scan", "lookup", "verify", "reader"),
+        *("writer", "key_sort", "merge", "ordered"),
     ),
-    "bloom": ("plain", "hashing", "probes", "sizing", "split_block", "group"),
+    "bloom": ("numpy_filter", "hashing", "probes", "sizing", "filter", "group"),
 }
 # The same of Spark's room, file by file. What is not named is a verb: it imports from these, and no other verb.
 SPARK_MODULES = (
@@ -109,7 +106,10 @@ SPARK_MODULES = (
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 CLI_ROOMS = ("cli", "commands", "__main__")
-NEIGHBOURS = {("canon", "errors"), ("canon", "arrays"), ("versions", "errors"), ("cli", "spark_adapter")}
+NEIGHBOURS = {
+    *(("canon", "errors"), ("canon", "arrays"), ("canon", "versions")),
+    *(("versions", "errors"), ("cli", "spark_adapter")),
+}
 
 TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 
@@ -118,6 +118,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "numpy": lambda module: True,
     "pyarrow": lambda module: True,
     "zstandard": lambda module: True,
+    "isal": lambda module: module.startswith("hfile_like"),
+    "xxhash": lambda module: module.startswith("bloom"),
     "numba": lambda module: _is_kernels(module) or module == "compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
     "deltalake": lambda module: module == "engine.lakes.delta",

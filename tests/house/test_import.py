@@ -95,7 +95,7 @@ def test_a_cold_look_up_loads_nothing_slow(indexed_lake: Path, where: str, rows:
     "where, rows, modules_max, rooms_left_out",
     [
         ("ss.col('n') == 7", 4, BY_STATISTICS_MAX, ("bloom.", "engine.indexes.bloom.format")),
-        ("ss.col('id') == '1-2-1234'", 1, BY_FILTER_MAX, ("bloom.group", "bloom.sizing", "bloom.split_block")),
+        ("ss.col('id') == '1-2-1234'", 1, BY_FILTER_MAX, ("bloom.group", "bloom.sizing", "bloom.filter")),
     ],
 )
 def test_a_cold_look_up_loads_few_modules(

@@ -15,6 +15,7 @@ import pytest
 import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
+from library_versions import array_of
 from skipstone import col
 from skipstone.engine.indexes.bloom import from_parquet as parquet_filters
 from skipstone.engine.indexes.bloom.from_parquet import parse_header
@@ -217,7 +218,7 @@ def test_files_without_filters_are_holes_told_of_once(tmp_path: Path) -> None:
 
 
 def test_what_is_not_believed_is_a_hole(tmp_path: Path) -> None:
-    rows = pa.table({"k": pa.array([1.5, 2.5], pa.float16()), "other": [1, 2]})
+    rows = pa.table({"k": array_of([1.5, 2.5], pa.float16()), "other": [1, 2]})
     _write(tmp_path / "half" / "a.parquet", rows)
     with pytest.warns(UserWarning, match="cannot be believed"):
         table = _copied(tmp_path / "half")

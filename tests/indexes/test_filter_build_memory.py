@@ -116,7 +116,7 @@ def test_filters_that_waited_in_a_file_are_those_that_did_not(tmp_path: Path, mo
         index = next(index for index in table.handle.instant.indexes if index.kind == "bloom")
         data = table.handle.index_storage.read(index.runs[0].path)
         with SortedFileReader(data) as reader:
-            runs.append(data[: reader.file.footer.offset])  # which names the file
+            runs.append(data[: reader.footer.offset])  # which names the file
     assert runs[0] == runs[1]
 
 

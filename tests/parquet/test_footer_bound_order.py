@@ -22,6 +22,7 @@ from foreign_footers import rewrite_footer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import kept_paths
+from library_versions import array_of
 from skipstone import col
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -172,7 +173,7 @@ def _write(path: Path, name: str, values: list, writer: Writer, *, also_new: boo
     rows = [stored.raw(value) for value in values] if stored.physical else values
     if name == "half":
         rows = [np.float16(value) for value in values]
-    table = pa.table({"x": pa.array(rows, kind)})
+    table = pa.table({"x": array_of(rows, kind)})
     pq.write_table(table, path, store_decimal_as_integer=stored.as_integer, store_schema=False)
     ordered = sorted(values, key=writer.order(name))
     bounds = (stored.raw(ordered[0]), stored.raw(ordered[-1]))

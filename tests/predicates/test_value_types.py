@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from library_versions import cases, has
+from library_versions import array_of, cases, has
 from skipstone import col
 
 IDS = [uuid.UUID(int=n) for n in (3, 1, 2**127)]
@@ -56,7 +55,7 @@ COMPARED = {
     "bool": pa.array([True, False, None]),
     "int8": pa.array([5, -7, None], pa.int8()),
     "uint64": pa.array([2**64 - 1, 1, None], pa.uint64()),
-    "halffloat": pa.array([np.float16(1.5), np.float16(2.0), None, np.float16(-0.0)], pa.float16()),
+    "halffloat": array_of([1.5, 2.0, None, -0.0], pa.float16()),
     "float": pa.array([1.5, 2.0, None, float("inf")], pa.float32()),
     "decimal128": pa.array([D("1.5"), D("-2.0"), None], pa.decimal128(38, 1)),
     "decimal256": pa.array([D("1.5"), D("-2.0"), None], pa.decimal256(60, 1)),

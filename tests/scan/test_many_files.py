@@ -13,7 +13,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone import col, lazy
+from skipstone import col
 from skipstone.engine.scan import prune
 from skipstone.engine.state.runs import RunReaders
 
@@ -93,19 +93,12 @@ class Lake:
         return self.upper.astype(object) - self.lower.astype(object) + 1 != within
 
 
-@pytest.fixture(scope="module", params=["compiled", "plain"])
-def in_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In pieces as of more files, and with compiled kernels, where there is a compiler, or none."""
-    kernels = {f"hfile_like.kernels_{family}": None for family in ("blocks", "names")}
-    before = dict(lazy._loaded)
-    if request.param == "compiled":
-        kernels = {module: lazy.load(module) for module in kernels}
+@pytest.fixture(scope="module")
+def in_pieces() -> Iterator[None]:
+    """In pieces, as of more files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prune, "PIECE_ENTRIES", 1 << 15)
-        lazy._loaded.update(kernels)
         yield
-    lazy._loaded.clear()
-    lazy._loaded.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import add_told, commit_rows, lakes, make_file, told_file, told_stats, told_table
+from library_versions import array_of
 from oracle import Lake
 from predicate_strategies import _compared, _plain_values, leaf_columns, predicates, row_matches
 from skipstone import col
@@ -36,7 +37,7 @@ def _expected(rows: list[dict], column: str, which: str) -> object:
 
 
 def _array_of(value: object, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value], kind)
+    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else array_of([value], kind)
 
 
 def _check(table: ss.Table, lake: Lake, node: object) -> None:
@@ -166,7 +167,7 @@ def _values_of(files: list[tuple[list[int], int]]) -> list[int]:
 def test_nan_is_greatest_and_nulls_stand_apart(tmp_path: Path, kind: pa.DataType) -> None:
     groups = [[1.0, 2.0, None], [NAN, -0.0, None], [NAN, NAN, None], [None, None, None]]
     for number, values in enumerate(groups):
-        make_file(tmp_path, f"p={number}/x.parquet", {"x": pa.array(values, kind)})
+        make_file(tmp_path, f"p={number}/x.parquet", {"x": array_of(values, kind)})
     table = ss.create(tmp_path)
     found = {p: (table.scan(col("p") == p).min("x"), table.scan(col("p") == p).max("x")) for p in range(4)}
     assert found[0] == (1.0, 2.0)
@@ -198,7 +199,7 @@ def test_no_row_no_value(tmp_path: Path) -> None:
 def test_types_widened_since_and_columns_that_came_later(tmp_path: Path) -> None:
     kinds = [pa.int32(), pa.int64(), pa.int8()]
     for number, kind in enumerate(kinds):
-        make_file(tmp_path, f"{number}.parquet", {"a": pa.array([number, 100 - number], kind), "k": [1, 2]})
+        make_file(tmp_path, f"{number}.parquet", {"a": array_of([number, 100 - number], kind), "k": [1, 2]})
     make_file(tmp_path, "9.parquet", {"k": [3, 4]})
     table = ss.create(tmp_path)
     assert table.schema.field("a").type == pa.int64()

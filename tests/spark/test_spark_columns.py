@@ -24,6 +24,7 @@ from skipstone.spark_adapter.column_tree import columns_needed
 from skipstone.spark_adapter.from_columns import from_column, without_unknowns
 from skipstone.spark_adapter.sessions import spark_node
 from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.spark_adapter.spark_versions import IS_SPARK_4
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -113,7 +114,11 @@ def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: Da
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
         node = spark_node(spark, columns[case], table.schema)
-        assert not unknowns(node), case
+        if unknowns(node):
+            assert not IS_SPARK_4, case  # Spark 3.5 puts casts around some columns before they are read
+            found = table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()
+            assert truth <= set(found), case
+            continue
         plan = table.scan(node, ["n"])
         assert set(plan.to_table().column("n").to_pylist()) == truth, case
         assert plan.files().num_rows == CASES[case][1], case

@@ -51,7 +51,7 @@ def described(spark: Any) -> Iterator[Callable[[], list[str]]]:
     spark.sparkContext.setLocalProperty(DESCRIPTION, None)
 
 
-@needs("pyspark", 4, what="cluster and views")
+@needs("pyspark", 4, 1, what="cluster and views")
 def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
     spark: Any, lake: Path, described: Callable[[], list[str]], capfd: pytest.CaptureFixture
 ) -> None:

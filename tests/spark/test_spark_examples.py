@@ -86,7 +86,7 @@ def _flights(first: int) -> pa.Table:
     return pa.table({**columns, "day": [i % 28 for i in count], "time_hour": times})
 
 
-@needs("pyspark", 4, what="explain and views")
+@needs("pyspark", 4, 1, what="explain and views")
 def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None:
     """Each verb once, by Spark: some seconds."""
     lake, stream = tmp_path / "lake" / "flights", tmp_path / "stream"

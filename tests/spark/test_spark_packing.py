@@ -159,7 +159,7 @@ def test_shares_agree_where_one_executor_finds_the_fine_index_damaged(lake: Path
     assert sorted(found) == list(range(15, 96))
 
 
-@needs("pyspark", 4, what="a data source in Python")
+@needs("pyspark", 4, 1, what="a data source in Python")
 def test_a_fresh_executor_loads_no_compiler_and_reads_no_footer_of_the_index(lake: Path, tmp_path: Path) -> None:
     """Partitions hold all that it needs. Of the index only the files that they name stay, without their footers."""
     with ss.open(lake) as table:

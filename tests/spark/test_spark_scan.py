@@ -180,7 +180,7 @@ def test_a_spark_filter_on_top_takes_nothing_from_the_frame_below(spark: SparkSe
     assert frame.count() == 600
 
 
-@needs("pyspark", 4, what="a data source in Python")
+@needs("pyspark", 4, 1, what="a data source in Python")
 @pytest.mark.xfail(strict=True, raises=AssertionError, reason="Spark keeps one plan a relation: the last filter wins")
 def test_sparks_own_pushdown_keeps_every_row(spark: SparkSession) -> None:
     """The day that this passes, Spark is mended, and pushFilters may be thought of again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Sequence
 from importlib import import_module
 from math import prod
 from types import ModuleType
@@ -15,9 +16,7 @@ from typing import Any
 
 import numpy as np
 from skipstone.hfile_like.block import Block
-
-# What hands sections to kernels, and makes room for what they give.
-_CALLERS = ("keys", "scanning", "gathering")
+from skipstone.hfile_like.codec import EncodedSection
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,19 +55,21 @@ class _Numpy:
 
 def guard_everything() -> None:
     """From now on, in this process."""
-    plain = Block.plain
-    Block.plain = lambda self, section: guarded(plain(self, section))  # type: ignore[method-assign]
-    callers = [import_module(f"skipstone.hfile_like.{name}") for name in _CALLERS]
-    joined = callers[0].joined_sections
+    plain = Block.section
+    lookup = import_module("skipstone.hfile_like.lookup")
+    joined = lookup._key_sections
 
-    def joined_and_guarded(*arguments: Any) -> tuple[np.ndarray, ...]:
-        raw, *rest = joined(*arguments)
+    def section(self: Block, number: int) -> EncodedSection:
+        found = plain(self, number)
+        return found._replace(data=guarded(found.data))
+
+    def joined_and_guarded(blocks: Sequence[Block]) -> tuple[np.ndarray, ...]:
+        raw, *rest = joined(blocks)
         return (np.frombuffer(guarded(memoryview(raw)), dtype=np.uint8), *rest)
 
-    _set(import_module("skipstone.hfile_like.names"), "np", _Numpy())
-    for caller in callers:
-        _set(caller, "np", _Numpy())
-        _set(caller, "joined_sections", joined_and_guarded)
+    Block.section = section  # type: ignore[method-assign]
+    _set(lookup, "_key_sections", joined_and_guarded)
+    _set(lookup, "np", _Numpy())
 
 
 def _set(module: ModuleType, name: str, thing: object) -> None:

@@ -10,10 +10,7 @@ from types import ModuleType
 from skipstone import lazy
 
 MODULES = (
-    *(
-        f"hfile_like.kernels_{family}"
-        for family in ("names", "keys", "merge", "columns", "blocks", "encoding", "sort", "lookups")
-    ),
+    *(f"hfile_like.kernels_{family}" for family in ("sort", "lookup")),
     "engine.indexes.secondary.kernels",
 )
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 
@@ -26,6 +28,13 @@ def needs(library: str, *minimum: int, what: str) -> pytest.MarkDecorator:
     """Skips a test, or a case of one, with an older library."""
     reason = f"{what}: {library} {'.'.join(map(str, minimum))} or newer"
     return pytest.mark.skipif(not has(library, *minimum), reason=reason)
+
+
+def array_of(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """`pa.array`. pyarrow 20 and older make half floats of numpy's alone."""
+    if pa.types.is_float16(kind):
+        values = [None if value is None else np.float16(value) for value in values]
+    return pa.array(values, kind)
 
 
 def cases(values: Iterable[Any], newer: Sequence[Any], library: str, *minimum: int) -> list[Any]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skipstone.engine.storage import local
-from skipstone.hfile_like import byte_io
+from skipstone.hfile_like import source as byte_io
 
 WAYS = ("killed", "names only", "flushed only", "at random")
 COUNTED = (

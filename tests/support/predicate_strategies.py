@@ -18,6 +18,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from library_versions import array_of
 from skipstone import canon
 from skipstone.engine.predicates import ast, operands
 from skipstone.engine.predicates.possible_values import Evidence
@@ -65,7 +66,7 @@ def tables(draw: st.DrawFn, schema: pa.Schema | None = None, max_rows: int = 24)
     schema = draw(schemas()) if schema is None else schema
     count = draw(st.integers(0, max_rows))
     columns = [
-        pa.array(draw(st.lists(st.none() | _arrow_values(field.type), min_size=count, max_size=count)), field.type)
+        array_of(draw(st.lists(st.none() | _arrow_values(field.type), min_size=count, max_size=count)), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

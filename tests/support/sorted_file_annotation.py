@@ -17,14 +17,14 @@ from sorted_file_layout import (
     up,
 )
 
-CODECS = {0: "raw", 1: "zstandard", 2: "zstandard, then a tail"}
+CODECS = {0: "raw", 1: "zstandard"}
 TOMBSTONES = {0: "none", 1: "bitmap"}
 KEYS = {1: "fixed width", 2: "bundle prefix", 3: "numbers"}
 VALUES = {
-    0: "all null", 1: "fixed width", 2: "bits", 3: "offsets of 32 bits", 4: "offsets of 64 bits",
-    5: "frame of reference", 6: "constant bool", 7: "dictionary", 8: "names", 9: "planes",
+    0: "all null", 1: "fixed width", 2: "bits", 3: "offsets and bytes",
+    5: "frame of reference", 6: "constant bool", 7: "dictionary", 8: "template",
 }  # fmt: skip
-PARTS = {0: "literal", 1: "padded number", 2: "plain number", 3: "hexadecimal", 4: "uuid", 5: "random uuid"}
+PARTS = {0: "literal", 1: "padded number", 2: "plain number", 3: "hexadecimal", 4: "uuid"}
 _LINE_BYTES = 16
 
 Items = Iterator[tuple[int, str]]  # (how many bytes, what they are), without gaps
@@ -59,8 +59,6 @@ def _whole(data: bytes) -> Items:
         elif region.kind == "meta":
             name, _, _, raw, _, codec = layout.metas[n]
             yield len(part), f"meta {name.decode()!r}: {CODECS[codec]}, {raw} bytes"
-        elif region.kind == "node":
-            yield len(part), f"node {n} of the index: a {'summary' if layout.nodes[n].is_summary else 'table'}"
         elif region.kind == "footer":
             yield from _footer(layout, part)
         elif region.kind == "trailer":
@@ -143,11 +141,11 @@ def _values(encoding: int, flags: int, raw: bytes, count: int) -> Items:
         yield bitmap, "validity"
         yield up(bitmap) - bitmap, "padding"
         at = up(bitmap)
-    if encoding in (3, 4):
-        size = (4 if encoding == 3 else 8) * (count + 1)
+    if encoding == 3:
+        size = 4 * (count + 1)
         yield size, "offsets"
         yield up(size) - size, "padding"
-    elif encoding in (5, 9):
+    elif encoding == 5:
         yield 16, f"base {u(raw, at, 8)}, step {u(raw, at + 8, 8)}"
     elif encoding == 7:
         values, end = strings(raw, at)
@@ -199,18 +197,12 @@ def _footer(layout: Layout, stored: bytes) -> Items:
 
 def _index(layout: Layout, body: bytes) -> Items:
     yield 8, f"  index: {layout.block_count} blocks"
-    yield 8, f"    {layout.levels} levels of nodes, fan-out {layout.fan_out}"
-    rows = layout.top_rows
-    if layout.levels:
-        fixed = rows * (16 + 24 * (1 + layout.summaries))
-        yield fixed, f"    {rows} nodes: entries, tombstones; offset, stored, plain, checksum, codec of each piece"
-    else:
-        fixed = 24 * rows
-        yield 8 * rows, "    offsets of the blocks"
-        for name in ("lengths", "entries", "tombstones", "plain bytes"):
-            yield 4 * rows, f"    their {name}"
+    rows = layout.block_count
+    yield 8 * rows, "    offsets of the blocks"
+    for name in ("lengths", "entries", "tombstones", "plain bytes"):
+        yield 4 * rows, f"    their {name}"
     yield 8 * (2 * rows + 1), "    ends of the keys"
-    yield len(body) - 16 - fixed - 8 * (2 * rows + 1), "    first and last keys"
+    yield len(body) - 8 - 24 * rows - 8 * (2 * rows + 1), "    first and last keys"
 
 
 def _trailer(trailer: bytes) -> Items:

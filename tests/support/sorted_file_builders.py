@@ -1,10 +1,9 @@
 """Small sorted-block files for the tests of them."""
 
-import contextlib
 import io
 
 import pyarrow as pa
-from skipstone.hfile_like import SortedFileWriter, index_building
+from skipstone.hfile_like import SortedFileWriter
 
 
 def written(keys, values, deleted=None, schema=None, **options) -> bytes:
@@ -29,13 +28,3 @@ class CountingSource:
     def read_ranges(self, ranges):
         self.asked += ranges
         return [self.data[o : o + n] for o, n in ranges]
-
-
-@contextlib.contextmanager
-def nodes_of(fan_out: int):
-    """Files written meanwhile have so many rows in a node of their index: a few blocks make many levels."""
-    before, index_building.FAN_OUT = index_building.FAN_OUT, fan_out
-    try:
-        yield
-    finally:
-        index_building.FAN_OUT = before

@@ -15,7 +15,7 @@ import pyarrow as pa
 import zstandard
 from sorted_file_layout import bound, up
 
-RAW, ZSTD, HEAD = range(3)
+RAW, ZSTD = range(2)
 
 
 def frame(plain_bytes: int, byte: bytes = b"\0", states_size: bool = True) -> bytes:
@@ -79,7 +79,7 @@ def table(rows: Sequence[tuple], kinds: str, keys: Sequence[bytes]) -> bytes:
     return b"".join([*(column.tobytes() for column in columns), ends.tobytes(), *keys])
 
 
-BLOCK_KINDS, NODE_KINDS = "u8 u4 u4 u4 u4", "u8 u8 u8 u4 u4 u4 u4"
+BLOCK_KINDS = "u8 u4 u4 u4 u4"
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Crafted:
     """A file in the making: bytes are put where they will lie, and the footer names what it is told to."""
 
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    data: bytearray = field(default_factory=lambda: bytearray(b"SKSBLK\2\0"))
+    data: bytearray = field(default_factory=lambda: bytearray(b"SKSBLK\3\0"))
     rows: list[tuple] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     index: bytes | None = None
@@ -132,7 +132,7 @@ class Crafted:
 
     def done(self) -> bytes:
         """The whole file."""
-        index = struct.pack("<QII", len(self.rows), 0, 256) + table(self.rows, BLOCK_KINDS, self.keys)
+        index = struct.pack("<Q", len(self.rows)) + table(self.rows, BLOCK_KINDS, self.keys)
         schema = self.schema.serialize().to_pybytes() if self.schema_bytes is None else self.schema_bytes
         parts = [schema, index if self.index is None else self.index, self.groups, self.strided, self.metas]
         heads = [struct.pack("<IIQ", i, 0, len(part)) for i, part in enumerate(parts, 1)]
@@ -140,7 +140,7 @@ class Crafted:
         stored = zstandard.ZstdCompressor().compress(plain) if self.packs_footer else plain
         offset = self.put(stored)
         fields = struct.pack("<QQQII", offset, len(stored), len(plain), bound(stored, offset), int(self.packs_footer))
-        tail = struct.pack("<HH8s", 0, 2, b"SKSBLK\r\n")
+        tail = struct.pack("<HH8s", 0, 3, b"SKSBLK\r\n")
         checksum = bound(fields + tail, len(self.data))
         return bytes(self.data) + fields + checksum.to_bytes(4, "little") + tail
 
@@ -259,57 +259,29 @@ def a_frame_of_a_wide_window() -> bytes:
     return one_block(1000, numbers(), Section(3, head + run * 255 + last, ZSTD, 0, 1 << 25))
 
 
-def a_head_that_grows() -> bytes:
-    packed = frame(1 << 26)
-    return one_block(9, numbers(), Section(3, len(packed).to_bytes(4, "little") + packed, HEAD, 0, 1 << 26))
-
-
 def one_block_named_often() -> bytes:
     made = Crafted(packs_footer=True)
     return made.add(MILLION, [NO_TOMBSTONES, numbers()], bytes(8), last_number(8, MILLION - 1), times=60_000).done()
 
 
-def one_block_named_by_many_nodes() -> bytes:
-    """Each node names the same block."""
-    made = Crafted(packs_footer=True)
-    ends = [bytes(8), last_number(8, MILLION - 1)]
-    made.add(MILLION, [NO_TOMBSTONES, numbers()], *ends)
-    rows = [made.rows[0]] * 2
-    node = table(rows, BLOCK_KINDS, ends * 2)
-    made.put(bytes(64 * 2 * 1000))
-    pieces = [made.piece(node) for _ in range(1000)]
-    nodes = [(2 * MILLION, 0, *piece) for piece in pieces]
-    made.index = struct.pack("<QII", 2000, 1, 2) + table(nodes, NODE_KINDS, ends * 1000)
-    return made.done()
-
-
-def one_node_named_often() -> bytes:
-    """Nodes of a level lie in one another; keys of 1 MiB that compress."""
-    made = Crafted(packs_footer=True)
-    made.put(bytes(64 * 2 * 9000))
-    node = made.piece(table([(8, 64, 1, 0, 8)] * 2, BLOCK_KINDS, [bytes(MILLION)] * 4), ZSTD)
-    made.index = struct.pack("<QII", 18_000, 1, 2) + table([(2, 0, *node)] * 9000, NODE_KINDS, [b""] * 18_000)
-    return made.done()
-
-
-def nodes_of_long_keys() -> bytes:
-    """A key of the index of 40 MiB."""
+def an_index_of_long_keys() -> bytes:
+    """A key of the index of 14 MiB."""
     made = Crafted(packs_footer=True)
     made.put(bytes(1 << 10))
-    made.index = struct.pack("<QII", 1, 0, 2) + table([(8, 64, 1, 0, 8)], BLOCK_KINDS, [b"", bytes(14 << 20)])
+    made.index = struct.pack("<Q", 1) + table([(8, 64, 1, 0, 8)], BLOCK_KINDS, [b"", bytes(14 << 20)])
     return made.done()
 
 
-def levels() -> bytes:
+def an_index_of_many_blocks() -> bytes:
     made = Crafted()
-    made.index = struct.pack("<QII", 2**63, 8, 65_536) + bytes(64)
+    made.index = struct.pack("<Q", 2**63) + bytes(64)
     return made.done()
 
 
 def entries_without_end() -> bytes:
     """Blocks of 2^20 keys in 80 bytes each, all of them there."""
     made = Crafted(packs_footer=True)
-    for i in range(20):
+    for i in range(4):
         ends = last_number(8, i * MILLION), last_number(8, (i + 1) * MILLION - 1)
         made.add(MILLION, [NO_TOMBSTONES, numbers(base=i * MILLION)], *ends)
     return made.done()
@@ -376,8 +348,8 @@ CRAFTED: dict[str, Callable[[], bytes]] = {
         keys_that_are_wide, keys_that_share_all, keys_transposed, nulls_that_are_wide, nulls_of_many_columns,
         few_nulls_of_many_wide_columns, constants, a_dictionary, dictionaries, a_template, templates, a_literal,
         sections_that_grow, a_section_that_grows, a_frame_of_no_size, a_frame_of_another_size, a_frame_of_a_wide_window,
-        a_head_that_grows, one_block_named_often, one_block_named_by_many_nodes, one_node_named_often,
-        nodes_of_long_keys, levels, entries_without_end, a_footer_that_grows, names_without_end, sections_without_end,
+        one_block_named_often, an_index_of_long_keys, an_index_of_many_blocks,
+        entries_without_end, a_footer_that_grows, names_without_end, sections_without_end,
         a_schema_that_nests, a_schema_of_many_columns, a_schema_that_is_none, metas_that_grow, metas_that_overlap,
         strided_rows_that_overlap, rows_that_are_all_wrong,
     )

@@ -17,7 +17,7 @@ __all__ = ["FILES", "annotated", "contents", "file_of", "path_of", "told"]
 FOLDER = Path(__file__).parents[1] / "hfile_like" / "golden"
 # Large, and of encodings that others have.
 _LEFT_OUT = ("many_blocks", "wide_text")
-_COMPRESSED = ("keys_bundles", "values_planes", "values_names", "sections", "nodes")
+_COMPRESSED = ("keys_bundles", "values_names", "sections")
 FILES = [
     name
     for name in names()
@@ -58,7 +58,7 @@ def contents(data: bytes) -> dict:
             name: {
                 "lower": _values(summary.lower), "upper": _values(summary.upper), "nulls": summary.null_count.tolist()
             }
-            for name, summary in reader.summaries().items()
+            for name, summary in reader.zone_maps().items()
             if summary is not None
         },
     }  # fmt: skip

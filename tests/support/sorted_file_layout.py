@@ -32,7 +32,7 @@ def _words(start: int, stop: int) -> Iterator[tuple[int, int]]:
 class Region:
     """Bytes that one checksum is over, or that none is.
 
-    kind    header, block, row, meta, node (a table or a summary of the index), footer, trailer, padding
+    kind    header, block, row, meta, footer, trailer, padding
     number  which of its kind
     """
 
@@ -40,19 +40,6 @@ class Region:
     start: int
     stop: int
     number: int = 0
-
-
-@dataclass(frozen=True)
-class Node:
-    """A table or a summary of the index below the footer; its checksum lies `checksum_at` bytes into the node above it,
-    or into the footer."""
-
-    offset: int
-    stored: int
-    codec: int
-    above: Node | None
-    checksum_at: int
-    is_summary: bool
 
 
 def u(data: bytes | bytearray | memoryview, at: int, width: int) -> int:
@@ -72,9 +59,6 @@ def up(n: int) -> int:
 
 def plain(data: bytes, codec: int) -> bytes:
     """The plain bytes of a stored piece."""
-    if codec == 2:
-        head = u(data, 0, 4)
-        return zstandard.decompress(data[4 : 4 + head]) + data[4 + head :]
     return data if codec == 0 else zstandard.decompress(data)
 
 
@@ -118,43 +102,15 @@ class Layout:
         self.metas = columns(self.sections[METAS][1], "QQQII")
         self.strided = columns(self.sections[STRIDED][1], "QQI")
         self.blocks: list[tuple[int, int]] = []
-        self.nodes: list[Node] = []
         self._index()
         self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
 
     def _index(self) -> None:
-        """The blocks, and the nodes between them and the footer."""
-        begins, index = self.sections[INDEX]
-        self.block_count, self.levels, self.fan_out = struct.unpack_from("<QII", index)
-        summaries = self.sections.get(SUMMARIES, (0, b"\0\0\0\0"))[1]
-        self.summaries = u(summaries, 0, 4)
-        pieces = 1 + self.summaries
-        self.top_rows = self._rows_at(self.levels)
-        # Tables of a level: (bytes, where their checksums lie that are of the level below: node and place in it).
-        tables: list[tuple[bytes, Node | None]] = [(index[16:], None)]
-        at = 16 + begins
-        for level in range(self.levels, 0, -1):
-            below: list[tuple[bytes, Node | None]] = []
-            for n, (table, node) in enumerate(tables):
-                rows = self._rows_at(level) - n * self.fan_out if level < self.levels else self._rows_at(level)
-                count = min(rows, self.fan_out) if level < self.levels else rows
-                for row in range(count):
-                    for piece in range(pieces):
-                        place = 16 * count + 24 * count * piece
-                        offset = u(table, place + 8 * row, 8)
-                        stored, _, _, codec = (u(table, place + (8 + 4 * f) * count + 4 * row, 4) for f in range(4))
-                        checksum_at = place + 16 * count + 4 * row + (at if node is None else 0)
-                        self.nodes.append(Node(offset, stored, codec, node, checksum_at, piece > 0))
-                        if not piece:
-                            below.append((plain(self._data[offset : offset + stored], codec), self.nodes[-1]))
-            tables = below
-        for table, _ in tables:
-            count = len(self.blocks)
-            count = min(self.block_count - count, self.fan_out if self.levels else self.block_count)
-            self.blocks += [(u(table, 8 * i, 8), u(table, 8 * count + 4 * i, 4)) for i in range(count)]
-
-    def _rows_at(self, level: int) -> int:
-        return -(-self.block_count // self.fan_out**level)
+        """The blocks."""
+        _, index = self.sections[INDEX]
+        self.block_count = u(index, 0, 8)
+        count = self.block_count
+        self.blocks = [(u(index, 8 + 8 * i, 8), u(index, 8 + 8 * count + 4 * i, 4)) for i in range(count)]
 
     def _regions(self) -> Iterator[Region]:
         yield Region("header", 0, HEADER_BYTES)
@@ -166,9 +122,6 @@ class Layout:
         for i, (_, offset, stored, *_) in enumerate(self.metas):
             if stored:
                 yield Region("meta", offset, offset + stored, i)
-        for i, node in enumerate(self.nodes):
-            if node.stored:
-                yield Region("node", node.offset, node.offset + node.stored, i)
         yield Region("footer", self.footer_at, self.footer_at + self.footer_stored)
         yield Region("trailer", self.size - TRAILER_BYTES, self.size)
 
@@ -189,9 +142,6 @@ class Layout:
                 yield from ((region.start + at, width) for at, width in _TRAILER_FIELDS)
             elif region.kind == "block":
                 yield from self._block_fields(region.start)
-            elif region.kind == "node":
-                if not self.nodes[region.number].codec:
-                    yield from _words(region.start, region.stop)
             elif region.kind == "footer" and not self.footer_codec:
                 yield from _words(region.start, region.stop)
 
@@ -220,9 +170,7 @@ class Layout:
             data[end : region.stop] = bound(data[region.start : end], region.start).to_bytes(4, "little")
         elif region.kind == "meta":
             self._repair_meta(data, region)
-        elif region.kind == "node":
-            self._repair_node(data, self.nodes[region.number])
-        if region.kind in ("meta", "node", "footer", "trailer"):
+        if region.kind in ("meta", "footer", "trailer"):
             repair_trailer(data)
 
     def _repair_meta(self, data: bytearray, region: Region) -> None:
@@ -231,20 +179,12 @@ class Layout:
         names, at = strings(table)
         at += len(names) * 24 + 4 * region.number
         checksum = bound(data[region.start : region.stop], region.start)
-        self._put(data, None, begins + at, checksum)
+        self._put(data, begins + at, checksum)
 
-    def _repair_node(self, data: bytearray, node: Node) -> None:
-        """The checksum of a node lies in the one above it, whose own then changes, up to the footer."""
-        checksum = bound(data[node.offset : node.offset + node.stored], node.offset)
-        self._put(data, node.above, node.checksum_at, checksum)
-        if node.above is not None and not node.above.codec:
-            self._repair_node(data, node.above)
-
-    def _put(self, data: bytearray, node: Node | None, at: int, checksum: int) -> None:
-        """Writes a checksum into a node, or into the footer, unless that is compressed."""
-        start, codec = (self.footer_at, self.footer_codec) if node is None else (node.offset, node.codec)
-        if not codec:
-            data[start + at : start + at + 4] = checksum.to_bytes(4, "little")
+    def _put(self, data: bytearray, at: int, checksum: int) -> None:
+        """Writes a checksum into the footer, unless that is compressed."""
+        if not self.footer_codec:
+            data[self.footer_at + at : self.footer_at + at + 4] = checksum.to_bytes(4, "little")
 
 
 def repair_trailer(data: bytearray) -> None:

@@ -19,7 +19,7 @@ from skipstone.hfile_like import (
     read_block_range,
     read_strided_rows,
 )
-from skipstone.hfile_like.values import ENCODING_OFFSETS_32, ENCODING_OFFSETS_64, encoding_of
+from skipstone.hfile_like.block_values import ENCODING_STRINGS, plain_encoding
 
 NUMBERED_PREFIX = b"\x03\x00\x07"
 NAME = "damaged.skb"
@@ -58,7 +58,6 @@ class Faces:
         self._strided = list(reader.strided_sections().values())
         self._schema, self._metas = reader.schema, reader.metas()
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
-        self._texts = [f.name for f in reader.schema if pa.types.is_string(f.type)]
         self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
         reader.close()
 
@@ -80,17 +79,15 @@ class Faces:
             yield f"rows of {section.name}", lambda r, s=section: r.read_strided([(s.name, range(s.rows))])[0]
             yield (
                 f"rows of {section.name} alone",
-                lambda r, s=section: read_strided_rows(r.file.source, s, range(s.rows)),
+                lambda r, s=section: read_strided_rows(r.source, s, range(s.rows)),
             )
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
         if self._is_numbered:
-            yield "numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).scan(include_deleted=True))
-            yield "numbered between", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).between(7, 40))
-            yield "get numbered", lambda r: self._numbered(r.numbered(NUMBERED_PREFIX).get(_SOME))
-            yield "block numbers", lambda r: [part.tolist() for part in r.numbered(NUMBERED_PREFIX).block_bounds()]
-            for name in self._texts:
-                yield f"find in {name}", lambda r, n=name: self._find(r, n)
+            yield "numbered", lambda r: self._numbered(r.by_id(NUMBERED_PREFIX).scan(include_deleted=True))
+            yield "numbered between", lambda r: self._numbered(r.by_id(NUMBERED_PREFIX).between(7, 40))
+            yield "get numbered", lambda r: self._numbered(r.by_id(NUMBERED_PREFIX).get(_SOME))
+            yield "block numbers", lambda r: [part.tolist() for part in r.by_id(NUMBERED_PREFIX).block_bounds()]
         yield "merge", self._merge
         if self._path is not None:
             yield "inspect", self._inspect
@@ -101,22 +98,17 @@ class Faces:
         return [*told, reader.ends() if reader.num_entries else None]
 
     def _summaries(self, reader: SortedFileReader) -> object:
-        found = reader.summaries().items()
+        found = reader.zone_maps().items()
         return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
 
     def _rows(self, section: StridedSection) -> Face:
-        return lambda r: read_strided_rows(r.file.source, section, range(section.rows))
+        return lambda r: read_strided_rows(r.source, section, range(section.rows))
 
     def _range(self, offset: int, length: int) -> Face:
-        return lambda r: read_block_range(r.file.source, offset, length, self._schema, include_deleted=True)
+        return lambda r: read_block_range(r.source, offset, length, self._schema, include_deleted=True)
 
     def _numbered(self, found: object) -> object:
-        return [found.numbers.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
-
-    def _find(self, reader: SortedFileReader, name: str) -> object:
-        value = reader.numbered(NUMBERED_PREFIX).between(8, 8, [name]).columns[name]
-        wanted = [v if isinstance(v, bytes) else v.encode() for v in value.to_pylist() if v is not None]
-        return reader.numbered(NUMBERED_PREFIX).find([((0, 2**64 - 1), [*wanted, b"nowhere"])], name).tolist()
+        return [found.ids.tolist(), *found.columns.values(), str(found.deleted)]  # type: ignore[attr-defined]
 
     def _merge(self, reader: SortedFileReader) -> object:
         target = io.BytesIO()
@@ -127,7 +119,7 @@ class Faces:
     def _inspect(self, reader: SortedFileReader) -> object:
         assert self._path is not None
         with open(self._path, "wb") as out:
-            out.write(reader.file.source.data)  # type: ignore[attr-defined]
+            out.write(reader.source.data)  # type: ignore[attr-defined]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
             inspect_file(self._path, True, None, 5, True, True)
@@ -152,7 +144,7 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
         ("ends", lambda r: r.ends()),
         ("groups", lambda r: [r.groups(), r.metas(), r.strided_sections()]),
         ("metas", lambda r: [r.meta(name) for name in r.metas()]),
-        ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.summaries().values() if s)]),
+        ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.zone_maps().values() if s)]),
     ]
     if block is None:
         rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
@@ -188,9 +180,9 @@ def crafted_faces() -> Iterator[tuple[str, Face]]:
     yield "get_many", lambda r: drained(iter(r.get_many(some(r) * 4).column_names))
     yield "scan", lambda r: drained(r.scan(include_deleted=True))
     yield "blocks", lambda r: drained(iter(r.blocks()))
-    yield "summaries", lambda r: drained(iter(r.summaries()))
-    yield "numbered", lambda r: drained(iter(r.numbered(b"").get(_SOME).columns))
-    yield "numbers", lambda r: drained(iter(r.numbered(b"").block_bounds()))
+    yield "summaries", lambda r: drained(iter(r.zone_maps()))
+    yield "numbered", lambda r: drained(iter(r.by_id(b"").get(_SOME).columns))
+    yield "numbers", lambda r: drained(iter(r.by_id(b"").block_bounds()))
     yield "merge", lambda r: drained(iter([merge_runs([r, r], io.BytesIO(), block_size=1 << 12)]))
     yield "verify", lambda r: r.verify()
 
@@ -214,7 +206,7 @@ def text_of(answer: object) -> str:
 def _plain(array: pa.Array | pa.ChunkedArray) -> list:
     """Values as Python has them; those of times as the integers that they are: Python's own end in the year 9999."""
     # Of strings, every offset and every character; a decimal of too many digits, or half a day, is no danger.
-    array.validate(full=encoding_of(array.type) in (ENCODING_OFFSETS_32, ENCODING_OFFSETS_64))
+    array.validate(full=plain_encoding(array.type) == ENCODING_STRINGS)
     if pa.types.is_temporal(array.type):
         array = array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32())
     return array.to_pylist()

@@ -14,7 +14,6 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 from skipstone.hfile_like import SortedFileWriter
-from sorted_file_builders import nodes_of
 
 
 def noise(seed: int, length: int) -> bytes:
@@ -120,13 +119,6 @@ def values_frames(compression: str) -> bytes:
     return make(number_keys(13), columns, compression=compression, summaries=["day", "w2"])
 
 
-def values_planes(compression: str) -> bytes:
-    columns = {
-        f"p{w}": pa.array([i * i * 37 % 250 + (i * i << 8 * w - 8) for i in range(24)], pa.int64()) for w in (1, 3, 6)
-    }
-    return make(number_keys(24), columns, compression=compression, compact=list(columns))
-
-
 def values_strings(compression: str) -> bytes:
     """As they are, and by a dictionary of one value or of some."""
     n = range(20)
@@ -139,12 +131,12 @@ def values_strings(compression: str) -> bytes:
 
 
 def values_large(compression: str) -> bytes:
-    """More values than a dictionary holds, with offsets of 8 bytes; integers of which the lowest bytes alone do not
+    """More values than a dictionary holds, of a large type; integers of which the lowest bytes alone do not
     compress."""
     values = [i.to_bytes(2, "big")[i < 256 :] for i in range(258)]
     numbers = [(i // 50 << 8) + i * 167 % 256 for i in range(258)]
     columns = {"l": pa.array(values, pa.large_binary()), "p": pa.array(numbers, pa.int32())}
-    return make(number_keys(258), columns, compression=compression, compact=["p"])
+    return make(number_keys(258), columns, compression=compression)
 
 
 def values_names(compression: str) -> bytes:
@@ -192,36 +184,28 @@ def many_blocks(compression: str) -> bytes:
     return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
 
 
-def nodes(compression: str) -> bytes:
-    """Two levels of nodes between the blocks and the footer."""
-    keys = [b"k%02d" % i for i in range(11)]
-    columns = {"n": pa.array([i * 5 % 7 for i in range(11)], pa.int16()), "s": pa.array(["", *"abcdefghij"])}
-    with nodes_of(3):
-        return make(keys, columns, compression=compression, block_size=1, summaries=["n", "s"])
-
-
 def empty(compression: str) -> bytes:
     """No entry at all."""
     return make([], {"n": pa.array([], pa.int64())}, compression=compression, summaries=["n"])
 
 
 def wide_text(compression: str) -> bytes:
-    """Names and integers in planes, enough of them that zstandard takes their heads and leaves their tails."""
+    """Names, and integers of which the lowest byte does not compress."""
     n = 120
     keys = sorted(f"d={i // 60:02d}/{uuid_text(i)}-{i * 7 % 30 + 5}.parquet".encode() for i in range(n))
     columns = {
         "n": pa.array([10**6 + (i * i * 37 % 5000 << 8) + noise(i, 1)[0] for i in range(n)], pa.int64()),
         "s": pa.array([f"{i % 5:03d}/{uuid_text(i)}.parquet" for i in range(n)], pa.string()),
     }
-    return make(keys, columns, [i % 11 == 0 for i in range(n)], compression=compression, compact=["n"], block_size=3000)
+    return make(keys, columns, [i % 11 == 0 for i in range(n)], compression=compression, block_size=3000)
 
 
 def large(compression: str) -> bytes:
     """Some thousand entries in a hundred blocks or so, in groups, with rows and a meta."""
     target = io.BytesIO()
     schema = pa.schema([("n", pa.int64()), ("s", pa.string()), ("f", pa.float64()), ("p", pa.string())])
-    options = {"block_size": 8000, "summaries": ["n", "s"], "compact": ["n"]}
-    with nodes_of(16), SortedFileWriter(target, schema=schema, compression=compression, **options) as writer:
+    options = {"block_size": 8000, "summaries": ["n", "s"]}
+    with SortedFileWriter(target, schema=schema, compression=compression, **options) as writer:
         for g in range(8):
             ids = range(1000 * g, 1000 * g + 1000)
             keys = [f"d={g}/part-{i:05d}-{uuid_text(i)}.parquet".encode() for i in ids]
@@ -247,13 +231,11 @@ MAKERS: dict[str, Callable[[str], bytes]] = {
         keys_numbers,
         values_fixed,
         values_frames,
-        values_planes,
         values_strings,
         values_large,
         values_names,
         sections,
         many_blocks,
-        nodes,
         empty,
         wide_text,
     )

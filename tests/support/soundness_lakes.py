@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import skipstone as ss
 from lake_strategies import PARTITION_TEXTS, PARTITIONINGS, hive_folder
+from library_versions import array_of
 from predicate_strategies import leaf_columns, rows_of
 from skipstone import canon
 from soundness_values import KINDS, group_values, palette
@@ -168,7 +169,7 @@ class _Builder:
         for name in self.partitioning:
             values = [self.partition()[name] for _ in range(2)]
             kind = self.declared.field(name).type
-            rows = rows.append_column(name, pa.array(self.rng.choices(values, k=rows.num_rows), kind))
+            rows = rows.append_column(name, array_of(self.rng.choices(values, k=rows.num_rows), kind))
         before = set(table.files().column("path").to_pylist())
         with table.transaction() as tx:
             with ss.TaskWriter(replace(tx.task_spec(), row_group_rows=group_rows)) as task:
@@ -271,7 +272,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _arrow(values: list, kind: pa.DataType) -> pa.Array:
-    return pa.array(values, _plain(kind)).cast(kind) if pa.types.is_dictionary(kind) else pa.array(values, kind)
+    return pa.array(values, _plain(kind)).cast(kind) if pa.types.is_dictionary(kind) else array_of(values, kind)
 
 
 def make_lake(seed: int, root: str, file_count: int) -> RandomLake:

@@ -286,8 +286,16 @@ def where_of(tree: Tree, pool: Pool, form: str) -> object:
 
 def _is_taken_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
     """Whether DuckDB compares these types at all, and can cast the literals."""
+    fields: dict[str, object] = {}
+    for name, kind in kinds.items():
+        top, _, inner = name.partition(".")
+        if inner:
+            fields.setdefault(top, {})[inner] = kind  # type: ignore[index]
+        else:
+            fields[top] = kind
+    types = {name: pa.struct(list(kind.items())) if isinstance(kind, dict) else kind for name, kind in fields.items()}
     try:
-        parse(text, pa.schema(list(kinds.items())))
+        parse(text, pa.schema(list(types.items())))
     except PredicateError as error:
         if not re.search("explicit cast|Conversion Error|does not know|No function matches", str(error)):
             raise

@@ -19,7 +19,7 @@ from ....bloom import bucket_of, probe_rows
 from ....bloom.hashing import BLOCKS_MAX
 from ....errors import CorruptionError
 from ....hfile_like import StridedSection, read_strided_rows
-from ....hfile_like.file import STRIDE_BYTES_MAX
+from ....hfile_like.footer import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
 
 if TYPE_CHECKING:

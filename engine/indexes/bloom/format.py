@@ -164,8 +164,8 @@ class Tasks:
     @classmethod
     def of(cls, reader: SortedFileReader) -> Tasks:
         """Raises CorruptionError."""
-        entries = reader.numbered(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
-        if not np.array_equal(entries.numbers, np.arange(len(entries.numbers))):
+        entries = reader.by_id(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
+        if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
             raise CorruptionError("tasks of a filter run are not numbered from 0 on", path=reader.name, check="tasks")
         lists = [_file_list(reader, item) for item in entries.columns[FILES_FIELD.name].to_pylist()]
         starts = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
@@ -208,17 +208,17 @@ class FilterRun:
         if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
             return self._readers.decoded(self.run, Tasks, Tasks.of).of_members(hits)
         prefix = KEYS.prefix(kind=KIND_TASK)
-        entries = self.reader.numbered(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
-        if len(entries.numbers) != len(members):
+        entries = self.reader.by_id(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
+        if len(entries.ids) != len(members):
             raise CorruptionError("a task of a filter run without its files", path=self.reader.name, check="tasks")
         return np.concatenate([_file_list(self.reader, i) for i in entries.columns[FILES_FIELD.name].to_pylist()])
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
         """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
-        entries = self.reader.numbered(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
+        entries = self.reader.by_id(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
         columns = {name: entries.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
         places = {}
-        for i, number in enumerate(entries.numbers.tolist()):
+        for i, number in enumerate(entries.ids.tolist()):
             row = {name: values[i] for name, values in columns.items()}
             path = row["fine_path"] or self.run.path
             places[number] = path, FileFilter.of_row(row, path)

@@ -134,9 +134,9 @@ class ParquetFilters:
         if bounds is not None:
             probes = probes_for(bounds, stored.hash)
             hits = stored.contains_hashes(probes.hashes)
-            if probes.alternates is not None:
-                hits |= stored.contains_hashes(probes.alternates)
-            if not probes.settled(hits).all():
+            if probes.other_hashes is not None:
+                hits |= stored.contains_hashes(probes.other_hashes)
+            if not probes.fill_known(hits).all():
                 raise SchemaError(f"{self._path}: a Parquet filter lacks a value that the footer has: not believed")
 
     def _damaged(self, what: str, check: str) -> CorruptionError:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....arrays import from_numpy, positions, string_array
-from ....bloom import SplitBlockFilter, plan_rungs
+from ....bloom import SplitBlockFilter, plan_sizes
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows
 from ...state import IndexState, Run
@@ -290,16 +290,16 @@ def join_runs(
 
 
 def _files_of(run: OpenRun, first_member: int) -> _Files:
-    entries = run.reader.numbered(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
+    entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     tasks = Tasks.of(run.reader)
     member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
-    if not np.array_equal(np.unique(tasks.files), entries.numbers) or len(tasks.starts) - 1 != run.coarse.members:
+    if not np.array_equal(np.unique(tasks.files), entries.ids) or len(tasks.starts) - 1 != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its tasks", path=run.reader.name)
     places = pa.Table.from_arrays([entries.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
     paths = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
     places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths)
-    pairs = np.stack([np.searchsorted(entries.numbers, tasks.files), member + first_member], axis=1)
-    return _Files(entries.numbers, pairs, places)
+    pairs = np.stack([np.searchsorted(entries.ids, tasks.files), member + first_member], axis=1)
+    return _Files(entries.ids, pairs, places)
 
 
 def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -314,7 +314,7 @@ def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> I
     rungs = np.concatenate([run.coarse.rungs for run in runs])
     for name, several in of_hash.items():
         members = np.concatenate(several)
-        for blocks, chosen in plan_rungs([1 << rung for rung in rungs[members].tolist()]):
+        for blocks, chosen in plan_sizes([1 << rung for rung in rungs[members].tolist()]):
             for low in range(0, len(chosen), MEMBERS_MAX):
                 yield name, blocks, members[chosen[low : low + MEMBERS_MAX]]
 

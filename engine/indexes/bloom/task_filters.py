@@ -243,7 +243,7 @@ class FineFilters:
         for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
             if size != self._sized_for[place]:  # of a file that is being written, its bytes are known at its end
                 self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
-        self.parts = bloom.plan_rungs(self.sizes)
+        self.parts = bloom.plan_sizes(self.sizes)
         return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
 
     def words_of(self, row_group: int) -> np.ndarray:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ....arrays import binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of, valid_mask
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
-from ....hfile_like.key_order import sorted_keys, take_keys
+from ....hfile_like.key_sort import sorted_keys, take_keys
 from ....lazy import kernels_for, read_only
 from ...state import Run, joined_ranges
 from ...state.runs import written_as
@@ -202,7 +202,7 @@ def write_entries(
                 is_full = False
                 while piece is not None and not is_full:
                     keys = piece.column(0)
-                    writer.write(keys, piece.select(RUN_SCHEMA.names), is_lent=True)
+                    writer.write(keys, piece.select(RUN_SCHEMA.names), copy=False)
                     files.add(keys)
                     last = keys[len(keys) - 1].as_py()
                     is_full = form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes

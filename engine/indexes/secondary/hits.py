@@ -16,7 +16,7 @@ from ....arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import SortedFileReader
 from ....hfile_like.block import Block
-from ....hfile_like.lookups import Picks, tails_of, take_from
+from ....hfile_like.lookup import RowSelection
 from ...state import Run
 from ...state.runs import RunReaders
 from .format import PLACE_BYTES, positions_of, tails_places
@@ -114,7 +114,7 @@ class RunBlocks:
 
     def entries(self, indices: Iterable[int]) -> int:
         """Of some blocks."""
-        return int(self.reader.file.index.spans(sorted(indices)).entries.sum(dtype=np.int64))
+        return int(self.reader.index.entries[sorted(indices)].sum(dtype=np.int64))
 
     def read(self, indices: list[int]) -> Iterator[Block]:
         """Some blocks, ascending. Those of a small run are kept for the next question."""
@@ -136,7 +136,7 @@ class RunBlocks:
 
 
 def _block(i: int, read: Block | None, reader: SortedFileReader) -> Block:
-    return (next(reader.read_blocks([i])) if read is None else read).owned()  # not of all that was read with it
+    return (next(reader.read_blocks([i])) if read is None else read).copied()  # not of all that was read with it
 
 
 def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
@@ -144,18 +144,18 @@ def _block_ends(reader: SortedFileReader) -> tuple[list[bytes], list[bytes]]:
     return [block.first_key for block in blocks], [block.last_key for block in blocks]
 
 
-def hits_of(picks: Picks, *, with_rows: bool) -> Hits:
+def hits_of(selection: RowSelection, *, with_rows: bool) -> Hits:
     """What entries say."""
     try:
-        ids, groups = tails_places(tails_of(picks, PLACE_BYTES))
+        ids, groups = tails_places(selection.key_tails(PLACE_BYTES))
     except InvalidArgumentError as error:
         raise CorruptionError(f"{error}; rebuild the index", check="key") from None
-    rows, counts = (_joined(picks, i) for i in (0, 1))
-    return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(picks, 2) if with_rows else None)
+    rows, counts = (_joined(selection, i) for i in (0, 1))
+    return Hits(ids, groups, to_numpy(rows), to_numpy(counts), _joined(selection, 2) if with_rows else None)
 
 
-def _joined(picks: Picks, position: int) -> pa.Array:
-    parts = take_from(picks, position)
+def _joined(selection: RowSelection, position: int) -> pa.Array:
+    parts = selection.values(position)
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 

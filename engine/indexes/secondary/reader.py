@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ....arrays import binary_array, from_numpy, to_numpy
 from ....hfile_like import prefix_successor
-from ....hfile_like.lookups import find_between, together
+from ....hfile_like.lookup import batched, find_ranges
 from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
@@ -160,13 +160,13 @@ class SecondaryReader:
                 ]
                 spans = [span for span in spans if span[1] < span[2]]
                 read = blocks.read([i for i, _, _ in spans])
-                for some in together(zip(spans, read, strict=True)):
-                    found, picks = find_between(
+                for some in batched(zip(spans, read, strict=True)):
+                    found, selection = find_ranges(
                         [block for _, block in some], [ranges[low:high] for (_, low, high), _ in some]
                     )
                     if len(found):
                         numbers = np.concatenate([np.arange(low, high) for (_, low, high), _ in some])
-                        yield numbers[found], hits_of(picks, with_rows=True)
+                        yield numbers[found], hits_of(selection, with_rows=True)
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -201,10 +201,10 @@ class SecondaryReader:
             for i in touched:
                 is_inside = touched.start < i < touched.stop - 1
                 wanted.setdefault(i, []).append(_EVERY if is_inside else (start, stop))
-        for some in together(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
-            found, picks = find_between([block for _, block in some], [own for own, _ in some])
+        for some in batched(zip(wanted.values(), blocks.read(list(wanted)), strict=True)):
+            found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
             if len(found):
-                yield hits_of(picks, with_rows=with_rows)
+                yield hits_of(selection, with_rows=with_rows)
 
 
 class _RunEnd:
@@ -235,12 +235,12 @@ class _RunEnd:
             count, self._read_next = self._read_next, 2 * self._read_next
         chosen, self.blocks_left = self.blocks_left[:count], self.blocks_left[count:]
         with reading_run(self._run):
-            for some in together(([self._range], block) for block in self._blocks.read(sorted(chosen))):
-                found, picks = find_between([block for _, block in some], [own for own, _ in some])
+            for some in batched(([self._range], block) for block in self._blocks.read(sorted(chosen))):
+                found, selection = find_ranges([block for _, block in some], [own for own, _ in some])
                 if len(found):
-                    self.hits.append(hits_of(picks, with_rows=True))
-                for block, cut in zip(picks.blocks, picks.slices, strict=True):
-                    self.keys.append(block.keys.to_arrow().take(from_numpy(picks.rows[cut])))
+                    self.hits.append(hits_of(selection, with_rows=True))
+                for block, cut in zip(selection.blocks, selection.slices, strict=True):
+                    self.keys.append(block.keys.to_arrow().take(from_numpy(selection.rows[cut])))
 
 
 def _complete(ends: Sequence[_RunEnd], last: bool) -> tuple[pa.BinaryArray, Hits]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from .... import canon
 from ....arrays import from_numpy, positions, to_numpy
 from ....caching import cached_property
-from ....hfile_like import Numbered, SortedFileReader, Summary
+from ....hfile_like import IdEntries, SortedFileReader, ZoneMap
 from ...predicates.possible_values import Evidence
 from ...state import IndexState, Instant, Run
 from ...state.manifest import split_file_ids
@@ -51,7 +51,7 @@ class Blocks:
     indices: range
     first: np.ndarray
     stop: np.ndarray
-    summaries: dict[str, Summary | None] = field(default_factory=dict)
+    summaries: dict[str, ZoneMap | None] = field(default_factory=dict)
 
     def meeting(self, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
         """bool [n]: the block may hold a number in one of some ranges (ascending, apart; `stop` exclusive)."""
@@ -83,10 +83,10 @@ class ColumnStatsReader:
     def _blocks_of(self, run: Run) -> Blocks:
         with reading_run(run):
             reader = self._readers.reader(run)
-            first, last = reader.numbered(self.prefix).block_bounds()
+            first, last = reader.by_id(self.prefix).block_bounds()
             stop = np.where(last == LAST_ID, LAST_ID, last + np.uint64(1))
             indices = reader.block_range(self.prefix)
-            summaries = reader.summaries((*self._bounds, *_COUNTS), indices)
+            summaries = reader.zone_maps((*self._bounds, *_COUNTS), indices)
             return Blocks(run, reader, indices, first, stop, summaries)
 
     def cuts(self, entries: int) -> np.ndarray:
@@ -157,7 +157,7 @@ class ColumnStatsReader:
             else:
                 names, constant = self._columns(blocks, used, with_bounds)
                 with reading_run(blocks.run):
-                    entries = blocks.reader.numbered(self.prefix).get(ids, names, include_deleted=True)
+                    entries = blocks.reader.by_id(self.prefix).get(ids, names, include_deleted=True)
                 layers.append((entries, constant))
         entry_ids, rows, schemas = self._newest(layers)
         if len(entry_ids) == len(ids) and np.array_equal(entry_ids, ids):
@@ -174,12 +174,12 @@ class ColumnStatsReader:
         *,
         with_bounds: bool = True,
         needs_nulls: bool = True,
-    ) -> tuple[Numbered, dict[str, int | None]]:
+    ) -> tuple[IdEntries, dict[str, int | None]]:
         names, constant = self._columns(blocks, used, with_bounds)
         indices = tuple((blocks.indices.start + used).tolist())
 
-        def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> Numbered:
-            return reader.numbered(self.prefix).scan(names, blocks=indices, include_deleted=True, bounds=bounds)
+        def decode(reader: SortedFileReader, bounds: dict[str, tuple[int, int]] | None = None) -> IdEntries:
+            return reader.by_id(self.prefix).scan(names, blocks=indices, include_deleted=True, bounds=bounds)
 
         with reading_run(blocks.run):
             # What a process keeps of a small run serves any question, so it is not narrowed to this one.
@@ -209,7 +209,7 @@ class ColumnStatsReader:
                 names.append(name)
         return names, constant
 
-    def _newest(self, layers: list[tuple[Numbered, dict]]) -> tuple[np.ndarray, StatRows, np.ndarray]:
+    def _newest(self, layers: list[tuple[IdEntries, dict]]) -> tuple[np.ndarray, StatRows, np.ndarray]:
         """The live entries of layers, newest first: (ids ascending, statistics, schemas)."""
         if not layers:
             return np.empty(0, dtype=np.uint64), StatRows(0, {}, {}), np.empty(0, dtype=np.int64)
@@ -224,19 +224,19 @@ class ColumnStatsReader:
         return ids, rows, np.full(len(ids), -1 if only is None else only)
 
 
-def _rows(entries: Numbered, constant: dict[str, int | None]) -> StatRows:
-    count = len(entries.numbers)
+def _rows(entries: IdEntries, constant: dict[str, int | None]) -> StatRows:
+    count = len(entries.ids)
     rows = StatRows.of(entries.columns, count)
     rows.constants = dict(constant)
     return rows
 
 
 def _within(
-    layer: tuple[Numbered, dict[str, int | None]], first: np.ndarray, stop: np.ndarray
-) -> tuple[Numbered, dict[str, int | None]]:
+    layer: tuple[IdEntries, dict[str, int | None]], first: np.ndarray, stop: np.ndarray
+) -> tuple[IdEntries, dict[str, int | None]]:
     """What of a layer lies in some ranges."""
     entries, constant = layer
-    numbers = entries.numbers
+    numbers = entries.ids
     low, high = np.searchsorted(numbers, first), np.searchsorted(numbers, stop)
     if int((high - low).sum()) == len(numbers):
         return layer
@@ -244,7 +244,7 @@ def _within(
     picks = from_numpy(inside)
     columns = {name: array.take(picks) for name, array in entries.columns.items()}
     deleted = None if entries.deleted is None else entries.deleted[inside]
-    return Numbered(numbers[inside], columns, deleted), constant
+    return IdEntries(numbers[inside], columns, deleted), constant
 
 
 def _bounds_of(kind: pa.DataType) -> tuple[str, str]:

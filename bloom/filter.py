@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,14 @@ from ..arrays import from_numpy
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from ..lazy import kernels_for, read_only
 from ..versions import bit_counts
-from . import plain
+from . import numpy_filter
 from .hashing import (
     PARQUET_PREFIX,
     HashedValues,
     checked_form,
     checked_hashes,
     checked_name,
+    distinct,
     hash_array,
     hash_raw,
     pieces,
@@ -44,7 +45,6 @@ from .hashing import (
 from .probes import probes_for
 from .sizing import (
     BLOCKS_MAX,
-    DistinctCounter,
     checked_blocks,
     checked_fpp,
     solve_blocks,
@@ -56,8 +56,8 @@ _VERSION = 1
 _HEADER = struct.Struct("<4sHHQ44sI")
 _CHECKED_HEADER_SIZE_BYTES = 60
 _PLAIN_INSERT_NS, _PLAIN_PROBE_NS = 150, 60
-# An error of 0.2% in the count is one of 1% in the probability, and a larger count costs more than the filter.
-_COUNT_LIMIT = 1 << 18
+# An error of 0.2% in the count is one of 1% in the probability.
+_SAMPLE_HASHES, _SAMPLE_LEAST = 1 << 18, 1 << 16
 
 
 class SplitBlockFilter:
@@ -71,7 +71,7 @@ class SplitBlockFilter:
     __slots__ = ("hash", "words")
 
     def __init__(self, words: np.ndarray, hash: str):
-        """Takes words as they are: uint32 [blocks, 8]. Build with `build`, `from_bytes` or `from_parquet`."""
+        """`words`: uint32 [blocks, 8], not copied. Call `build`, `from_bytes` or `from_parquet` to make a filter."""
         self.words = _checked_words(words)
         self.hash = checked_name(hash)
 
@@ -83,18 +83,18 @@ class SplitBlockFilter:
         ndv: int | None = None,
         hash: str = "canonical",
         blocks: int | None = None,
-        on_ladder: bool = False,
+        power_of_two: bool = False,
     ) -> SplitBlockFilter:
         """A filter of the values that are not null, of the least size that meets the target.
 
         Args:
             values: any Arrow array of scalars.
-            fpp: the false-positive probability asked for, above 0 and below 1.
-            ndv: how many distinct values to size for; None counts them, see `DistinctCounter`.
+            fpp: the requested false-positive probability, above 0 and below 1.
+            ndv: how many distinct values to size for; None counts them, see `estimated_distinct`.
             hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
             blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
-            on_ladder: True takes the next power of two of blocks, so that this filter can meet others: `union`,
-                `fold`, `FilterGroup.from_filters`.
+            power_of_two: True takes the next power of two of blocks, which `union`, `fold` and
+                `FilterGroup.from_filters` need.
 
         Raises:
             InvalidArgumentError: a type or an argument that has no meaning here.
@@ -104,8 +104,8 @@ class SplitBlockFilter:
         if blocks is None:
             if ndv is None:
                 hashed = list(hashed)
-                ndv = _count_of(hashed)
-            blocks = solve_blocks(ndv, fpp) if on_ladder else solve_exact_blocks(ndv, fpp)
+                ndv = estimated_distinct([each.present() for each in hashed])
+            blocks = solve_blocks(ndv, fpp) if power_of_two else solve_exact_blocks(ndv, fpp)
         words = _empty_words(blocks)
         for each in hashed:
             insert_hashes(words, each.present())
@@ -120,7 +120,7 @@ class SplitBlockFilter:
 
     @classmethod
     def from_parquet(cls, bitset: bytes, physical_type: str) -> SplitBlockFilter:
-        """The filter whose bitset (after its thrift header) lies in a Parquet file, of a column of that physical type.
+        """The filter with the bitset (after its thrift header) of a Parquet file, of a column of that physical type.
 
         Raises:
             InvalidArgumentError: a physical type that has no filter.
@@ -148,7 +148,7 @@ class SplitBlockFilter:
             raise CorruptionError("a filter's checksum does not match", offset=60, check="filter checksum")
         if version != _VERSION:
             raise FormatVersionError(f"a filter of version {version}: this release reads version {_VERSION}")
-        if len(flat) - _HEADER.size != blocks * plain.BLOCK_SIZE_BYTES or name_size > len(name):
+        if len(flat) - _HEADER.size != blocks * numpy_filter.BLOCK_SIZE_BYTES or name_size > len(name):
             raise CorruptionError(
                 f"a filter of {blocks:,} blocks in {len(flat):,} bytes", offset=8, check="filter size"
             )
@@ -181,9 +181,9 @@ class SplitBlockFilter:
         return measured_fpp(self.words)
 
     def contains(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
-        """For each value: True where it may be there, False where it is not, null where it is null.
+        """For each value: True if it may be there, False if it is not, null if it is null.
 
-        The values must be of the kind that the filter holds; see `probes.probes_for` for decimals and Parquet's floats.
+        The values must be of the kind in the filter; see `probes.probes_for` for decimals and Parquet's floats.
 
         Raises:
             InvalidArgumentError: values of another kind.
@@ -194,16 +194,16 @@ class SplitBlockFilter:
     def _contains_piece(self, values: pa.Array | pa.ChunkedArray) -> pa.BooleanArray:
         probes = probes_for(values, self.hash)
         hits = self.contains_hashes(probes.hashes)
-        if probes.alternates is not None:
-            hits |= self.contains_hashes(probes.alternates)
-        return from_numpy(probes.settled(hits), probes.valid)
+        if probes.other_hashes is not None:
+            hits |= self.contains_hashes(probes.other_hashes)
+        return from_numpy(probes.fill_known(hits), probes.valid)
 
     def contains_hashes(self, hashes: np.ndarray) -> np.ndarray:
         """bool [n]: as `contains`, for hashes, uint64 [n], of this filter's name."""
         hashes = checked_hashes(hashes)
         kernels = kernels_for("bloom.kernels", _PLAIN_PROBE_NS * len(hashes))
         if kernels is None:
-            return plain.probe(self.words, hashes)
+            return numpy_filter.probe(self.words, hashes)
         return kernels.probe(read_only(self.words.reshape(-1)), read_only(hashes))
 
     def fold(self, bucket_count: int) -> SplitBlockFilter:
@@ -215,7 +215,7 @@ class SplitBlockFilter:
         return SplitBlockFilter(fold_words(self.words, checked_blocks(bucket_count)), self.hash)
 
     def replicate(self, blocks: int) -> SplitBlockFilter:
-        """The same values in more blocks, answering as before. InvalidArgumentError where this size is no divisor."""
+        """The same values in more blocks, answering as before. InvalidArgumentError if this size is no divisor."""
         return SplitBlockFilter(replicate_words(self.words, checked_blocks(blocks)), self.hash)
 
     def union(self, other: SplitBlockFilter) -> SplitBlockFilter:
@@ -246,22 +246,27 @@ def hash_for_build(values: pa.Array | pa.ChunkedArray, hash: str) -> HashedValue
     return hash_array(values) if hash == "canonical" else hash_raw(values, hash)
 
 
-def _count_of(hashed: Iterable[HashedValues]) -> int:
-    counter = DistinctCounter(_COUNT_LIMIT)
-    for each in hashed:
-        counter.add(each.present())
-    return counter.estimate()
+def estimated_distinct(parts: Sequence[np.ndarray]) -> int:
+    """How many distinct hashes some arrays of uint64 contain: exactly if they are few, else to within about 1%. Hashes
+    are uniform, so those below a threshold are a sample of the distinct ones, however often each occurs."""
+    total = sum(map(len, parts))
+    if total > _SAMPLE_HASHES:
+        threshold = np.uint64((1 << 64) // total * _SAMPLE_HASHES)
+        sample = distinct(np.concatenate([part[part < threshold] for part in parts]))
+        if len(sample) >= _SAMPLE_LEAST:
+            return round(len(sample) * total / _SAMPLE_HASHES)
+    return len(distinct(np.concatenate([np.empty(0, dtype=np.uint64), *parts])))
 
 
 def _empty_words(blocks: int) -> np.ndarray:
-    return np.zeros((checked_blocks(blocks), plain.WORDS_PER_BLOCK), dtype=np.uint32)
+    return np.zeros((checked_blocks(blocks), numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
 
 
 def insert_hashes(words: np.ndarray, hashes: np.ndarray) -> None:
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks, 8] and contiguous."""
     kernels = kernels_for("bloom.kernels", _PLAIN_INSERT_NS * len(hashes))
     if kernels is None:
-        plain.insert(words, hashes)
+        numpy_filter.insert(words, hashes)
     else:
         kernels.insert(words.reshape(-1), read_only(hashes))
 
@@ -272,7 +277,7 @@ def fold_words(words: np.ndarray, blocks: int) -> np.ndarray:
         raise InvalidArgumentError(f"{len(words):,} blocks do not fold into {blocks:,}: the size must divide")
     if len(words) == blocks:
         return words
-    return np.bitwise_or.reduce(words.reshape(blocks, -1, plain.WORDS_PER_BLOCK), axis=1)
+    return np.bitwise_or.reduce(words.reshape(blocks, -1, numpy_filter.WORDS_PER_BLOCK), axis=1)
 
 
 def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
@@ -288,8 +293,8 @@ def measured_fpp(words: np.ndarray) -> float:
 
 
 def estimated_keys(words: np.ndarray) -> int:
-    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% where there
-    are 8 bits a key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
+    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% if there
+    are 8 bits per key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
     Database Applications", TODS 1990)."""
     bits = 32 * words.size
     unset = bits - int(bit_counts(words).sum(dtype=np.int64))
@@ -299,7 +304,12 @@ def estimated_keys(words: np.ndarray) -> int:
 
 def _checked_words(words: np.ndarray) -> np.ndarray:
     shape = words.shape
-    if words.dtype != np.uint32 or len(shape) != 2 or shape[1] != plain.WORDS_PER_BLOCK or not words.flags.c_contiguous:
+    if (
+        words.dtype != np.uint32
+        or len(shape) != 2
+        or shape[1] != numpy_filter.WORDS_PER_BLOCK
+        or not words.flags.c_contiguous
+    ):
         raise InvalidArgumentError(f"a filter's words are contiguous uint32 [blocks, 8]: got {words.dtype} {shape}")
     checked_blocks(shape[0])
     return read_only(words)
@@ -313,10 +323,10 @@ def _flat_bytes(data: bytes) -> memoryview:
 
 
 def _words_of(bits: memoryview) -> np.ndarray:
-    blocks, rest = divmod(len(bits), plain.BLOCK_SIZE_BYTES)
+    blocks, rest = divmod(len(bits), numpy_filter.BLOCK_SIZE_BYTES)
     if rest or not 1 <= blocks <= BLOCKS_MAX:
         raise CorruptionError(f"{len(bits):,} bytes are not from 1 to {BLOCKS_MAX:,} blocks of 32", check="filter size")
-    words = np.frombuffer(bits, dtype="<u4").reshape(blocks, plain.WORDS_PER_BLOCK)
+    words = np.frombuffer(bits, dtype="<u4").reshape(blocks, numpy_filter.WORDS_PER_BLOCK)
     return words if words.flags.aligned else words.copy()
 
 

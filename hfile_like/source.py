@@ -1,7 +1,7 @@
-"""Where the bytes of a sorted-block file come from, and where they go.
+"""Reading and writing the bytes of a sorted-block file.
 
-`Source` answers range reads; another source (an object store, say) needs `size` and `read_ranges`, and a `name` makes
-its errors readable. `Output` takes bytes in order: a path, whole or absent, or a file object that the caller keeps.
+A `Source` reads ranges. An object store, for example, needs `size` and `read_ranges`; a `name` makes its errors
+readable. An `Output` accepts bytes in order: a path, which is written completely or not at all, or a file object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 class PathSource:
-    """A local file, held open until closed. Close it only when no other thread reads."""
+    """A local file, open until it is closed. Close it only when no other thread reads."""
 
     _fd = -1
 
@@ -94,7 +94,7 @@ class BytesSource:
 
 
 def open_source(thing: object) -> tuple[Source, bool]:
-    """(source, whether it was opened here and is ours to close) from a path, bytes, or a source."""
+    """Return (source, whether it was opened here and has to be closed) for a path, bytes, or a source."""
     if isinstance(thing, (str, os.PathLike)):
         return PathSource(thing), True
     if isinstance(thing, (bytes, bytearray, memoryview, pa.Buffer)):
@@ -107,13 +107,13 @@ def open_source(thing: object) -> tuple[Source, bool]:
 
 
 def close_source(source: object) -> None:
-    """Closes a source that `open_source` opened."""
+    """Close a source that `open_source` opened."""
     if isinstance(source, (PathSource, BytesSource)):
         source.close()
 
 
 def name_of(source: object) -> str | None:
-    """What errors call a source."""
+    """Return the name of a source for errors."""
     name = getattr(source, "name", None)
     return name if isinstance(name, str) else None
 
@@ -121,8 +121,8 @@ def name_of(source: object) -> str | None:
 def read_exact(
     source: Source, ranges: Sequence[tuple[int, int]], gap_bytes: int = COALESCE_GAP_BYTES
 ) -> list[memoryview]:
-    """The bytes of each (offset, length), neighbours read as one. Raises CorruptionError where the source ends
-    before, StorageError where it fails."""
+    """Return the bytes of each (offset, length); neighbours are one read. Raises CorruptionError if the source ends
+    before, StorageError if it fails."""
     if len(ranges) < 2:
         return _read_all(source, list(ranges)) if ranges else []
     order = sorted(range(len(ranges)), key=ranges.__getitem__)
@@ -154,7 +154,7 @@ def _read_all(source: Source, ranges: list[tuple[int, int]]) -> list[memoryview]
     for (offset, length), part in zip(ranges, parts, strict=True):
         if len(part) != length:
             raise CorruptionError(
-                f"{length} bytes were asked for and {len(part)} are there; the file is cut short: restore it",
+                f"{length} bytes were requested and {len(part)} exist; the file is cut short: restore it",
                 path=name_of(source),
                 offset=offset,
                 check="range",
@@ -162,20 +162,8 @@ def _read_all(source: Source, ranges: list[tuple[int, int]]) -> list[memoryview]
     return parts
 
 
-class Output(Protocol):
-    """Takes bytes in order; `commit` publishes them, `discard` leaves nothing. `name` is for errors."""
-
-    name: str
-
-    def write(self, data: bytes | memoryview) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def discard(self) -> None: ...
-
-
 class PathOutput:
-    """A temporary beside the target, made durable and renamed over it by `commit`."""
+    """A temporary file next to the target; `commit` makes it durable and renames it to the target."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.name = os.fspath(path)
@@ -214,7 +202,7 @@ class PathOutput:
 
 
 class ObjectOutput:
-    """A writable binary file object; offsets count from its position. Closing it is the caller's."""
+    """A writable binary file object; offsets count from its position. The caller closes it."""
 
     def __init__(self, target):
         self.name = str(getattr(target, "name", "file object"))
@@ -243,11 +231,14 @@ class ObjectOutput:
             raise StorageError(f"{self.name}: writing failed ({error})") from error
 
     def discard(self) -> None:
-        """What was written stays with the caller; without a trailer it is no file that opens."""
+        """Leave what was written: without a trailer, no reader opens it."""
+
+
+Output = PathOutput | ObjectOutput
 
 
 def open_output(target: object) -> Output:
-    """An output for a path or a writable file object. Raises InvalidArgumentError, StorageError."""
+    """Return an output for a path or a writable file object. Raises InvalidArgumentError, StorageError."""
     if isinstance(target, (str, os.PathLike)):
         return PathOutput(target)
     if callable(getattr(target, "write", None)):
@@ -256,7 +247,7 @@ def open_output(target: object) -> Output:
 
 
 def fsync_folder(folder: str) -> None:
-    """Makes the names in a folder durable."""
+    """Make the names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

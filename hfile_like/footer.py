@@ -1,8 +1,8 @@
-"""What a file is made of: a header, blocks and what lies beside them, a footer that names it all, and a trailer of
-fixed size that says where the footer lies.
+"""The footer and the trailer of a file, and its header.
 
-A reader takes the last 64 KiB. The trailer is in them, and mostly the footer too: one read opens a file. Tables that
-few readers ask for (groups, strided sections, metas) are kept as bytes and read when asked for.
+A reader reads the last 64 KiB. These contain the trailer, which has a fixed size and the place of the footer, and most
+often the footer too: one read opens a file. Tables that few readers need (groups, strided sections, metas) are kept as
+bytes and parsed when they are requested.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow as pa
 from ..caching import cached_property
 from ..errors import FormatVersionError, StorageError
 from . import codec
-from .byte_io import Source, name_of, read_exact
-from .codec import Compressor, Piece, Where
-from .index import BlockIndex
-from .values import check_schema
+from .block_index import BlockIndex
+from .block_values import check_schema
+from .codec import Compressor, Location, StoredBlob
+from .source import Source, name_of, read_exact
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HEADER = b"SKSBLK" + FORMAT_VERSION.to_bytes(2, "little")
 MAGIC_TRAILER = b"SKSBLK\r\n"
 # Bits of the trailer: features without which a file cannot be read. There are none yet.
@@ -40,11 +40,11 @@ CHECKSUM_BYTES = 4
 STRIDE_BYTES_MAX = 1 << 28
 
 _SECTION = struct.Struct("<IIQ")
-SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_SUMMARIES = range(1, 7)
+SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_ZONE_MAPS = range(1, 7)
 
 _GROUP_FIELDS = {"offset": "<u8", "length": "<u8", "entries": "<u8", "first_block": "<u4", "block_count": "<u4"}
 _STRIDED_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
-_PIECE_FIELDS = {"offset": "<u8", "stored": "<u8", "plain": "<u8", "checksum": "<u4", "codec": "<u4"}
+_BLOB_FIELDS = {"offset": "<u8", "stored": "<u8", "uncompressed": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GroupHandle:
     """A group: one range of whole blocks. Small and picklable: `read_block_range` takes its offset and length.
 
     offset, length             bytes; 0 and 0 for a group of nothing
-    entries                    tombstones counted
+    entries                    tombstones included
     first_block, block_count   in the index of the file
     """
 
@@ -66,12 +66,12 @@ class GroupHandle:
 
 @dataclass(frozen=True)
 class StridedSection:
-    """Where a strided section lies: rows of one length, uncompressed, each followed by a checksum that is bound to its
-    place. Small and picklable: row i lies at `offset + i * (stride + 4)`, and any row is one range read.
+    """The place of a strided section: rows of one length, uncompressed, each followed by a checksum that is bound to
+    its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 
     offset   of row 0, in bytes
     rows     how many
-    stride   bytes of a row, its checksum not counted
+    stride   bytes of a row, without its checksum
     """
 
     name: str
@@ -87,36 +87,36 @@ class StridedSection:
 
 @dataclass
 class Contents:
-    """What a writer puts into the footer; `index` and `summaries` are the topmost tables of the index, as bytes."""
+    """The content of the footer; `index` and `zone_maps` as bytes."""
 
     schema: pa.Schema
     index: bytes = b""
-    summaries: bytes | None = None
+    zone_maps: bytes | None = None
     groups: list[GroupHandle] = field(default_factory=list)
     strided: list[StridedSection] = field(default_factory=list)
-    metas: dict[str, Piece] = field(default_factory=dict)
+    metas: dict[str, StoredBlob] = field(default_factory=dict)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def encode_footer(contents: Contents, offset: int, compressor: Compressor | None) -> bytes:
-    """The footer that will lie at `offset`, and the trailer after it."""
+    """Return the footer that is written at `offset`, and the trailer after it."""
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_INDEX, contents.index),
         (SECTION_GROUPS, _table({g.name: g for g in contents.groups}, _GROUP_FIELDS)),
         (SECTION_STRIDED, _table({s.name: s for s in contents.strided}, _STRIDED_FIELDS)),
-        (SECTION_METAS, _table(contents.metas, _PIECE_FIELDS)),
+        (SECTION_METAS, _table(contents.metas, _BLOB_FIELDS)),
     ]
-    if contents.summaries is not None:
-        sections.append((SECTION_SUMMARIES, contents.summaries))
+    if contents.zone_maps is not None:
+        sections.append((SECTION_ZONE_MAPS, contents.zone_maps))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
     raw = head + b"".join(body for _, body in sections)
-    piece, stored = codec.piece_of(raw, offset, compressor)
-    trailer = TRAILER.pack(*piece, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
+    blob, stored = codec.pack_blob(raw, offset, compressor)
+    trailer = TRAILER.pack(*blob, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
-    return b"".join((stored, TRAILER.pack(*piece, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
+    return b"".join((stored, TRAILER.pack(*blob, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
 
 
 def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
@@ -133,48 +133,37 @@ def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Tail:
-    """The last bytes of the file, kept because small files lie wholly in them."""
-
-    offset: int
-    data: memoryview
-
-    def slice(self, offset: int, length: int) -> memoryview | None:
-        """The bytes of a range; None where they begin before the tail."""
-        start = offset - self.offset
-        return self.data[start : start + length] if start >= 0 else None
-
-
 class Footer:
-    """What a file holds. Every length has been checked against the file's own."""
+    """The content of a file. Every length is checked against that of the file."""
 
-    def __init__(self, raw: memoryview | bytes, data_end: int, where: Where):
-        self._where, self._data_end = where, data_end
+    def __init__(self, raw: memoryview | bytes, data_end: int, location: Location):
+        self._location, self._data_end = location, data_end
         self._sections = self._split(memoryview(raw))
         try:
             self.schema = check_schema(pa.ipc.read_schema(pa.py_buffer(self._section(SECTION_SCHEMA))))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise where.bad("schema", f"the schema cannot be read ({error})") from None
-        summaries = self._sections.get(SECTION_SUMMARIES)
-        self.index = BlockIndex(self._section(SECTION_INDEX), summaries, self.schema, data_end, where)
+            raise location.corruption("schema", f"the schema cannot be read ({error})") from None
+        zone_maps = self._sections.get(SECTION_ZONE_MAPS)
+        self.index = BlockIndex(self._section(SECTION_INDEX), zone_maps, self.schema, data_end, location)
 
     @property
     def offset(self) -> int:
-        """Where the footer begins."""
+        """The offset of the footer."""
         return self._data_end
 
     def _split(self, raw: memoryview) -> dict[int, memoryview]:
         count = int.from_bytes(raw[:8], "little")
         offset = 8 + _SECTION.size * count
         if len(raw) < 8 or offset > len(raw):
-            raise self._where.bad("footer", f"the footer claims {count} sections and does not hold them")
+            raise self._location.corruption("footer", f"the footer claims {count} sections and does not contain them")
         sections = {}
         for kind, reserved, length in _SECTION.iter_unpack(raw[8:offset]):
             if reserved or kind in sections:
-                raise self._where.bad("footer", f"section {kind} of the footer is there twice, or of no known kind")
+                raise self._location.corruption(
+                    "footer", f"section {kind} of the footer is there twice, or of no known kind"
+                )
             if length > len(raw) - offset:
-                raise self._where.bad("footer", f"section {kind} of the footer is cut short")
+                raise self._location.corruption("footer", f"section {kind} of the footer is cut short")
             sections[kind] = raw[offset : offset + length]
             offset += length
         return sections
@@ -183,16 +172,16 @@ class Footer:
         try:
             return self._sections[kind]
         except KeyError:
-            raise self._where.bad("footer", f"section {kind} of the footer is missing") from None
+            raise self._location.corruption("footer", f"section {kind} of the footer is missing") from None
 
     @cached_property
     def groups(self) -> dict[str, GroupHandle]:
         groups = {}
         for name, offset, length, entries, first, count in self._rows(SECTION_GROUPS, _GROUP_FIELDS):
             if first + count > self.index.block_count:
-                raise self._where.bad("groups", f"group {name!r} names blocks that are not there")
+                raise self._location.corruption("groups", f"group {name!r} names blocks that do not exist")
             if offset + length > self._data_end or (count == 0) != (length == 0):
-                raise self._where.bad("groups", f"group {name!r} does not lie in the file")
+                raise self._location.corruption("groups", f"group {name!r} is not in the file")
             groups[name] = GroupHandle(name, offset, length, entries, first, count)
         return groups
 
@@ -201,38 +190,40 @@ class Footer:
         sections = {}
         for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
-                raise self._where.bad("strided sections", f"strided section {name!r} does not lie in the file")
+                raise self._location.corruption("strided sections", f"strided section {name!r} is not in the file")
             sections[name] = StridedSection(name, offset, rows, stride)
         self._check_apart("strided sections", [(s.offset, s.length_bytes) for s in sections.values()])
         return sections
 
     @cached_property
-    def metas(self) -> dict[str, Piece]:
+    def metas(self) -> dict[str, StoredBlob]:
         metas = {}
-        for name, *fields in self._rows(SECTION_METAS, _PIECE_FIELDS):
-            metas[name] = piece = Piece(*fields)
-            if piece.offset + piece.stored > self._data_end:
-                raise self._where.bad("metas", f"meta {name!r} does not lie in the file")
-        self._check_apart("metas", [(piece.offset, piece.stored) for piece in metas.values()])
+        for name, *fields in self._rows(SECTION_METAS, _BLOB_FIELDS):
+            metas[name] = blob = StoredBlob(*fields)
+            if blob.offset + blob.stored > self._data_end:
+                raise self._location.corruption("metas", f"meta {name!r} is not in the file")
+        self._check_apart("metas", [(blob.offset, blob.stored) for blob in metas.values()])
         return metas
 
     def _check_apart(self, check: str, ranges: list[tuple[int, int]]) -> None:
         for (offset, length), (following, _) in itertools.pairwise(sorted(ranges)):
             if offset + length > following:
-                raise self._where.bad(check, f"some of the {check} overlap at byte {following}")
+                raise self._location.corruption(check, f"some of the {check} overlap at byte {following}")
 
     def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
         section = self._section(kind)
         row_bytes = 4 + sum(np.dtype(item).itemsize for item in fields.values())  # at least
         if int.from_bytes(section[:4], "little") * row_bytes > len(section):
-            raise self._where.bad("footer table", f"table {kind} of the footer claims more rows than it has bytes for")
-        names, rest = codec.unpack_strings(section, self._where)
+            raise self._location.corruption(
+                "footer table", f"table {kind} of the footer claims more rows than it has bytes for"
+            )
+        names, rest = codec.unpack_strings(section, self._location)
         columns = []
         for item in fields.values():
             size = len(names) * np.dtype(item).itemsize
             if size > len(rest):
-                raise self._where.bad("footer table", f"table {kind} of the footer is cut short")
+                raise self._location.corruption("footer table", f"table {kind} of the footer is cut short")
             columns.append(np.frombuffer(rest[:size], dtype=item).tolist())
             rest = rest[size:]
         return zip([self._text(name) for name in names], *columns, strict=True)
@@ -241,57 +232,59 @@ class Footer:
         try:
             return item.decode()
         except UnicodeDecodeError:
-            raise self._where.bad("footer text", "a name in the footer is not UTF-8") from None
+            raise self._location.corruption("footer text", "a name in the footer is not UTF-8") from None
 
 
-def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, Tail]:
-    """The footer of a file, in one read of its tail and a second only where the footer is longer than that. Raises
-    CorruptionError, FormatVersionError."""
+def open_footer(source: Source, tail_bytes: int = TAIL_BYTES) -> tuple[Footer, int, memoryview]:
+    """Return (the footer of a file, the offset of the tail that was read, the tail). One read is enough, unless the
+    footer is longer. Raises CorruptionError, FormatVersionError."""
     name = name_of(source)
     try:
         size = source.size
     except OSError as error:
         raise StorageError(f"{name or 'source'}: its size cannot be read ({error})") from error
     if size < len(HEADER) + TRAILER.size:
-        raise Where(name, 0).bad("size", f"{size} bytes are no sorted-block file")
-    tail = Tail(max(0, size - max(tail_bytes, TRAILER.size)), memoryview(b""))
-    tail.data = read_exact(source, [(tail.offset, size - tail.offset)])[0]
+        raise Location(name, 0).corruption("size", f"{size} bytes are no sorted-block file")
+    start = max(0, size - max(tail_bytes, TRAILER.size))
+    tail = read_exact(source, [(start, size - start)])[0]
     offset = size - TRAILER.size
-    where = Where(name, offset)
-    trailer = bytes(tail.data[offset - tail.offset :])
+    location = Location(name, offset)
+    trailer = bytes(tail[offset - start :])
     *fields, own_checksum, flags, version, magic = TRAILER.unpack(trailer)
-    piece = Piece(*fields)
+    blob = StoredBlob(*fields)
     if magic != MAGIC_TRAILER:
-        raise where.bad("magic", "the end of the file is not that of a sorted-block file")
+        raise location.corruption("magic", "the end of the file is not that of a sorted-block file")
     if version != FORMAT_VERSION:
         if _trailer_checksum(trailer[:_VERSION_AT] + HEADER[6:] + trailer[_VERSION_AT + 2 :], offset) == own_checksum:
-            raise where.bad("trailer checksum", "only the version in the trailer does not fit its checksum")
+            raise location.corruption("trailer checksum", "only the version in the trailer does not fit its checksum")
         raise FormatVersionError(
-            f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: read it with the "
-            "Skipstone that wrote it, or build it again"
+            f"{name or 'sorted-block file'}: format version {version} is not {FORMAT_VERSION}: build it again, or read "
+            "it with the Skipstone that wrote it"
         )
     if _trailer_checksum(trailer, offset) != own_checksum:
-        raise where.bad("trailer checksum", "the trailer's checksum does not match")
+        raise location.corruption("trailer checksum", "the trailer's checksum does not match")
     if flags & ~FLAGS_MASK:
         raise FormatVersionError(
             f"{name or 'sorted-block file'}: uses features {flags & ~FLAGS_MASK:#x} that this Skipstone does not "
             "know: upgrade it"
         )
-    if piece.offset < len(HEADER) or piece.offset + piece.stored != offset:
-        raise where.bad(
-            "footer length", f"a footer of {piece.stored} bytes at {piece.offset} does not end at the trailer"
+    if blob.offset < len(HEADER) or blob.offset + blob.stored != offset:
+        raise location.corruption(
+            "footer length", f"a footer of {blob.stored} bytes at {blob.offset} does not end at the trailer"
         )
-    if tail.offset == 0:
-        check_header(tail.data[: len(HEADER)], name)
-    data = tail.slice(piece.offset, piece.stored)
-    if data is None:
-        head = read_exact(source, [(piece.offset, tail.offset - piece.offset)])[0]
-        data = memoryview(b"".join((head, tail.data[: offset - tail.offset])))
-    where = Where(name, piece.offset)
-    return Footer(codec.open_piece(data, piece, "footer", where), piece.offset, where), tail
+    if start == 0:
+        check_header(tail[: len(HEADER)], name)
+    data = tail[max(0, blob.offset - start) : offset - start]
+    if blob.offset < start:
+        head = read_exact(source, [(blob.offset, start - blob.offset)])[0]
+        data = memoryview(b"".join((head, data)))
+    location = Location(name, blob.offset)
+    return Footer(codec.open_blob(data, blob, "footer", location), blob.offset, location), start, tail
 
 
 def check_header(header: memoryview, name: str | None) -> None:
-    """Raises CorruptionError where the first bytes are not those of the version that the trailer names."""
+    """Raise CorruptionError if the first bytes are not those of the version that the trailer names."""
     if header != HEADER:
-        raise Where(name, 0).bad("magic", "the first bytes are not those of a sorted-block file of this version")
+        raise Location(name, 0).corruption(
+            "magic", "the first bytes are not those of a sorted-block file of this version"
+        )

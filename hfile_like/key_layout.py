@@ -1,0 +1,123 @@
+"""Keys of named fields of unsigned numbers: big-endian, one after the other, so that keys order as the fields do.
+
+layout = KeyLayout([("kind", 1), ("column", 4), ("partition", 4)])
+layout.encode(kind=1, column=7, partition=parts)      # an array, and numbers that all rows share
+layout.prefix(kind=1, column=7)                        # the prefix of a scan
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import binary_rows, joined, offsets_and_data
+from ..errors import CorruptionError, InvalidArgumentError
+
+_FIELD_BYTES_MAX = 8
+
+
+class KeyLayout:
+    """The fields of a key: (name, width in bytes, 1 to 8) in the order in which they sort.
+
+    width_bytes    of a whole key
+    names          of the fields
+    """
+
+    def __init__(self, fields: Sequence[tuple[str, int]]):
+        self.names = tuple(name for name, _ in fields)
+        self.widths = tuple(width for _, width in fields)
+        if not fields or len(set(self.names)) != len(self.names):
+            raise InvalidArgumentError(f"a key needs fields of different names, not {list(self.names)}")
+        for name, width in fields:
+            if not 1 <= width <= _FIELD_BYTES_MAX:
+                raise InvalidArgumentError(f"key field {name!r} is {width} bytes wide: give 1 to {_FIELD_BYTES_MAX}")
+        self.width_bytes = sum(self.widths)
+
+    def encode(self, **columns: np.ndarray | int) -> pa.BinaryArray:
+        """Return binary keys [n] from one array [n] or one integer per field. If all are integers, it is one key.
+        Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
+        if set(columns) != set(self.names):
+            raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
+        arrays: dict[str, np.ndarray] = {}
+        numbers: dict[str, int] = {}
+        for name, values in columns.items():
+            if isinstance(values, (int, np.integer)):
+                numbers[name] = int(values)
+            else:
+                arrays[name] = np.asarray(values)
+        if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
+            raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
+        count = len(next(iter(arrays.values()))) if arrays else 1
+        if count * self.width_bytes > np.iinfo(np.int32).max:
+            raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
+        out = np.empty((count, self.width_bytes), dtype=np.uint8)
+        offset = 0
+        for name, width in zip(self.names, self.widths, strict=True):
+            if name in arrays:
+                out[:, offset : offset + width] = big_endian(_unsigned(name, arrays[name], width), width)
+            else:
+                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
+            offset += width
+        return binary_rows(out)
+
+    def decode(self, keys: pa.Array | pa.ChunkedArray) -> dict[str, np.ndarray]:
+        """Return the fields of binary keys: arrays [n] of the least of uint8, uint16, uint32 and uint64 of that width.
+        Raises CorruptionError if a key does not have the length of this layout."""
+        if isinstance(keys, pa.ChunkedArray):
+            keys = joined(keys)
+        keys = keys.cast(pa.binary())
+        offsets, data = offsets_and_data(keys)
+        count = len(keys)
+        if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
+            raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
+        start = int(offsets[0])
+        table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
+        table = table.reshape(count, self.width_bytes)
+        fields, offset = {}, 0
+        for name, width in zip(self.names, self.widths, strict=True):
+            fields[name] = from_big_endian(table[:, offset : offset + width])
+            offset += width
+        return fields
+
+    def prefix(self, **leading: int) -> bytes:
+        """Return the prefix of keys with these first fields. Raises InvalidArgumentError for other fields."""
+        if set(leading) != set(self.names[: len(leading)]):
+            raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
+        pairs = zip(self.names, self.widths, strict=True)
+        return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
+
+
+def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Return uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
+    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
+
+
+def from_big_endian(table: np.ndarray) -> np.ndarray:
+    """Return the numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type of that width."""
+    count, width = table.shape
+    native = 1 << (width - 1).bit_length()
+    wide = np.zeros((count, native), dtype=np.uint8)
+    wide[:, native - width :] = table
+    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
+
+
+def _field(name: str, value: int, width: int) -> bytes:
+    try:
+        return int(value).to_bytes(width, "big")
+    except OverflowError:
+        raise InvalidArgumentError(f"key field {name!r} has 0 to {(1 << 8 * width) - 1:,}, not {value}") from None
+
+
+def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
+    if values.dtype.kind not in "iu":
+        if len(values):
+            raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
+        return values.astype(np.uint64)
+    if len(values):
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= 1 << 8 * width:
+            bad = low if low < 0 else high
+            raise InvalidArgumentError(f"key field {name!r} has 0 to {(1 << 8 * width) - 1:,}, not {bad}")
+    return values.astype(np.uint64)

@@ -1,0 +1,46 @@
+"""Sorting binary keys without a Python object per key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..arrays import binary_rows, byte_table, from_numpy, offsets_and_data, to_numpy
+from ..lazy import kernels_for, read_only
+
+_SORT_NS = 300  # about what ordering a key takes without compiled code
+
+
+def sorted_keys(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (int64 [n]: the order in which keys ascend, equal ones in their own order; bool [n]: in that order, the
+    key is equal to the one before). No key may be the beginning of another, except equal ones."""
+    count = len(keys)
+    compiled = kernels_for("hfile_like.kernels_sort", _SORT_NS * count) if count > 1 else None
+    if compiled is None:
+        return sorted_by_arrow(keys)
+    offsets, data = offsets_and_data(keys)
+    order, is_again = np.empty(count, dtype=np.int32), np.empty(count, dtype=bool)
+    compiled.sort_keys(read_only(data), read_only(offsets), order, is_again)
+    return order.astype(np.int64), is_again
+
+
+def sorted_by_arrow(keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `sorted_keys` does, of any keys."""
+    order = pc.array_sort_indices(keys)  # a stable sort
+    ranked = keys.take(order)
+    is_again = np.zeros(len(keys), dtype=bool)
+    is_again[1:] = to_numpy(pc.equal(ranked[1:], ranked[:-1]))
+    return to_numpy(order).astype(np.int64), is_again
+
+
+def newest_order(keys: pa.BinaryArray) -> np.ndarray:
+    """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, that of the last one alone."""
+    order, is_again = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
+    return order[np.append(~is_again[1:], True)]
+
+
+def take_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
+    """Return the keys at int64 places; if all have one width, at the speed of memory."""
+    table = byte_table(keys)
+    return keys.take(from_numpy(places)) if table is None else binary_rows(table.take(places, axis=0))
