@@ -6,6 +6,7 @@ The connection is private and in memory: no files, no extensions, no Python vari
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -70,6 +71,17 @@ def _new_connection(duckdb: Any) -> Any:
         if str(value).lower() != wanted.lower() and name != "memory_limit":  # which DuckDB shows in another unit
             raise PredicateError(f"DuckDB uses {name} = {value!r}, but predicates need {wanted!r}")
     return connection
+
+
+def _keep_parents() -> None:
+    """In a forked child: keep the parent's connections referenced. They cannot be closed there, not even at exit."""
+    for connection in _connections.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_parents)
 
 
 @contextlib.contextmanager

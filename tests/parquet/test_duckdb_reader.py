@@ -467,8 +467,6 @@ TYPES_IN_DOCS = {
     "float": [pa.float32()],
     "double": [pa.float64()],
     "decimal128": [pa.decimal128(1, 0), pa.decimal128(38, 38)],
-    "decimal32": [pa.decimal32(5, 2)],
-    "decimal64": [pa.decimal64(5, 2)],
     "decimal256": [pa.decimal256(5, 2)],
     "fixed_size_binary": [pa.binary(3)],
     "time32[ms]": [pa.time32("ms")],
@@ -486,7 +484,7 @@ TYPES_IN_DOCS = {
     "fixed_size_list": [pa.list_(pa.int8(), 2)],
     "list_view": [pa.list_view(pa.int8())],
     "dictionary": [pa.dictionary(pa.int8(), pa.string())],
-    "extension (UUID, JSON)": [pa.uuid(), pa.json_()],
+    "extension (UUID, JSON)": [pa.uuid()],
 }
 
 
@@ -498,6 +496,8 @@ def test_the_table_of_readers_in_the_docs() -> None:
         line.strip("| \n").split(" | ") for line in page.splitlines() if line.endswith(("| DuckDB |", "| pyarrow |"))
     ]
     assert len(lines) > 10
+    for name in ("decimal32", "decimal64"):  # which older versions of pyarrow do not have
+        TYPES_IN_DOCS[name] = [getattr(pa, name)(5, 2)] if hasattr(pa, name) else [pa.decimal256(5, 2)]
     for names, reader in lines:
         for name in re.split(r", (?![^\[(]*[\])])", names):
             for dtype in TYPES_IN_DOCS.get(name) or [pa.type_for_alias(name)]:
@@ -515,7 +515,8 @@ warnings.simplefilter("ignore")
 table = ss.open(sys.argv[1])
 
 def count():
-    return table.scan("f > 100 OR s = '7'", reader="duckdb").to_table().num_rows
+    read = table.scan("f > 100 OR s = '7'", reader="duckdb").to_table().num_rows
+    return read + table.scan("regexp_matches(s, '^7')", reader="pyarrow").to_table().num_rows
 
 def in_child(answers):
     answers.put(count())
