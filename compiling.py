@@ -39,10 +39,23 @@ from numba.core.caching import (  # an ImportError, where numba has them no more
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-# A child that is forked while another thread compiles would wait for that thread, which it does not have.
+_held_for_fork: list[bool] = []
+
+
+def _before_fork() -> None:
+    """A child that is forked while another thread compiles would wait for that thread, which it does not have."""
+    global_compiler_lock.acquire()
+    _held_for_fork.append(True)
+
+
+def _after_fork() -> None:
+    if _held_for_fork:  # this module may be loaded while a process forks
+        _held_for_fork.pop()
+        global_compiler_lock.release()
+
+
 if hasattr(os, "register_at_fork"):
-    _release = global_compiler_lock.release
-    os.register_at_fork(before=global_compiler_lock.acquire, after_in_parent=_release, after_in_child=_release)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def compiled(function):
