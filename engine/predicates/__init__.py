@@ -14,7 +14,6 @@
                   of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`
     rows.py       which rows match: ours where we understand, else the engine of the `Residual` (`residual.py`,
                   `duckdb_engine.py`, which has DuckDB's connection)
-    duckdb_text.py    a bound predicate as SQL, for DuckDB to read files by
 
 What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
 strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is `Unknown`

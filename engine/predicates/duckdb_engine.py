@@ -44,7 +44,8 @@ _TRUTH_TYPES = (
     *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "NULL", '"NULL"', "BIT"),
 )
 _CONSTANTS_PER_QUERY = 500
-_connections: dict[int, Any] = {}  # by process: a fork must not touch its parent's
+_connections: dict[int, Any] = {}  # by process: a child must not use its parent's
+_open_cursors: list[Any] = []
 
 
 # -- the connection ---------------------------------------------------------------------------------------------------
@@ -90,12 +91,27 @@ def cursor_of(text: str) -> Iterator[Any]:
     import duckdb
 
     cursor = _cursor(duckdb)
+    _open_cursors.append(cursor)
     try:
         yield cursor
     except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
         raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
     finally:
-        cursor.close()
+        if cursor in _open_cursors:  # not in a child that was forked meanwhile
+            _open_cursors.remove(cursor)
+            cursor.close()
+
+
+def _keep_parents() -> None:
+    """In a child: never collect what the parent opened, or the child dies, even at its exit."""
+    for kept in [*_connections.values(), *_open_cursors]:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    _connections.clear()
+    _open_cursors.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_parents)
 
 
 def message_of(error: BaseException) -> str:
