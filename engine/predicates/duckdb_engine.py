@@ -74,17 +74,6 @@ def _new_connection(duckdb: Any) -> Any:
     return connection
 
 
-def _keep_parents() -> None:
-    """In a forked child: keep the parent's connections referenced. They cannot be closed there, not even at exit."""
-    for connection in _connections.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-    _connections.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_parents)
-
-
 @contextlib.contextmanager
 def cursor_of(text: str) -> Iterator[Any]:
     """A cursor of the private connection. What DuckDB raises is a PredicateError about the text."""
