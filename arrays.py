@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import numpy.ma
 import pyarrow as pa
 import pyarrow.compute as pc
 

@@ -1,8 +1,9 @@
-"""Forks wait for imports that other threads have begun.
+"""Forks wait for imports that other threads have begun, and for calls of DuckDB.
 
 Python copies a module's lock into a forked process, but not the thread that holds it. A child that imports the same
 module then waits permanently. Skipstone loads most of its modules, and libraries such as DuckDB, when a call first
-needs them, so a fork next to scanning threads could meet such an import.
+needs them, so a fork next to scanning threads could meet such an import. DuckDB has locks of its own, such as those of
+its allocator: a child that needs one that a thread of the parent held waits permanently, too.
 
 Python offers no public way to see the imports that are under way. On a version without the names that are used here,
 nothing waits.
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import _imp
 import concurrent.futures.thread  # noqa: F401 - see below
+import contextlib
 import importlib
 import logging  # noqa: F401
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -25,6 +28,10 @@ from weakref import WeakSet
 
 WAIT_S_MAX = 10.0
 _PAUSE_S = 0.001
+
+_gate = threading.Lock()  # held during a fork, and while a thread enters `no_fork`
+_calls: dict[int, int] = {}  # thread -> how many blocks of `no_fork` it is in
+_holds_gate = False
 
 _module_locks: dict[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
 _endless: WeakSet[Any] = WeakSet()  # locks of imports that took longer than a fork waits: a program run by its import
@@ -37,17 +44,51 @@ def _others() -> list[Any]:
     return [lock for lock in locks if getattr(lock, "owner", None) not in free and lock not in _endless]
 
 
+@contextlib.contextmanager
+def no_fork() -> Iterator[None]:
+    """A block for whose end the forks of other threads wait."""
+    thread = threading.get_ident()
+    with _gate:
+        _calls[thread] = _calls.get(thread, 0) + 1
+    try:
+        yield
+    finally:
+        _calls[thread] -= 1
+        if not _calls[thread]:
+            del _calls[thread]
+
+
 def _before() -> None:
-    """Take the lock without which no import can begin, at a moment when no other thread imports."""
+    """Take the locks without which no import and no call can begin, at a moment when no other thread is in one."""
+    global _holds_gate
     end = time.monotonic() + WAIT_S_MAX
-    _imp.acquire_lock()
-    while others := _others():
+    while True:
+        _gate.acquire()
+        _imp.acquire_lock()
+        others = _others()
+        if not others and _calls.keys() <= {threading.get_ident()}:
+            break
         if time.monotonic() > end:
             _endless.update(others)
-            return
+            break
         _imp.release_lock()
+        _gate.release()
         time.sleep(_PAUSE_S)
-        _imp.acquire_lock()
+    _holds_gate = True
 
 
-os.register_at_fork(before=_before, after_in_parent=_imp.release_lock, after_in_child=_imp.release_lock)
+def _after() -> None:
+    global _holds_gate
+    _imp.release_lock()
+    if _holds_gate:
+        _holds_gate = False
+        _gate.release()
+
+
+def _after_in_child() -> None:
+    for thread in _calls.keys() - {threading.get_ident()}:
+        del _calls[thread]
+    _after()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from ... import canon
 from ...arrays import empty_table
 from ...errors import PredicateError
+from ...forks import no_fork
 from ...versions import check_nanoseconds
 from .coerce import is_list
 from .literals import literal_value
@@ -79,16 +80,17 @@ def cursor_of(text: str) -> Iterator[Any]:
     """A cursor of the private connection. What DuckDB raises is a PredicateError about the text."""
     import duckdb
 
-    cursor = _cursor(duckdb)
-    _open_cursors.append(cursor)
-    try:
-        yield cursor
-    except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
-        raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
-    finally:
-        if cursor in _open_cursors:  # not in a child that was forked meanwhile
-            _open_cursors.remove(cursor)
-            cursor.close()
+    with no_fork():
+        cursor = _cursor(duckdb)
+        _open_cursors.append(cursor)
+        try:
+            yield cursor
+        except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
+            raise PredicateError(f"DuckDB cannot test this: {message_of(error)}", text=text) from None
+        finally:
+            if cursor in _open_cursors:  # not in a child that was forked meanwhile
+                _open_cursors.remove(cursor)
+                cursor.close()
 
 
 def _keep_parents() -> None:

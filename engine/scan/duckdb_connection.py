@@ -21,6 +21,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...forks import no_fork
+
 THREADS = min(8, os.cpu_count() or 1)
 _SETTINGS = {
     "threads": str(THREADS),
@@ -50,23 +52,24 @@ _free_cursors: list[Any] = []
 def cursor() -> Iterator[Any]:
     """A cursor of the process's connection, which one thread uses. Ctrl-C raises KeyboardInterrupt."""
     process = os.getpid()
-    try:
-        opened = _free_cursors.pop()
-    except IndexError:
-        opened = _connected().cursor()
-        _open_objects.append(opened)
-        opened.execute("SET enable_progress_bar = false").fetchall()  # which no global setting turns off
-    try:
-        yield opened
-    except BaseException as error:
+    with no_fork():
+        try:
+            opened = _free_cursors.pop()
+        except IndexError:
+            opened = _connected().cursor()
+            _open_objects.append(opened)
+            opened.execute("SET enable_progress_bar = false").fetchall()  # which no global setting turns off
+        try:
+            yield opened
+        except BaseException as error:
+            if process == os.getpid():
+                _open_objects.remove(opened)
+                opened.close()
+            if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
+                raise KeyboardInterrupt from error
+            raise
         if process == os.getpid():
-            _open_objects.remove(opened)
-            opened.close()
-        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":  # DuckDB catches the signal
-            raise KeyboardInterrupt from error
-        raise
-    if process == os.getpid():
-        _free_cursors.append(opened)
+            _free_cursors.append(opened)
 
 
 def _connected() -> Any:

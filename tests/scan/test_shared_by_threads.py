@@ -201,7 +201,7 @@ wheres = ["id = 7 AND s = 'k7'", "lower(s) = 'k7'", "s LIKE 'k7' AND id % 7 = 0"
 def scans():
     return [ss.open(location).scan(where).to_table().column("id").to_pylist() for where in wheres]
 
-threads = [threading.Thread(target=scans, daemon=True) for _ in range(4)]
+threads = [threading.Thread(target=scans) for _ in range(4)]
 for thread in threads:
     thread.start()
 children = []
@@ -213,6 +213,8 @@ for _ in range(5):
         os._exit(scans() != [[7]] * 3)
     children.append(pid)
 print([os.waitpid(pid, 0)[1] for pid in children])
+for thread in threads:
+    thread.join()  # Python ends a thread that is within DuckDB at exit by ending the process
 """
 
 
