@@ -27,9 +27,12 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import lakes, make_file, simple_predicates
+from library_versions import needs
 from oracle import multiset
 from skipstone import col
 from wide_rows import wide_table
+
+pytestmark = needs("duckdb", 2, what="DuckDB as the reader")
 
 
 def both(table: ss.Table, where: object = None, **options: object) -> pa.Table:

@@ -20,6 +20,7 @@ import pytest
 import skipstone as ss
 from example_counts import examples
 from hostile_footers import BINARY, I64, LIST, STRUCT, Value
+from library_versions import parquet_options
 from skipstone.engine.parquet.footer_bytes import footer_bytes
 
 PROGRAM = Path(hostile.__file__).with_name("hostile_program.py")
@@ -178,7 +179,7 @@ def _known(options: dict[str, Any], rows: pa.Table) -> dict[str, Any]:
     has_id = "id" in rows.column_names
     return {
         name: value
-        for name, value in options.items()
+        for name, value in parquet_options(options).items()
         if name != "row_group_size" and (has_id or name not in ("bloom_filter_options", "write_statistics"))
     }
 

@@ -34,12 +34,12 @@ from faulty_storage import Fault, troubled
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from library_versions import parquet_options
 from oracle import check_scan, multiset
 from power_cut_disk import without_flushes
 from skipstone.engine.indexes.secondary import kind as secondary
 from skipstone.engine.predicates import ast, operands
 from skipstone.engine.scan import lookup
-from skipstone.engine.scan import rows as reading_rows
 
 SEED = st.integers(0, 1 << 30)
 VALUES: dict[str, list] = {
@@ -94,8 +94,6 @@ def bounds_for(r: random.Random) -> Iterator[None]:
     with (
         mock.patch.object(secondary, "ENTRIES_MAX", r.choice([5, 1 << 20, 1 << 20])),
         mock.patch.object(secondary, "ROWS_MAX", r.choice([3, 1 << 21])),
-        mock.patch.object(reading_rows, "_PAGED_ROWS_MIN", r.choice([0, 8192])),
-        mock.patch.object(reading_rows, "_SOUGHT_ROWS_MAX", r.choice([1, 64])),
     ):
         yield
 
@@ -298,7 +296,9 @@ class Machine(RuleBasedStateMachine):
         rows = rows_for(r, pa.schema(kept), r.choice([0, 1, 3, 8]))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
-        pq.write_table(rows, target, row_group_size=r.choice([1, 2, 3, 100]), bloom_filter_options=options or None)
+        group_rows = r.choice([1, 2, 3, 100])
+        filters = parquet_options({"bloom_filter_options": options or None})
+        pq.write_table(rows, target, row_group_size=group_rows, **filters)
         return path
 
     def write(self, r: random.Random, table: ss.Table) -> None:

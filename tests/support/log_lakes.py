@@ -93,7 +93,8 @@ def catalog(folder: Path) -> Any:
 
     folder.mkdir(parents=True, exist_ok=True)
     found = SqlCatalog("test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-    found.create_namespace_if_not_exists("lake")
+    # pyiceberg 0.9 would put its tables into lake.db
+    found.create_namespace_if_not_exists("lake", {"location": f"file://{folder}/lake"})
     return found
 
 
