@@ -33,13 +33,15 @@ _SETTINGS = {
     "python_enable_replacements": "false",
     "enable_external_file_cache": "false",
     # These draw conclusions from footer statistics, which leave out NaN and may be wrong. `guarded` protects the
-    # filters that are left.
+    # remaining filters if necessary.
     "disabled_optimizers": "statistics_propagation,join_filter_pushdown,cte_filter_pusher",
 }
 
+_NAN_SETTING = "parquet_can_have_nan"  # footer statistics without NaN counts do not exclude NaN; not in DuckDB 1
+
 _lock = threading.Lock()
 _connection: Any = None
-_is_safe: bool | None = None
+_nan_rows: str | None = None
 _open_objects: list[Any] = []  # the connection and its cursors
 _free_cursors: list[Any] = []
 
@@ -74,6 +76,8 @@ def _connected() -> Any:
             connection = duckdb.connect(":memory:")
             for name, value in _SETTINGS.items():
                 connection.execute(f"SET GLOBAL {name} = '{value}'")
+            with contextlib.suppress(duckdb.CatalogException):
+                connection.execute(f"SET GLOBAL {_NAN_SETTING} = true")
             _open_objects.append(connection)
             _connection = connection
         return _connection
@@ -100,34 +104,37 @@ _CHECKS = {
 }
 
 
-def keeps_nan() -> bool:
-    """True if the installed DuckDB returns rows with NaN for guarded conditions. Tested once per process."""
-    global _is_safe
-    if _is_safe is None:
-        _is_safe = _tested()
-    return _is_safe
+def nan_rows() -> str:
+    """Return which conditions on floats return rows with NaN in the installed DuckDB: "plain", only "guarded", or none
+    (""). Tested once per process."""
+    global _nan_rows
+    if _nan_rows is None:
+        _nan_rows = _tested_nan_rows()
+    return _nan_rows
 
 
-def _tested() -> bool:
+def _tested_nan_rows() -> str:
     nan = float("nan")
     rows = {"f": [1.0, nan, 3.0], "same": [1.0, nan, 1.0], "k": [1, 2, 3], "s": [{"c": 1.0}, {"c": nan}, {"c": 3.0}]}
     conditions = {
-        "f_greater": guarded('"f" > CAST(5 AS DOUBLE)'),
-        "g_greater": guarded('"g" > CAST(5 AS DOUBLE)'),
-        "child_greater": guarded("struct_extract(\"s\", 'c') > CAST(5 AS DOUBLE)"),
-        "same_not_one": guarded('"same" <> CAST(1 AS DOUBLE)'),
+        "f_greater": '"f" > CAST(5 AS DOUBLE)',
+        "g_greater": '"g" > CAST(5 AS DOUBLE)',
+        "child_greater": "struct_extract(\"s\", 'c') > CAST(5 AS DOUBLE)",
+        "same_not_one": '"same" <> CAST(1 AS DOUBLE)',
     }
-    with tempfile.TemporaryDirectory(prefix="skipstone-") as folder, cursor() as asked:
+    with tempfile.TemporaryDirectory(prefix="skipstone-") as folder, cursor() as opened:
         path = Path(folder) / "nan.parquet"
         pq.write_table(pa.table(rows), path)
         name = str(path).replace("'", "''")
-        try:
-            return all(
-                asked.execute(query.format(path=name, **conditions)).fetchall() == [(expected,)]
-                for query, expected in _CHECKS.items()
-            )
-        except duckdb.Error:
-            return False
+        for kind, written in (("plain", str), ("guarded", guarded)):
+            texts = {key: written(condition) for key, condition in conditions.items()}
+            with contextlib.suppress(duckdb.Error):
+                if all(
+                    opened.execute(query.format(path=name, **texts)).fetchall() == [(expected,)]
+                    for query, expected in _CHECKS.items()
+                ):
+                    return kind
+    return ""
 
 
 def _keep_parents() -> None:

@@ -38,7 +38,7 @@ from ..predicates import (
     residuals,
 )
 from ..predicates.coerce import is_exact_widening
-from .duckdb_connection import cursor, guarded, keeps_nan
+from .duckdb_connection import cursor, guarded, nan_rows
 from .duckdb_text import condition_text, name_text, string_text, type_text, value_text
 from .file_reader import cast_column, check_identity, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
@@ -100,13 +100,17 @@ class DuckDBReader:
         if any(part.engine != "duckdb" for part in residuals(context.bound)):
             return "another engine tests a part of the predicate"
         self._guarded = [test for test in self._tests if not self._is_trusted(test)]
-        if self._guarded and not keeps_nan():
-            return "the installed DuckDB loses rows with NaN"
+        if self._guarded:
+            returning_nan = nan_rows()
+            if returning_nan == "plain":
+                self._guarded = [test for test in self._guarded if not self._is_trusted(test, may_be_nan=True)]
+            elif not returning_nan:
+                return "the installed DuckDB loses rows with NaN"
         return ""
 
-    def _is_trusted(self, condition: Node) -> bool:
+    def _is_trusted(self, condition: Node, *, may_be_nan: bool = False) -> bool:
         """Whether footer statistics may decide a condition: each writer orders values of the type right, or an index
-        has bounds for each file, and NaN occurs in none."""
+        has bounds for each file, and NaN occurs in none (`may_be_nan`: in any)."""
         units = self._plan.pruned.units
         for name in columns_read(condition):
             if name in self._context.partitioning:
@@ -116,7 +120,7 @@ class DuckDBReader:
             known = np.zeros(units.count, dtype=bool)
             for evidence, covered in self._plan.about(name):
                 is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
-                known |= covered & is_bounded & ~evidence.may_be_nan
+                known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
             if not known.all():
                 return False
         return True

@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import predicate_strategies as base
 import pyarrow as pa
@@ -30,6 +31,7 @@ from lake_strategies import lakes, make_file, simple_predicates
 from library_versions import needs
 from oracle import multiset
 from skipstone import col
+from skipstone.engine.scan import duckdb_connection, duckdb_reader
 from wide_rows import wide_table
 
 pytestmark = needs("duckdb", 2, what="DuckDB as the reader")
@@ -624,16 +626,29 @@ def _holds(value: float, op: str, literal: float) -> bool:
     }[op]  # fmt: skip
 
 
-def test_pyarrow_reads_floats_if_duckdb_loses_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.scan import duckdb_connection
-
+def test_rows_with_nan_are_returned_whatever_duckdb_does_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By plain conditions where DuckDB does not trust footers about NaN, else by guarded ones, else by pyarrow."""
     make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "f": [1.0, float("nan"), 3.0]})
     table = ss.create(tmp_path)
-    plan = table.scan("f > 5", reader="duckdb")
-    assert plan.to_table()["n"].to_pylist() == [2] and "1 file by DuckDB" in plan.explain()
-    monkeypatch.setattr(duckdb_connection, "guarded", lambda condition: condition)
-    monkeypatch.setattr(duckdb_connection, "_is_safe", None)
-    plan = table.scan("f > 5", reader="duckdb")
-    assert plan.to_table()["n"].to_pylist() == [2]
-    assert "since the installed DuckDB loses rows with NaN" in plan.explain()
-    monkeypatch.setattr(duckdb_connection, "_is_safe", None)
+    for rows in ("plain", "guarded", "") if duckdb_connection.nan_rows() == "plain" else ("guarded", ""):
+        monkeypatch.setattr(duckdb_reader, "nan_rows", lambda rows=rows: rows)
+        plan = table.scan("f > 5", reader="duckdb")
+        assert plan.to_table()["n"].to_pylist() == [2]
+        text = "1 file by DuckDB" if rows else "since the installed DuckDB loses rows with NaN"
+        assert text in plan.explain(), rows
+
+
+def test_the_test_of_duckdb_notices_lost_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    with duckdb_connection.cursor() as cursor:
+        try:
+            cursor.execute("SET GLOBAL parquet_can_have_nan = false")
+        except duckdb.CatalogException:
+            pytest.skip("DuckDB 1 has no such setting")
+        try:
+            assert duckdb_connection._tested_nan_rows() == "guarded"
+            monkeypatch.setattr(duckdb_connection, "guarded", str)
+            assert duckdb_connection._tested_nan_rows() == ""
+        finally:
+            cursor.execute("SET GLOBAL parquet_can_have_nan = true")
