@@ -172,7 +172,8 @@ def _with_delete_file(
             return {**super()._meta, "content": "deletes"}
 
     output = their.io.new_output(f"{metadata}/deletes-{number}.avro")
-    with DeleteManifest(their.spec(), their.schema(), output, new_id, "deflate") as writer:
+    codec = ["deflate"] if has("pyiceberg", 0, 10) else []
+    with DeleteManifest(their.spec(), their.schema(), output, new_id, *codec) as writer:
         data = DataFile.from_args(
             content=content,
             file_path=f"file://{file}",
