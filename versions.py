@@ -53,11 +53,12 @@ def _with_uuids(field: pa.Field, logical: Iterator[str]) -> pa.Field:
 
 def check_readable() -> None:
     """Raises PredicateError for a pyarrow expression that could not be read, if that may be for its version: below
-    pyarrow 21 an expression with a UUID cannot be written, and ends the process if it is printed."""
+    pyarrow 21 one with a UUID or a column by number cannot be written, and one with a UUID ends the process if it is
+    printed."""
     if PYARROW < _EXTENSION_SCALARS:
         raise PredicateError(
-            f"this pyarrow expression cannot be read with pyarrow {pa.__version__}: one with a UUID needs pyarrow 21 "
-            "or newer; write the predicate as SQL text or with col()"
+            f"this pyarrow expression cannot be read with pyarrow {pa.__version__}: one with a UUID, or with a "
+            "column by its number, needs pyarrow 21 or newer; write the predicate as SQL text or with col()"
         )
 
 
@@ -74,6 +75,17 @@ def check_nanoseconds(duckdb_version: str, field: pa.Field) -> None:
         raise PredicateError(
             f"column {field.name!r} is {kind}, of which DuckDB {duckdb_version} cuts the nanoseconds off: install "
             "DuckDB 2.0 or newer, or write the predicate with col()"
+        )
+
+
+def check_zero_characters(duckdb_version: str, text: str) -> None:
+    """Raises PredicateError for SQL with a zero character: DuckDB 1 does not read what follows."""
+    if "\0" in text and int(duckdb_version.split(".")[0]) < 2:
+        raise PredicateError(
+            f"DuckDB {duckdb_version} ends SQL at a zero character: install DuckDB 2.0 or newer, or write the "
+            "predicate with col()",
+            text=text,
+            position=text.index("\0"),
         )
 
 

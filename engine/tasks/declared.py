@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 from ... import canon
 from ...arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
-from ...versions import is_nan
 from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
 from ..parquet.column_stats import BOUND_BYTES_MAX, STATS_FIELDS, rounded_up
@@ -255,7 +254,8 @@ def _without_nan(bounds: pa.Array) -> pa.Array:
     """NaN is no bound: it is counted, not ordered among the values."""
     if not pa.types.is_floating(bounds.type):
         return bounds
-    return pc.if_else(is_nan(bounds), pa.scalar(None, bounds.type), bounds)
+    wide = bounds.cast(pa.float64())  # pyarrow 20 and older choose no half floats
+    return pc.if_else(pc.is_nan(wide), pa.scalar(None, wide.type), wide).cast(bounds.type)
 
 
 def _codes(bounds: pa.Array) -> pa.Array:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from library_versions import needs
 from log_lakes import add_of, commit, delete_rows, multiset, paths_of
 from skipstone.engine.scan import lookup
 
@@ -228,6 +229,7 @@ def test_indexes_are_built_over_what_is_committed(lake):
     assert table.scan("a = 6").files().num_rows == 0
 
 
+@needs("deltalake", 1, 4, what="writing deletion vectors")
 @pytest.mark.parametrize("kind", [None, "secondary"])
 def test_rule_02_a_new_deletion_vector_is_another_identity(tmp_path, kind):
     """Rule 2: path, size and time are as they were, and the deleted rows would be counted."""
@@ -413,6 +415,7 @@ def test_a_type_that_changes_with_all_files_is_a_new_column(lake):
         table.sync()
 
 
+@needs("deltalake", 1, 6, what="writing another partitioning")
 def test_a_partitioning_that_changes_begins_anew(lake):
     table = ss.create(lake, source="delta")
     data = pa.table({"a": [1], "p": ["x"], "k": [3]})
@@ -430,8 +433,8 @@ def test_mapped_columns_are_found_under_the_names_of_their_files(tmp_path):
     mapping = {"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
     try:
         write_deltalake(str(lake), _rows(1, 2), partition_by=["p"], configuration=mapping)
-    except DeltaError as error:  # of deltalake 1.6.0, which only reads such tables
-        assert "column mapping writes are not supported" in str(error)
+    except DeltaError as error:  # of deltalake 1.6.0 and older, which only read such tables
+        assert "column mapping" in str(error).lower()
         pytest.skip(str(error))
     table = ss.create(lake, source="delta")
     assert table.scan("a = 2 AND p = 'x'").to_table().to_pylist() == [{"a": 2, "p": "x"}]

@@ -10,6 +10,7 @@ from example_counts import is_thorough
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from library_versions import needs
 from log_histories import NUMBERS, TABLES, LogMachine
 from log_lakes import add_of, delete_rows, multiset, paths_of
 
@@ -72,5 +73,5 @@ class DeltaMachine(LogMachine):
             self.has_vectors = True
 
 
-TestDelta = DeltaMachine.TestCase
+TestDelta = needs("deltalake", 1, 4, what="writing to a table with deletion vectors")(DeltaMachine.TestCase)
 TestDelta.settings = settings(max_examples=200 if is_thorough() else 4, stateful_step_count=15, deadline=None)

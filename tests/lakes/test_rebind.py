@@ -20,6 +20,7 @@ import skipstone as ss
 from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library_versions import needs
 
 ROWS = 6
 
@@ -177,6 +178,7 @@ def test_digests_say_which_files_are_the_same(lake: Path) -> None:
         assert ss.open(again).rebind().rebound == 4
 
 
+@needs("pyarrow", 25, what="filters in Parquet files")
 def test_a_file_that_an_index_has_no_digest_of_is_attached_anew(tmp_path: Path) -> None:
     """Filters that were copied from the files' own were not made from data."""
     lake = tmp_path / "lake"

@@ -28,10 +28,13 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import lakes, make_file, simple_predicates
+from library_versions import needs
 from oracle import multiset
 from skipstone import col
 from skipstone.engine.scan import duckdb_connection, duckdb_reader
 from wide_rows import wide_table
+
+pytestmark = needs("duckdb", 2, what="DuckDB as the reader")
 
 
 def both(table: ss.Table, where: object = None, **options: object) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from hostile_footers import BINARY, DOUBLE, I32, LIST, STRUCT, Value
+from library_versions import cases, needs
 from skipstone import col
 
 COUNT = 20
@@ -64,7 +65,7 @@ def _check(lake: Path, column: str = "v") -> ss.Table:
 
 
 @pytest.mark.some_cases(3)
-@pytest.mark.parametrize("name", list(BY_DUCKDB))
+@pytest.mark.parametrize("name", cases(BY_DUCKDB, ["variant", "variant of objects"], "duckdb", 2))
 def test_what_duckdb_writes(tmp_path: Path, name: str) -> None:
     for number, options in enumerate(OPTIONS):
         lake = tmp_path / str(number)
@@ -81,6 +82,7 @@ def test_what_duckdb_writes(tmp_path: Path, name: str) -> None:
         _check(lake)
 
 
+@needs("duckdb", 2, what="a version of GeoParquet")
 def test_geometries_with_their_logical_type(tmp_path: Path) -> None:
     """GeoParquet 2: the type is Parquet's own, and its statistics are a box, no bounds."""
     with duckdb.connect() as connection:

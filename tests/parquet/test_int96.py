@@ -13,6 +13,7 @@ import skipstone as ss
 from example_counts import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from library_versions import needs
 from skipstone import col
 
 OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -33,6 +34,7 @@ def _write(path: Path, first: int, instants: list[dt.datetime | None], *, with_s
     pq.write_table(pa.table(rows), path, row_group_size=2, **options)
 
 
+@needs("pyarrow", 26, what="writing INT96 of any year and before 1970")
 @given(FILES, QUESTIONS, st.sampled_from(["bloom", "secondary", None]), st.booleans())
 @example([[each] for each in EDGES], [(sign, each) for sign in "<=" for each in EDGES], "secondary", True)
 @example([[each] for each in EDGES], [("=", each) for each in EDGES], "bloom", False)
@@ -72,6 +74,7 @@ def test_every_year_is_found_and_read(tmp_path_factory: pytest.TempPathFactory, 
         assert found.column("k").to_pylist() == [k for k, each in enumerate(expected) if each in keys]
 
 
+@needs("pyarrow", 26, what="writing INT96 of any year and before 1970")
 def test_every_year_is_read_beside_strings_that_come_as_codes(tmp_path: Path) -> None:
     times = [EDGES[i % len(EDGES)] for i in range(3000)]
     rows = pa.table({"k": range(3000), "s": ["text"] * 3000, "t": pa.array(times, pa.timestamp("us"))})
@@ -79,6 +82,7 @@ def test_every_year_is_read_beside_strings_that_come_as_codes(tmp_path: Path) ->
     assert ss.create(tmp_path).scan(col("k") >= 1000).to_table() == rows.slice(1000)
 
 
+@needs("pyarrow", 26, what="writing INT96 of any year and before 1970")
 def test_finer_instants_are_cut_to_microseconds_as_spark_does(tmp_path: Path) -> None:
     nanoseconds = [1, -1, 1500, -1500, 10**18 + 999]
     times = pa.array(nanoseconds, pa.timestamp("ns"))

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 import skipstone as ss
+from library_versions import parquet_options
 from skipstone import col
 
 COUNT = 40
@@ -83,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def _write(path: Path, rows: pa.Table, **options: Any) -> pa.Table:
     """Writes a file in row groups of unlike sizes, and gives what pyarrow reads of it."""
-    pq.write_table(rows, path, row_group_size=17, **options)
+    pq.write_table(rows, path, row_group_size=17, **parquet_options(options))
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read()
 
 

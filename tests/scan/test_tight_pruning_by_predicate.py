@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from lake_strategies import make_file
+from library_versions import array_of
 from skipstone import col
 
 NAN = math.nan
@@ -109,7 +110,7 @@ def _units(name: str) -> list[pa.Table]:
     }
     made = []
     for unit in (0, 1):
-        arrays = {n: pa.array(values[unit], _plain(kind)).cast(kind) for n, values in columns.items()}
+        arrays = {n: array_of(values[unit], _plain(kind)).cast(kind) for n, values in columns.items()}
         inner = pa.StructArray.from_arrays([arrays["x"]], ["x"])
         made.append(pa.table({**arrays, "inner": inner, "pick": [unit] * 2, "t": ["a", "b"]}))
     return made

@@ -423,7 +423,8 @@ def test_nanoseconds_and_zones_are_instants(tmp_path: Path) -> None:
         for value in stamps:
             assert table.scan(col("t") == value).count() == 1
             assert table.scan(col("t") > value).count() == sum(pc.greater(stamps, value).to_pylist())
-        by_duckdb = table.scan("t = TIMESTAMP '2020-01-01 00:00:00Z'")
+        assert table.scan("t = TIMESTAMP '2020-01-01 00:00:00Z'").count() == 1
+        by_duckdb = table.scan("epoch_ns(t) % 1000 = 999")
         if has("duckdb", 2):
             assert by_duckdb.count() == 1
         else:  # it would cut the nanoseconds off

@@ -330,7 +330,9 @@ class Machine(RuleBasedStateMachine):
 
 
 def _array(values: list, kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind == pa.uuid():  # pyarrow 20 and older do not take a uuid.UUID
+            values = [None if value is None else value.bytes for value in values]
         return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
     return pa.array(values, kind)
 

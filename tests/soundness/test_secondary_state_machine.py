@@ -34,6 +34,7 @@ from faulty_storage import Fault, troubled
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from library_versions import parquet_options
 from oracle import check_scan, multiset
 from power_cut_disk import without_flushes
 from skipstone.engine.indexes.secondary import kind as secondary
@@ -299,7 +300,9 @@ class Machine(RuleBasedStateMachine):
         rows = rows_for(r, pa.schema(kept), r.choice([0, 1, 3, 8]))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
-        pq.write_table(rows, target, row_group_size=r.choice([1, 2, 3, 100]), bloom_filter_options=options or None)
+        group_rows = r.choice([1, 2, 3, 100])
+        filters = parquet_options({"bloom_filter_options": options or None})
+        pq.write_table(rows, target, row_group_size=group_rows, **filters)
         return path
 
     def write(self, r: random.Random, table: ss.Table) -> None:

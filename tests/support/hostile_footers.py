@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from library_versions import parquet_options
 
 BOOLEAN_TRUE, BOOLEAN_FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _INTEGERS = (I16, I32, I64)
@@ -181,7 +182,7 @@ def base_files() -> list[bytes]:
     files = []
     for options in kinds:
         sink = BytesIO()
-        pq.write_table(rows(), sink, **options)
+        pq.write_table(rows(), sink, **parquet_options(options))
         files.append(sink.getvalue())
     return files
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from skipstone.versions import accepted
 
 
 def version_of(library: str) -> tuple[int, ...]:
@@ -28,6 +30,11 @@ def needs(library: str, *minimum: int, what: str) -> pytest.MarkDecorator:
     """Skips a test, or a case of one, with an older library."""
     reason = f"{what}: {library} {'.'.join(map(str, minimum))} or newer"
     return pytest.mark.skipif(not has(library, *minimum), reason=reason)
+
+
+def parquet_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of pyarrow's writer without those that the installed one lacks: older ones write no filters."""
+    return accepted(pq.ParquetWriter.__init__, **options) if "bloom_filter_options" in options else options
 
 
 def array_of(values: Iterable[Any], kind: pa.DataType) -> pa.Array:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from library_versions import has
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -93,7 +94,8 @@ def catalog(folder: Path) -> Any:
 
     folder.mkdir(parents=True, exist_ok=True)
     found = SqlCatalog("test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-    found.create_namespace_if_not_exists("lake")
+    # pyiceberg 0.9 would put its tables into lake.db
+    found.create_namespace_if_not_exists("lake", {"location": f"file://{folder}/lake"})
     return found
 
 
@@ -171,7 +173,8 @@ def _with_delete_file(
             return {**super()._meta, "content": "deletes"}
 
     output = their.io.new_output(f"{metadata}/deletes-{number}.avro")
-    with DeleteManifest(their.spec(), their.schema(), output, new_id, "deflate") as writer:
+    codec = ["deflate"] if has("pyiceberg", 0, 10) else []
+    with DeleteManifest(their.spec(), their.schema(), output, new_id, *codec) as writer:
         data = DataFile.from_args(
             content=content,
             file_path=f"file://{file}",

@@ -232,6 +232,8 @@ def rows_of(table: pa.Table) -> list[dict[str, object]]:
 
 
 def _plain_values(array: pa.Array, kind: pa.DataType) -> list[object]:
+    if pa.types.is_float16(kind):  # pyarrow 20 and older give numpy's half floats
+        array = array.cast(pa.float32())
     if not pa.types.is_temporal(kind):
         return array.to_pylist()
     whole = array.view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()

@@ -29,6 +29,7 @@ from lake_strategies import PARTITION_TEXTS, PARTITIONINGS, hive_folder
 from library_versions import array_of
 from predicate_strategies import leaf_columns, rows_of
 from skipstone import canon
+from skipstone.versions import is_nan
 from soundness_values import KINDS, group_values, palette
 
 _TEXTUAL, _FLOATING = ("s", "ls", "sd", "b"), ("f16", "f32", "f64")  # these have the most traps: most lakes have them
@@ -217,7 +218,7 @@ class _Builder:
         array = pc.struct_field(array, inner) if inner else array
         nulls, nans = array.null_count, 0
         if pa.types.is_floating(kind):
-            nan = pc.fill_null(pc.is_nan(array), False)
+            nan = pc.fill_null(is_nan(array), False)
             nans = pc.sum(nan).as_py() or 0
             array = array.filter(pc.invert(nan))
         if pa.types.is_temporal(kind):

@@ -297,7 +297,7 @@ def _is_taken_by_duckdb(text: str, kinds: dict[str, pa.DataType]) -> bool:
     try:
         parse(text, pa.schema(list(types.items())))
     except PredicateError as error:
-        if not re.search("explicit cast|Conversion Error|does not know|No function matches", str(error)):
+        if not re.search("explicit cast|Conversion Error|does not know|No function matches|zero character", str(error)):
             raise
         return False
     return True
