@@ -105,6 +105,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keep_parents)
 
 
+def version() -> str:
+    """Return the installed DuckDB's version."""
+    import duckdb
+
+    return str(duckdb.__version__)
+
+
 def message_of(error: BaseException) -> str:
     """The first line of what DuckDB says."""
     if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
@@ -192,10 +199,8 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
 
 def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
-    import duckdb
-
     for field in rows.schema:
-        check_nanoseconds(duckdb.__version__, field)
+        check_nanoseconds(version(), field)
     if not rows.num_columns:
         rows = pa.table({"": pa.nulls(rows.num_rows)})
     with cursor_of(text) as cursor:

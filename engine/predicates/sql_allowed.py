@@ -20,7 +20,7 @@ from ...errors import PredicateError
 from ...versions import check_zero_characters
 from .ast import too_deep
 from .bound import near_matches
-from .duckdb_engine import ROWS, cursor_of, plan
+from .duckdb_engine import ROWS, cursor_of, plan, version
 from .duckdb_trees import arguments_of, nodes_of, without_places
 
 _PLAIN_CLASSES = frozenset(
@@ -66,9 +66,7 @@ def parse_sql(text: str) -> dict[str, Any]:
 
 def _statements(query: str, text: str, head: int) -> list[dict[str, Any]]:
     """The statements of a query that contains the text after `head` characters."""
-    import duckdb
-
-    check_zero_characters(duckdb.__version__, text)
+    check_zero_characters(version(), text)
     with cursor_of(text) as cursor:
         (serialized,) = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     # Of some texts that it cannot parse DuckDB 2.0.1 gives nothing, not even an error.
