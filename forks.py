@@ -31,7 +31,7 @@ _PAUSE_S = 0.001
 
 _gate = threading.Lock()  # held during a fork, and while a thread enters `no_fork`
 _calls: dict[int, int] = {}  # thread -> how many blocks of `no_fork` it is in
-_holds_gate = False
+_has_waited = False  # a fork that began before the hooks were registered has not
 
 _module_locks: dict[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
 _endless: WeakSet[Any] = WeakSet()  # locks of imports that took longer than a fork waits: a program run by its import
@@ -60,7 +60,7 @@ def no_fork() -> Iterator[None]:
 
 def _before() -> None:
     """Take the locks without which no import and no call can begin, at a moment when no other thread is in one."""
-    global _holds_gate
+    global _has_waited
     end = time.monotonic() + WAIT_S_MAX
     while True:
         _gate.acquire()
@@ -74,14 +74,14 @@ def _before() -> None:
         _imp.release_lock()
         _gate.release()
         time.sleep(_PAUSE_S)
-    _holds_gate = True
+    _has_waited = True
 
 
 def _after() -> None:
-    global _holds_gate
-    _imp.release_lock()
-    if _holds_gate:
-        _holds_gate = False
+    global _has_waited
+    if _has_waited:
+        _has_waited = False
+        _imp.release_lock()
         _gate.release()
 
 

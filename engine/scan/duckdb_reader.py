@@ -38,8 +38,10 @@ from ..predicates import (
     residuals,
 )
 from ..predicates.coerce import is_exact_widening
+from ..predicates.literals import string_sql
+from ..predicates.operands import quoted
 from .duckdb_connection import cursor, guarded, nan_rows
-from .duckdb_text import condition_text, name_text, string_text, type_text, value_text
+from .duckdb_text import condition_text, type_text, value_text
 from .file_reader import cast_column, check_identity, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
@@ -254,10 +256,10 @@ class DuckDBReader:
 
     def _leaf_text(self, path: str, number: int) -> str:
         top = top_level(self._schema, path)
-        text = name_text(top)
+        text = quoted(top)
         for field in path[len(top) + 1 :].split(".") if path != top else ():
-            text = f"struct_extract({text}, {string_text(field)})"
-        return f"{text} AS {name_text(str(number))}"
+            text = f"struct_extract({text}, {string_sql(field)})"
+        return f"{text} AS {quoted(str(number))}"
 
     def _check_types(self, task: FileTask, opened: Any) -> None:
         """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
@@ -268,8 +270,8 @@ class DuckDBReader:
         file_schema = self._plan.instant.file_schemas[task.schema_id].schema
         stored = [names[name] for name in self._used if name in names and name not in self._context.partitioning]
         if stored:
-            path = string_text(str(self._storage.open_file(planned_entry(task))))
-            columns = ", ".join(map(name_text, stored))
+            path = string_sql(str(self._storage.open_file(planned_entry(task))))
+            columns = ", ".join(map(quoted, stored))
             expected = ", ".join(f"CAST(NULL AS {_type_as_read(file_schema.field(name).type)})" for name in stored)
             found = opened.sql(f"SELECT {columns} FROM read_parquet([{path}], hive_partitioning = false)").types
             for name, dtype, wanted in zip(stored, found, opened.sql(f"SELECT {expected}").types, strict=True):
@@ -327,15 +329,15 @@ class DuckDBReader:
         file_schema = self._plan.instant.file_schemas[task.schema_id].schema
         inner = []
         for name in stored:
-            column = name_text(names[name])
+            column = quoted(names[name])
             if (
                 type_text(file_schema.field(names[name]).type) != self._types[name]
                 or "TIMESTAMP_MS" in self._types[name]
             ):
                 column = f"CAST({column} AS {self._types[name]})"
-            inner.append(f"{column} AS {name_text(name)}")
-        inner += [f"{text} AS {name_text(name)}" for name, text in constants.items()]
-        outer = [name_text(name) for name in kept]
+            inner.append(f"{column} AS {quoted(name)}")
+        inner += [f"{text} AS {quoted(name)}" for name, text in constants.items()]
+        outer = [quoted(name) for name in kept]
         if self._needs_files:
             first = [number_of[piece.task.path] for piece in pieces]
             if first == list(range(first[0], first[0] + len(first))):
@@ -347,7 +349,7 @@ class DuckDBReader:
         if self._masks_rows:
             outer.append(_ROW)
         paths = [str(self._storage.open_file(planned_entry(piece.task))) for piece in pieces]
-        source = f"read_parquet([{', '.join(map(string_text, paths))}], hive_partitioning = false)"
+        source = f"read_parquet([{', '.join(map(string_sql, paths))}], hive_partitioning = false)"
         return f"SELECT {', '.join(outer) or '1'} FROM (SELECT {', '.join(inner)} FROM {source})"
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ..predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual
+from ..predicates.literals import string_sql
+from ..predicates.operands import quoted
 
 VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
@@ -33,16 +35,6 @@ _PLAIN_TYPES = {
 }
 
 
-def name_text(name: str) -> str:
-    """A column's name in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def string_text(value: str) -> str:
-    """A text in single quotes."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def type_text(kind: pa.DataType) -> str | None:
     """The DuckDB type in which DuckDB reads and returns each value of an Arrow type exactly; None if there is none."""
     of = pa.types
@@ -65,7 +57,7 @@ def type_text(kind: pa.DataType) -> str | None:
             return None
         if any(value is None for _, value in fields):
             return None
-        return f"STRUCT({', '.join(f'{name_text(name)} {value}' for name, value in fields)})"
+        return f"STRUCT({', '.join(f'{quoted(name)} {value}' for name, value in fields)})"
     return None
 
 
@@ -82,7 +74,7 @@ def value_text(value: pa.Scalar) -> str | None:
         return "TRUE" if value.as_py() else "FALSE"
     if of.is_string(kind) or of.is_large_string(kind):
         text = value.as_py()
-        return None if "\0" in text else f"CAST({string_text(text)} AS VARCHAR)"
+        return None if "\0" in text else f"CAST({string_sql(text)} AS VARCHAR)"
     if of.is_binary(kind) or of.is_large_binary(kind):
         return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value.as_py()) + "' AS BLOB)"
     if of.is_timestamp(kind) or of.is_date(kind) or of.is_time(kind):
@@ -131,9 +123,9 @@ def condition_text(node: Node) -> str | None:
 def _column_text(ref: ColumnRef) -> str | None:
     if ref.is_uuid or type_text(ref.type) is None:
         return None
-    text = name_text(ref.path[0])
+    text = quoted(ref.path[0])
     for field in ref.path[1:]:
-        text = f"struct_extract({text}, {string_text(field)})"
+        text = f"struct_extract({text}, {string_sql(field)})"
     return text
 
 
@@ -169,6 +161,6 @@ def _pattern_text(leaf: Leaf, column: str) -> str | None:
         return None
     if leaf.pattern is not None:
         pattern = leaf.pattern.sql()
-        return None if "\0" in pattern else f"({column} LIKE {string_text(pattern)} ESCAPE '\\')"
+        return None if "\0" in pattern else f"({column} LIKE {string_sql(pattern)} ESCAPE '\\')"
     value = value_text(leaf.values[0].cast(pa.string()))
     return None if value is None else f"starts_with({column}, {value})"
