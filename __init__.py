@@ -7,136 +7,43 @@
     table.create_index("tail_num", kind="bloom")
     rows = table.scan((col("month") == 1) & (col("tail_num") == "N14228")).to_table()
 
-Names are loaded when they are first used: importing this package costs next to nothing.
+`__init__.pyi` lists the public names, for type checkers and for this module. Each name is loaded when it is first used:
+importing this package costs next to nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import pkgutil
+import re
 
-from . import forks as _forks  # noqa: F401 - it registers a hook
+from .base import forks as _forks  # noqa: F401 - it registers a hook
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from .engine.commit.moved_files import RebindResult
-    from .engine.commit.repair import repair
-    from .engine.commit.sync import SyncResult
-    from .engine.commit.transaction import Transaction
-    from .engine.create import create
-    from .engine.doctor import Check, doctor
-    from .engine.observing import Event, observe, opentelemetry_hook
-    from .engine.open import open_table as open
-    from .engine.open import scan_polars
-    from .engine.predicates import col
-    from .engine.scan.lake_dataset import LakeDataset
-    from .engine.scan.plan import Plan
-    from .engine.scan_log import ScanLog
-    from .engine.state.cache import CacheInfo, cache_info, set_cache_budget
-    from .engine.table import Table
-    from .engine.tasks.writer import TaskWriter
-    from .errors import (
-        CommitConflictError,
-        CorruptionError,
-        FormatVersionError,
-        InvalidArgumentError,
-        NotATableError,
-        NotReadableError,
-        PredicateError,
-        SchemaError,
-        SkipstoneError,
-        SkipstoneWarning,
-        StorageError,
-    )
-
 _HOMES = {
-    "cache_info": (".engine.state.cache", "cache_info"),
-    "set_cache_budget": (".engine.state.cache", "set_cache_budget"),
-    "CacheInfo": (".engine.state.cache", "CacheInfo"),
-    "create": (".engine.create", "create"),
-    "open": (".engine.open", "open_table"),
-    "scan_polars": (".engine.open", "scan_polars"),
-    "col": (".engine.predicates", "col"),
-    "doctor": (".engine.doctor", "doctor"),
-    "Check": (".engine.doctor", "Check"),
-    "Event": (".engine.observing", "Event"),
-    "observe": (".engine.observing", "observe"),
-    "opentelemetry_hook": (".engine.observing", "opentelemetry_hook"),
-    "repair": (".engine.commit.repair", "repair"),
-    "RebindResult": (".engine.commit.moved_files", "RebindResult"),
-    "SyncResult": (".engine.commit.sync", "SyncResult"),
-    "Table": (".engine.table", "Table"),
-    "LakeDataset": (".engine.scan.lake_dataset", "LakeDataset"),
-    "Plan": (".engine.scan.plan", "Plan"),
-    "ScanLog": (".engine.scan_log", "ScanLog"),
-    "Transaction": (".engine.commit.transaction", "Transaction"),
-    "TaskWriter": (".engine.tasks.writer", "TaskWriter"),
-    **{
-        name: (".errors", name)
-        for name in (
-            "CommitConflictError",
-            "CorruptionError",
-            "FormatVersionError",
-            "InvalidArgumentError",
-            "NotATableError",
-            "NotReadableError",
-            "PredicateError",
-            "SchemaError",
-            "SkipstoneError",
-            "SkipstoneWarning",
-            "StorageError",
-        )
-    },
+    public: (module, name)
+    for module, name, public in re.findall(
+        r"^from (\S+) import (\S+) as (\S+)$",
+        (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode(),
+        flags=re.MULTILINE,
+    )
 }
 
-__all__ = [
-    "CacheInfo",
-    "Check",
-    "CommitConflictError",
-    "CorruptionError",
-    "Event",
-    "FormatVersionError",
-    "InvalidArgumentError",
-    "LakeDataset",
-    "NotATableError",
-    "NotReadableError",
-    "Plan",
-    "PredicateError",
-    "RebindResult",
-    "ScanLog",
-    "SchemaError",
-    "SkipstoneError",
-    "SkipstoneWarning",
-    "StorageError",
-    "SyncResult",
-    "Table",
-    "TaskWriter",
-    "Transaction",
-    "__version__",
-    "cache_info",
-    "col",
-    "create",
-    "doctor",
-    "observe",
-    "open",
-    "opentelemetry_hook",
-    "repair",
-    "scan_polars",
-    "set_cache_budget",
-]
+__all__ = ["__version__", *sorted(public for public, (module, _) in _HOMES.items() if module != ".")]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        module, attribute = _HOMES[name]
-        value = getattr(importlib.import_module(module, __name__), attribute)
-        globals()[name] = value
-        return value
-    # "import skipstone as ss; ss.bloom" and the like work without importing them all at once.
-    if name in ("bloom", "canon", "engine", "errors", "hfile_like", "spark_adapter"):
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value = (
+        importlib.import_module(f".{attribute}", __name__)
+        if module == "."
+        else getattr(importlib.import_module(module, __name__), attribute)
+    )
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
 """`python -m skipstone` is the command `skipstone`."""
 
-from .cli import main
+from .commands.app import main
 
 main()

@@ -3,7 +3,7 @@
 Arrow arrays become 64-bit hashes (`hashing`, after `canon`). Hashes become filters. Values to look up become the hashes
 to probe with (`probes`). Start with `filter`. Each module imports only from those before it:
 
-    numpy_filter    the filter in numpy; `kernels`, the same in compiled code, which `skipstone.lazy` loads
+    numpy_filter    the filter in numpy; `kernels`, the same in compiled code, which `base.lazy` loads
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
     probes          Probes: the hashes of a value; probe_rows: those of a value in the rows of a group
     sizing          solve_blocks, solve_exact_blocks, fpp_of: sizes and false-positive probabilities
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import names_from
+from ..base.lazy import names_from
 from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy
+from ..base.arrays import from_numpy
+from ..base.lazy import kernels_for, read_only
+from ..base.versions import bit_counts
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
-from ..lazy import kernels_for, read_only
-from ..versions import bit_counts
 from . import numpy_filter
 from .hashing import (
     PARQUET_PREFIX,

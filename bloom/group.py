@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ..base.lazy import read_only
 from ..errors import InvalidArgumentError
-from ..lazy import read_only
 from . import numpy_filter
 from .filter import (
     SplitBlockFilter,

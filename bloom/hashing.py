@@ -5,7 +5,7 @@ a filter outlives a schema change. **Raw** (`hash_raw`): the bytes of Parquet's 
 Parquet files have them: there int32 5 and int64 5 hash unlike.
 
 Numbers of 8 bytes are hashed by numpy in closed form, other values by xxhash, and both by compiled code if they are
-many: see `skipstone.lazy`.
+many: see `skipstone.base.lazy`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
-from .. import canon
-from ..arrays import to_numpy, valid_mask
+from ..base import canon
+from ..base.arrays import to_numpy, valid_mask
+from ..base.lazy import kernels_for, load_for, read_only
 from ..errors import InvalidArgumentError
-from ..lazy import kernels_for, load_for, read_only
 
 BLOCKS_MAX = 1 << 26
 PARQUET_FORMS = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")

@@ -1,4 +1,4 @@
-"""Compiled code of `numpy_filter` and `hashing`: arrays and numbers in, arrays out, nothing checked. `skipstone.lazy`
+"""Compiled code of `numpy_filter` and `hashing`: arrays and numbers in, arrays out, nothing checked. `base.lazy`
 alone imports it.
 
 Every product of unsigned numbers is cast: uint32 * uint32 is a uint64 to numba, and uint64 with int64 is a *float64*,
@@ -16,10 +16,10 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from ..compiling import compiled
-from ..compiling import load32 as _load32
-from ..compiling import load64 as _load64
-from ..compiling import pointer_to as _pointer_to
+from ..base.compiling import compiled
+from ..base.compiling import load32 as _load32
+from ..base.compiling import load64 as _load64
+from ..base.compiling import pointer_to as _pointer_to
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

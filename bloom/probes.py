@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .. import canon
-from ..arrays import valid_mask
+from ..base import canon
+from ..base.arrays import valid_mask
 from ..errors import InvalidArgumentError
 from . import numpy_filter
 from .hashing import (

@@ -1,1 +1,1 @@
-"""The verbs of the command line, behind `cli.py`; begin at `app`."""
+"""The verbs of the command line, `app.main` runs one of them."""

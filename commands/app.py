@@ -131,8 +131,13 @@ def _is_done(arguments: Sequence[str]) -> bool:
     return True
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Runs one command; ends the process with its status."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and end the process with its status (`options.Status`).
+
+    Args:
+        arguments: what follows `skipstone`; None for the process's own.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
     debug, as_json = "--debug" in arguments, "--json" in arguments
     if not debug:
         warnings.showwarning = _show_json_warning if as_json else _show_warning

@@ -32,10 +32,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import canon
-from ..arrays import binary_array, empty_bytes, from_numpy, to_numpy, valid_mask
+from ..base import canon
+from ..base.arrays import binary_array, empty_bytes, from_numpy, to_numpy, valid_mask
+from ..base.ordered_keys import OrderedCode
 from ..errors import InvalidArgumentError, SchemaError
-from ..hfile_like.ordered import OrderedCode
 
 LINEAR = "linear"
 _CURVE_BITS = 64

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import canon
-from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..base import canon
+from ..base.arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level

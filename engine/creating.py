@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import field_index
+from ..base.arrays import field_index
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from . import hive
 from .choices import OnMisfit, TableSource

@@ -135,8 +135,8 @@ def _kernels() -> Iterator[Check]:
         yield Check("kernels", WARNING, "NUMBA_DISABLE_JIT is set: builds are slow", "unset NUMBA_DISABLE_JIT")
         return
     try:
+        from ..base.lazy import load
         from ..bloom import SplitBlockFilter, kernels
-        from ..lazy import load
 
         load("bloom.kernels")
         SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)

@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import from_numpy, offsets_and_data, string_array, string_pieces
+from ..base.arrays import from_numpy, offsets_and_data, string_array, string_pieces
 from ..errors import SchemaError
 
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)

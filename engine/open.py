@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .scan_log import ScanLog
 
 
-def open_table(
+def open(
     location: Any = None,
     *,
     version: int | None = None,
@@ -120,6 +120,9 @@ def open_table(
     if log is not None:
         table.handle.scan_log = log
     return table
+
+
+open_table = open  # for modules that open files, too
 
 
 def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str] | None, why: Exception) -> Table:

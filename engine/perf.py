@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import to_numpy
+from ..base.arrays import to_numpy
 from ..errors import InvalidArgumentError, is_integer
 from .handle import Handle
 from .lakes.directory import THREADS as LISTING_THREADS

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import from_numpy, joined, offsets_of, repeated, string_array, to_numpy
+from ..base.arrays import from_numpy, joined, offsets_of, repeated, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .state import IndexState, Instant, Marker, Timeline
 from .state.coverage import is_covered

@@ -20,9 +20,8 @@ Start with `reader` and `writer`, then `block`. Each module imports only from th
                  (the public face)
     writing      writer
     merging      key_sort, merge
-    making keys  ordered (numbers and typed tuples as keys)
 
-`kernels_lookup` and `kernels_sort` are compiled code, which `skipstone.lazy` alone imports. Modules that only writers
+`kernels_lookup` and `kernels_sort` are compiled code, which `base.lazy` alone imports. Modules that only writers
 need are loaded when they are first used.
 """
 
@@ -30,7 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import names_from
+from ..base.lazy import names_from
 from .block_index import BlockInfo, ZoneMap
 from .block_keys import prefix_successor
 from .entries import prefix_changes
@@ -43,8 +42,8 @@ from .scan import read_block_range
 from .source import BytesSource, PathSource, Source
 
 if TYPE_CHECKING:
+    from ..base.ordered_keys import OrderedCode
     from .merge import MergeSummary, merge_runs
-    from .ordered import OrderedCode
     from .verify import Finding
     from .writer import SortedFileWriter, WriterOptions
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Finding": ".verify",
     "MergeSummary": ".merge",
-    "OrderedCode": ".ordered",
+    "OrderedCode": "..base.ordered_keys",
     "SortedFileWriter": ".writer",
     "WriterOptions": ".writer",
     "merge_runs": ".merge",

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import fixed_rows, from_numpy, offsets_of, to_numpy, valid_mask
+from ..base.arrays import fixed_rows, from_numpy, offsets_of, to_numpy, valid_mask
 from ..errors import InvalidArgumentError, SchemaError
 from . import codec
 from .block import BLOCK_BYTES_MAX, BLOCK_ENTRIES_MAX, HEAD, SECTION

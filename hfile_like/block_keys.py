@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of
+from ..base.arrays import binary_array, binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of
 from ..errors import InvalidArgumentError
 from . import codec
 from .codec import GAIN_THIRD, Compressor, EncodedSection, Location, padding

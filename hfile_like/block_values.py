@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import (
+from ..base.arrays import (
     binary_array,
     fixed_rows,
     from_numpy,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import zstandard
 from isal.isal_zlib import crc32
 
-from ..arrays import is_text
+from ..base.arrays import is_text
 from ..errors import CorruptionError
 
 CODEC_RAW = 0

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..base.arrays import binary_array, from_numpy, offsets_and_data, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from .block_keys import KEY_BYTES_MAX
 from .block_values import value_bytes

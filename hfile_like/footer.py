@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..caching import cached_property
+from ..base.caching import cached_property
 from ..errors import FormatVersionError, StorageError
 from . import codec
 from .block_index import BlockIndex

@@ -3,7 +3,7 @@
 A section is not trusted: whatever its bytes say, nothing outside of it is read. If a section does not fit, the kernel
 says so, and the numpy code reads it again and reports what is wrong.
 
-Imported by `skipstone.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So
+Imported by `base.lazy` alone. Products of unsigned numbers are cast: uint64 with int64 is a *float64* to numba. So
 every position is an int64.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiling import called as _called
-from ..compiling import compiled
-from ..compiling import frame_item as _item
-from ..compiling import inlined as _inlined
-from ..compiling import load16 as _load16
-from ..compiling import load32 as _load32
-from ..compiling import load64 as _load64
+from ..base.compiling import called as _called
+from ..base.compiling import compiled
+from ..base.compiling import frame_item as _item
+from ..base.compiling import inlined as _inlined
+from ..base.compiling import load16 as _load16
+from ..base.compiling import load32 as _load32
+from ..base.compiling import load64 as _load64
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24

@@ -4,16 +4,16 @@ Of keys of one width the bytes that differ in some go into words, each by its ra
 passes sort the values of a column and the places of its rows, or hexadecimal digits of what is random. Of others a word
 is 5 bytes.
 
-Imported by `skipstone.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
+Imported by `skipstone.base.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..compiling import compiled
-from ..compiling import load64 as _load64
-from ..compiling import swapped as _swapped
+from ..base.compiling import compiled
+from ..base.compiling import load64 as _load64
+from ..base.compiling import swapped as _swapped
 
 _WORD_BITS = 44  # four passes; more would resolve few ties that are left
 _NARROW_BITS = 33  # of few keys: three passes

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_rows, joined, offsets_and_data
+from ..base.arrays import big_endian, binary_rows, from_big_endian, joined, offsets_and_data
 from ..errors import CorruptionError, InvalidArgumentError
 
 _FIELD_BYTES_MAX = 8
@@ -87,20 +87,6 @@ class KeyLayout:
             raise InvalidArgumentError(f"a prefix takes the first of {list(self.names)}, not {sorted(leading)}")
         pairs = zip(self.names, self.widths, strict=True)
         return b"".join(_field(name, leading[name], width) for name, width in pairs if name in leading)
-
-
-def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Return uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
-    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
-
-
-def from_big_endian(table: np.ndarray) -> np.ndarray:
-    """Return the numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type of that width."""
-    count, width = table.shape
-    native = 1 << (width - 1).bit_length()
-    wide = np.zeros((count, native), dtype=np.uint8)
-    wide[:, native - width :] = table
-    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")
 
 
 def _field(name: str, value: int, width: int) -> bytes:

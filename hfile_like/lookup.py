@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import binary_array, from_numpy, offsets_and_data, offsets_of
+from ..base.arrays import binary_array, from_numpy, offsets_and_data, offsets_of
+from ..base.lazy import kernels_for, read_only
 from ..errors import InvalidArgumentError
-from ..lazy import kernels_for, read_only
 from .block import BLOCK_BYTES_MAX, Block
 from .block_index import BlockIndex
 from .block_keys import BUNDLE_KEYS, key_tails, lower_bound

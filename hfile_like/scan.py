@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ..arrays import from_numpy
+from ..base.arrays import from_numpy
 from ..errors import InvalidArgumentError
 from .block import Block
 from .block_keys import lower_bound

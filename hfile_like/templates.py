@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import (
+from ..base.arrays import (
     binary_array,
     binary_rows,
     empty_bytes,

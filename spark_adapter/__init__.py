@@ -68,7 +68,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import names_from
+from ..base.lazy import names_from
 
 if TYPE_CHECKING:
     from ..engine.scan.coarse_snapshot import Coarse

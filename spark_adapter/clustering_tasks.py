@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import from_numpy
+from ..base.arrays import from_numpy
 from ..engine.clustering import Placement, RowOrder, sorted_by
 from ..engine.scan.file_tasks import ReadContext, RowGroups
 from ..engine.scan.rows import read_matches

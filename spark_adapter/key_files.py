@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import to_numpy
+from ..base.arrays import to_numpy
 from ..engine.indexes.secondary.choice import covered_by
 from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from ..arrays import to_numpy
+from ..base.arrays import to_numpy
 from ..engine.indexes.secondary.choice import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types

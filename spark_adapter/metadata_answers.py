@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import to_numpy
+from ..base.arrays import to_numpy
 from ..engine.open import open_pair
 from ..engine.scan.extremes import extreme
 from .catalyst_tree import children_of, items_of

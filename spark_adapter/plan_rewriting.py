@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..caching import cached_property
+from ..base.caching import cached_property
 from ..engine.open import open_pair, open_table
 from ..engine.predicates import And, Constant, Node, bind
 from ..errors import SkipstoneError

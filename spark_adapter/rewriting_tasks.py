@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import from_numpy, null_as_false, to_numpy
+from ..base.arrays import from_numpy, null_as_false, to_numpy
 from ..engine.indexes.task_result import TaskResult
 from ..engine.parquet.leaves import leaf_types
 from ..engine.predicates.rows import matches

@@ -18,7 +18,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy, to_numpy
+from ..base.arrays import from_numpy, to_numpy
+from ..base.ordered_keys import OrderedCode
 from ..engine.indexes.secondary.choice import reader_of
 from ..engine.indexes.secondary.hits import Positions
 from ..engine.open import open_pair
@@ -33,7 +34,6 @@ from ..engine.state.runs import DamagedRun
 from ..engine.storage import StorageOptions
 from ..engine.table import Table
 from ..errors import CorruptionError
-from ..hfile_like.ordered import OrderedCode
 from .hang_ups import leave_out_hang_ups
 from .shares import Share, rows_of_shares
 from .wire_types import wire_batches

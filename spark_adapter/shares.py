@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import from_numpy, to_numpy
+from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
 from ..engine.scan.file_reader import as_planned
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows

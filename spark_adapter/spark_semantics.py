@@ -20,7 +20,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from .. import canon
+from ..base import canon
 from ..engine.predicates import (
     And,
     Cast,

@@ -115,7 +115,7 @@ _LONG_FOLDERS = ("soundness", "faults", "house", "indexes", "hfile_like", "table
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """The command line in this process: say(*arguments) -> (status, stdout, stderr)"""
-    from skipstone.cli import main
+    from skipstone.commands.app import main
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -54,7 +54,7 @@ def size_bytes(folder: Path) -> int:
 def code_fingerprint() -> str:
     """What changes with the code that writes our files: an index that other code wrote is made anew."""
     root = Path(ss.__file__).parent
-    paths = [root / "arrays.py", root / "canon.py"]
+    paths = [root / "base/arrays.py", root / "base/canon.py"]
     paths += sorted((root / "engine").rglob("*.py")) + sorted((root / "hfile_like").rglob("*.py"))
     checksum = 0
     for path in paths:

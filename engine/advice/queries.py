@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.versions import shown
 from ...errors import InvalidArgumentError, PredicateError
-from ...versions import shown
 from ..predicates import Node
 from ..predicates.parse import parse
 from ..scan_log import entries_of

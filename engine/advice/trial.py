@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...arrays import from_numpy
+from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
 from ..clustering import RowOrder, sorted_by
 from ..commit.alter import alter

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, text, to_numpy
+from ...base.arrays import from_numpy, text, to_numpy
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes import is_log

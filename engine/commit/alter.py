@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from ... import canon
-from ...arrays import is_utf8
+from ...base import canon
+from ...base.arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.stats.build import stats_of_new
 from ..indexes.task_result import TaskResult

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, to_numpy
+from ...base.arrays import from_numpy, joined, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
 from ..indexes.stats.rows import RestoredFiles

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import to_numpy
+from ...base.arrays import to_numpy
 from ...errors import InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress

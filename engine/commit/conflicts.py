@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import empty_table, from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import empty_table, from_numpy, joined, string_array, text, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
 from .. import hive
 from ..indexes.task_result import TaskResult

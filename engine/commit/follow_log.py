@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import NotReadableError
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA

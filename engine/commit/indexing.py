@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.columns import columns_hint
 from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import from_numpy, joined, string_array, text, to_numpy
 from ...errors import CorruptionError
 from ..indexes.stats import format as stats
 from ..indexes.stats.rows import digests_of, first_stats

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import joined
+from ...base.arrays import joined
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..indexes.protocol import CommitWork, kind_or_none
 from ..indexes.secondary.merge import task_key_paths

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...arrays import text, to_numpy
+from ...base.arrays import text, to_numpy
 from ...errors import SchemaError
 from .. import hive
 from ..indexes.protocol import ProbedFiles, kind_or_none

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, to_numpy
+from ...base.arrays import from_numpy, joined, to_numpy
 from ...errors import CommitConflictError, CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import string_array
+from ...base.arrays import string_array
 from ...errors import CommitConflictError, CorruptionError, SchemaError
 from ..lakes.table_format import LOG_FILES, LogSource, LogState, describe, recorded_state
 from ..parquet.leaves import leaf_types

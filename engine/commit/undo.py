@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import joined, positions
+from ...base.arrays import joined, positions
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant, new_transaction_id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy
+from ...base.arrays import from_numpy
 from ..predicates import (
     ANY,
     And,

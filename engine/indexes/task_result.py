@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, to_numpy
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from ..parquet.leaves import NestedNames

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
 from ...errors import SchemaError
 from ..parquet.leaves import NestedNames, children_of, plain_type
 from ..predicates.coerce import is_list, merged_type

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import string_array
+from ...base import canon
+from ...base.arrays import string_array
 from ...errors import NotATableError, NotReadableError, SchemaError, SkipstoneError
 from .. import hive
 from ..hive import partition_texts

@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import binary_array, string_array
+from ...base.arrays import binary_array, string_array
 from ..progress import Progress
 from ..storage import Entry, Storage
 from ..storage.threads import Threads

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...arrays import to_numpy
-from ...caching import cached_property
+from ...base.arrays import to_numpy
+from ...base.caching import cached_property
 from ...errors import CorruptionError, NotATableError, NotReadableError
 from ..hive import partition_texts
 from ..storage import FileMissingError, Storage

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import string_array
+from ...base.arrays import string_array
 from ...errors import InvalidArgumentError, NotReadableError, SkipstoneError, StorageError
 from ..storage import FileMissingError, Storage, relative_path
 from ..storage.object_client import scrubbed

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, to_numpy, valid_mask
+from ...base import canon
+from ...base.arrays import from_numpy, to_numpy, valid_mask
 
 BOUND_BYTES_MAX = 64  # longer bounds of strings are cut: the lower one down, the upper one up
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import joined
+from ...base.arrays import joined
 from .leaves import plain_type
 
 _ROWS_MIN = 1 << 14  # of fewer rows a dictionary is soon made

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import joined
+from ...base import canon
+from ...base.arrays import joined
+from ...base.versions import is_nan
 from ...errors import SchemaError
-from ...versions import is_nan
 from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy
+from ...base.arrays import from_numpy
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
+from ...base.versions import schema_of
 from ...errors import CorruptionError, NotReadableError, SkipstoneError, StorageError
-from ...versions import schema_of
 from ..storage import Entry, FileMissingError, RangeFile, Storage, UnreachableError
 from .column_stats import ColumnStats, shortened
 from .leaves import leaf_types, leaves_of, plain_schema, plain_type

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import field_index
+from ...base import canon
+from ...base.arrays import field_index
 from ...errors import SchemaError
 from ..predicates.coerce import is_list
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ...caching import cached_property
+from ...base.caching import cached_property
 from ...errors import PredicateError
 from .literals import literal_sql, literal_value, string_sql
 from .operands import Cast, Column, Literal, Operand, no_truth

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolve

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ... import canon
-from ...caching import cached_property
+from ...base import canon
+from ...base.caching import cached_property
 from ...errors import PredicateError
 from .ast import And, In, Like, Node, Not, Or, Unknown, operator_sql
 from .coerce import array_of

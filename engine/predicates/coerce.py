@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
-from ...arrays import binary_array, from_numpy
+from ...base import canon
+from ...base.arrays import binary_array, from_numpy
 from .literals import DAY_NS, NS_PER_UNIT, UUID_BYTES, LiteralValue, Temporal, parse_temporal, parse_uuid
 
 _MANTISSA_BITS = {16: 11, 32: 24, 64: 53}

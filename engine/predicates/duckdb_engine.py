@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ... import canon
-from ...arrays import empty_table
+from ...base import canon
+from ...base.arrays import empty_table
+from ...base.forks import no_fork
+from ...base.versions import check_nanoseconds
 from ...errors import PredicateError
-from ...forks import no_fork
-from ...versions import check_nanoseconds
 from .coerce import is_list
 from .literals import literal_value
 from .operands import quoted

@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import empty_table, joined
+from ...base.arrays import empty_table, joined
+from ...base.versions import check_readable
 from ...errors import PredicateError
-from ...versions import check_readable
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
 from .bind import bind
 from .bound import resolve, unknowns

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...arrays import empty_table
+from ...base.arrays import empty_table
 from ...errors import PredicateError
 from .ast import And, Comparison, In, IsNull, Node, Not, Or, StartsWith, Unknown
 from .bind import bind

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
 from ...errors import PredicateError
 
 DAY_NS = 86_400_000_000_000

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
 from ...errors import PredicateError
 from .ast import And, Constant, Node, Not, Or, Unknown
 from .bind import compare_values

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import to_numpy
+from ...base.arrays import to_numpy
 from ...errors import PredicateError
 from .coerce import is_text
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import repeated, to_numpy, valid_mask
+from ...base import canon
+from ...base.arrays import repeated, to_numpy, valid_mask
 from .coerce import array_of, plain_type
 
 # the order codes of these floats (see `canon`); written out because computing them would import pandas

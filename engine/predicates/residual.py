@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, to_numpy
 from ...errors import PredicateError, SchemaError
 from .ast import Constant, Node, Unknown
 from .bound import Residual

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, null_as_false, to_numpy, valid_mask
+from ...base import canon
+from ...base.arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from .ast import And, Constant, Node, Not, Or
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, residuals, unknowns

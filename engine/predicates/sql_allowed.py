@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.versions import check_zero_characters
 from ...errors import PredicateError
-from ...versions import check_zero_characters
 from .ast import too_deep
 from .bound import near_matches
 from .duckdb_engine import ROWS, cursor_of, plan, version

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ... import canon
+from ...base import canon
 from ...errors import PredicateError
 from .bound import resolve
 from .coerce import is_exact_widening, plain_type

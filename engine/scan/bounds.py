@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
+from ...base import canon
+from ...base.arrays import binary_array, from_numpy, string_array, to_numpy, valid_mask
 from ..indexes.probe_results import ColumnEvidence
 from ..predicates.coerce import is_exact_widening, plain_type
 from ..predicates.possible_values import Evidence

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ...arrays import to_numpy
-from ...caching import cached_property
+from ...base.arrays import to_numpy
+from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.bloom.coarse_groups import section_name
 from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Tasks

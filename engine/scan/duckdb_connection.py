@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...forks import no_fork
+from ...base.forks import no_fork
 
 THREADS = min(8, os.cpu_count() or 1)
 _SETTINGS = {

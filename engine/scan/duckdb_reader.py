@@ -20,7 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, to_numpy
 from ...errors import SchemaError
 from ..parquet.leaves import top_level
 from ..predicates import (

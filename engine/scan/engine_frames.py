@@ -11,9 +11,9 @@ import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...arrays import empty_table
+from ...base.arrays import empty_table
+from ...base.versions import accepted
 from ...errors import InvalidArgumentError, PredicateError
-from ...versions import accepted
 from ..predicates import And, Constant, Node, parse, unknowns
 from .lake_dataset import LakeDataset, RowSource
 

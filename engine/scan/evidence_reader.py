@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, text, to_numpy
+from ...base.arrays import from_numpy, text, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
 from ..indexes.probe_results import ColumnEvidence
 from ..indexes.protocol import ProbedFiles

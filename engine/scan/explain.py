@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import is_utf8, null_as_false, text, to_numpy
+from ...base import canon
+from ...base.arrays import is_utf8, null_as_false, text, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
 from ..indexes.probe_results import AnyLeaf

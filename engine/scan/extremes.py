@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, joined, null_as_false, number, to_numpy, valid_mask
+from ...base import canon
+from ...base.arrays import from_numpy, joined, null_as_false, number, to_numpy, valid_mask
 from ...errors import CorruptionError, InvalidArgumentError
 from ..parquet.column_stats import numbers
 from ..parquet.leaves import leaf_array, ordered_type, top_level

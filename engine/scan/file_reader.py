@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, null_as_false, taken, taken_rows
+from ...base.arrays import from_numpy, null_as_false, taken, taken_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..parquet.few_rows import without_views
 from ..parquet.footers import chunk_ranges, rows_of_group

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, offsets_of, to_numpy
+from ...base.arrays import from_numpy, joined, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
 from ..parquet.leaves import NestedNames

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, offsets_of, text, to_numpy
+from ...base.arrays import from_numpy, offsets_of, text, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, null_as_false, to_numpy
+from ...base import canon
+from ...base.arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
 from ..indexes.secondary.choice import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level

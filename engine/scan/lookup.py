@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...caching import cached_property
+from ...base.caching import cached_property
 from ...errors import PredicateError, SchemaError
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, leading_names, reader_of
 from ..indexes.secondary.hits import Positions

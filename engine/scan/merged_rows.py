@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...arrays import null_as_false
+from ...base.arrays import null_as_false
 from ..parquet.leaves import top_level
 from ..predicates import columns_read, matches
 from ..state.manifest import BASE

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import from_numpy, offsets_of, taken_rows, to_numpy
+from ...base import canon
+from ...base.arrays import from_numpy, offsets_of, taken_rows, to_numpy
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
 from ..parquet.footers import reading
 from ..parquet.leaves import leaf_array, ordered_type, top_level

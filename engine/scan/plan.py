@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, string_array
+from ...base.arrays import from_numpy, string_array
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, top_level
 from ..predicates import Constant

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, to_numpy
 from ..predicates import Leaf, leaves_of
 from ..storage import Counted
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import string_array, to_numpy
-from ...caching import cached_property
+from ...base.arrays import string_array, to_numpy
+from ...base.caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
 from ..indexes.probe_results import ColumnEvidence, Outcomes

@@ -19,7 +19,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import text, to_numpy
+from ...base.arrays import text, to_numpy
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges

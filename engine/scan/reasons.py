@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import from_numpy, string_array
+from ...base.arrays import from_numpy, string_array
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, leaf_sets
 from ..parquet.leaves import leaf_type
 from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of

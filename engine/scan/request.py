@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from ...arrays import field_index
+from ...base.arrays import field_index
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, ordered_type, top_level
 from ..state.manifest import MODES, SNAPSHOT

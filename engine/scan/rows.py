@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import offsets_of, taken_rows, to_numpy
+from ...base.arrays import offsets_of, taken_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.few_rows import rows_at_positions
 from ..parquet.footers import open_by_footer, open_parquet, reading

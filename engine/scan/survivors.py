@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, text, to_numpy
-from ...caching import cached_property
+from ...base.arrays import from_numpy, text, to_numpy
+from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
 from ..indexes.probe_results import AnyLeaf, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
 from ..indexes.stats import format as stats

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import binary_array, from_numpy, null_as_false, number, to_numpy
+from ...base.arrays import binary_array, from_numpy, null_as_false, number, to_numpy
 from ...errors import NotReadableError
 from ..predicates import Constant
 from .bounds import Bounds, bounds_of

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...lazy import names_from
+from ...base.lazy import names_from
 from .coverage import Coverage, IndexState, Run, joined_ranges
 from .instant import (
     COMMIT_STATES,

@@ -52,7 +52,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...caching import cached_property
+from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size

@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import joined, number, string_array, text, to_numpy
+from ...base.arrays import joined, number, string_array, text, to_numpy
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from . import COMPLETED, INFLIGHT

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import joined, offsets_and_data, string_array, string_pieces
+from ...base.arrays import joined, offsets_and_data, string_array, string_pieces
 from ...errors import InvalidArgumentError
 from .. import hive
 from ..storage import Storage, relative_path

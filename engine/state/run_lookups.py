@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import binary_array, byte_table, from_numpy, joined, to_numpy
+from ...base.arrays import binary_array, byte_table, from_big_endian, from_numpy, joined, to_numpy
 from ...hfile_like import IdEntries, SortedFileReader, prefix_successor
 from ...hfile_like.block_keys import ID_BYTES
-from ...hfile_like.key_layout import from_big_endian
 from ..storage import Storage
 from . import Run
 from .cache import BLOCK_ENTRIES_MAX, RUN_ENTRIES_MAX, part_of

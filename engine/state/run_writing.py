@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, to_numpy
+from ...base.arrays import from_numpy, joined, to_numpy
 from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
 from ..storage import Storage
 from . import Run, manifest

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import from_numpy, joined, string_array, to_numpy
-from ...caching import cached_property
+from ...base.arrays import from_numpy, joined, string_array, to_numpy
+from ...base.caching import cached_property
 from ...errors import CorruptionError
 from .. import hive
 from ..storage import FileMissingError

@@ -25,7 +25,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ...caching import cached_property
+from ...base.caching import cached_property
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from ..storage.threads import in_background, side_by_side

@@ -14,7 +14,7 @@ import os
 import posixpath
 from collections.abc import Mapping
 
-from ...arrays import is_utf8
+from ...base.arrays import is_utf8
 from ...errors import InvalidArgumentError, StorageError
 from .interface import Entry, FileMissingError, Ranged, RangeFile, Storage, UncertainPutError, UnreachableError
 from .local import LocalStorage

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
-from ...caching import cached_property
+from ...base.caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
 from .interface import Entry, RangeFile, Storage, merged_ranges
 

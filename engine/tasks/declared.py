@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
-from ...arrays import joined, null_column, valid_mask
+from ...base import canon
+from ...base.arrays import joined, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
 from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult

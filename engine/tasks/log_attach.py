@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrays import string_array, text
+from ...base.arrays import string_array, text
 from ...errors import SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult, quarantined_file
 from ..lakes.column_naming import ColumnNaming, normalized_schema

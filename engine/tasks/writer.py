@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import canon
+from ...base import canon
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
 from .. import hive
 from ..indexes.bloom.task_filters import FineFilters, Spool, TaskFilter

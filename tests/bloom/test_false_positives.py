@@ -15,9 +15,9 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
-from skipstone import lazy
+from skipstone.base import lazy
+from skipstone.base.versions import bit_counts
 from skipstone.bloom import SplitBlockFilter, fpp_of
-from skipstone.versions import bit_counts
 
 FAILS_BY_CHANCE_MAX = 1e-7
 MEMBERS = 2_000_000

@@ -13,8 +13,8 @@ import pytest
 from example_counts import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skipstone import lazy
-from skipstone.arrays import valid_mask
+from skipstone.base import lazy
+from skipstone.base.arrays import valid_mask
 from skipstone.bloom import SplitBlockFilter, hash_array, kernels, numpy_filter, solve_blocks, solve_exact_blocks
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone import lazy
+from skipstone.base import lazy
 from skipstone.bloom import distinct, hash_array, hash_raw, kernels
 from skipstone.errors import InvalidArgumentError
 from xxhash import xxh64_intdigest

@@ -10,7 +10,7 @@ from pathlib import Path
 import numba
 import pyarrow as pa
 import pytest
-from skipstone import lazy
+from skipstone.base import lazy
 from skipstone.bloom import SplitBlockFilter
 
 needs_a_compiler = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels are loaded where they are compiled")
@@ -125,7 +125,7 @@ def test_nothing_is_compiled_for_work_that_takes_less_time_than_that(monkeypatch
 @needs_a_compiler
 def test_a_machine_keeps_what_it_compiled(tmp_path: Path):
     program = (
-        "import pyarrow as pa; from skipstone import lazy; from skipstone.bloom import SplitBlockFilter\n"
+        "import pyarrow as pa; from skipstone.base import lazy; from skipstone.bloom import SplitBlockFilter\n"
         "print(lazy._is_kept('bloom.kernels'))\n"
         "lazy.load('bloom.kernels'); SplitBlockFilter.build(pa.array(range(100_000)), fpp=0.01)"
     )

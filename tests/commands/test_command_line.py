@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.cli import main
+from skipstone.commands.app import main
 
 SCRIPT = Path(sys.executable).with_name("skipstone")
 ROWS_A_FILE = 40

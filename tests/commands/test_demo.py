@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.cli import main
 from skipstone.commands import demo, demo_lake, demo_spark
+from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
 
 

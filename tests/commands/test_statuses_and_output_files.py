@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(say, lake: str, tmp
 
 
 def test_arrow_goes_through_a_pipe(lake: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    from skipstone.cli import main
+    from skipstone.commands.app import main
 
     with pytest.raises(SystemExit) as ended:
         main(["scan", lake, "--where", "k < 3", "--format", "arrow"])

@@ -18,11 +18,11 @@ from example_counts import examples
 from faulty_object_store import Twin, twin_stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.secondary.sort import EntrySorter
 from skipstone.engine.storage import LocalStorage, Storage, open_storage
 from skipstone.hfile_like import SortedFileWriter
-from skipstone.hfile_like.ordered import OrderedCode
 
 SIZES = st.one_of(st.integers(0, 2_000), st.integers(0, 40_000))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library_versions import cases, has
 from predicate_strategies import COLUMN_TYPES, tables
-from skipstone import canon
+from skipstone.base import canon
 
 TYPES = {
     **{name: kind for name, kind in COLUMN_TYPES.items() if not pa.types.is_struct(kind)},

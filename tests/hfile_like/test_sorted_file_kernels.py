@@ -83,7 +83,7 @@ def test_many_keys_are_sorted_the_same(count, values, form, seed):
 WARM = """
 import io
 import pyarrow as pa
-from skipstone import lazy
+from skipstone.base import lazy
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from skipstone.hfile_like.key_sort import sorted_keys
 lazy.LOAD_ABOVE_NS, lazy.COMPILE_ABOVE_NS = -1, -1

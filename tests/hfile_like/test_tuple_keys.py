@@ -14,10 +14,10 @@ import skipstone.hfile_like
 from hypothesis import given
 from hypothesis import strategies as st
 from predicate_strategies import tables
+from skipstone.base.ordered_keys import beginning, ordered_class
 from skipstone.errors import CorruptionError, InvalidArgumentError, SchemaError
 from skipstone.hfile_like import KeyLayout, OrderedCode
 from skipstone.hfile_like.key_sort import sorted_keys
-from skipstone.hfile_like.ordered import beginning, ordered_class
 from test_order_codes import TYPES
 
 KINDS = {

@@ -91,7 +91,7 @@ def test_a_read_only_installation_without_a_home(installed: Path, tmp_path: Path
 
 def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed: Path, kept: Path) -> None:
     assert _insert(installed, kept)[:2] == (1, 0)
-    with (installed / "skipstone/compiling.py").open("a") as file:
+    with (installed / "skipstone/base/compiling.py").open("a") as file:
         file.write("# edited\n")
     assert _insert(installed, kept)[:2] == (0, 1)
 

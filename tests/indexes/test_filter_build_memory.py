@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone import col
+from skipstone.base.lazy import load
 from skipstone.engine.indexes.bloom import build as filter_building
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom import task_filters as filter_sizing
 from skipstone.hfile_like import SortedFileReader
-from skipstone.lazy import load
 
 GROUPS, ROWS = 48, 50_000
 HASHES_BYTES = 8 * GROUPS * ROWS  # what was held before: and their filters are a quarter of it

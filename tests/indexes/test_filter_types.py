@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from lake_strategies import file_tables
 from oracle import check_scan, file_groups
 from predicate_strategies import COLUMN_TYPES, leaves, tables
-from skipstone import canon, col
+from skipstone import col
+from skipstone.base import canon
 from skipstone.engine.predicates import ast, operands
 
 # A struct has no filter; Parquet has no seconds, and its files hold milliseconds.

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.format import SecondaryForm, files_of, write_entries
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
 from skipstone.engine.indexes.secondary.merge import (
@@ -27,7 +28,6 @@ from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.tasks.spec import TaskSpec
 from skipstone.engine.tasks.writer import TaskWriter
-from skipstone.hfile_like.ordered import OrderedCode
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
 
 FORM = SecondaryForm(600, 256)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels_in_use import kernels
+from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.format import (
     SecondaryForm,
     delta_coded,
@@ -33,7 +34,6 @@ from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import open_storage
 from skipstone.errors import CorruptionError, StorageError
 from skipstone.hfile_like import SortedFileReader
-from skipstone.hfile_like.ordered import OrderedCode
 
 KINDS = {
     "i": (pa.int64(), [None, -3, 0, 1, 2, 1 << 40]),

@@ -12,7 +12,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicate_strategies import evidence_of, leaf_columns, predicates, row_matches, rows_of, schemas, tables
-from skipstone import canon
+from skipstone.base import canon
 from skipstone.engine.predicates import (
     ANY,
     FALSE,

@@ -16,7 +16,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicate_strategies import predicates, row_matches, rows_of, schemas, tables
-from skipstone.arrays import to_numpy
+from skipstone.base.arrays import to_numpy
 from skipstone.engine.predicates import (
     Constant,
     Leaf,

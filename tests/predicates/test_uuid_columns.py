@@ -115,7 +115,7 @@ def test_an_expression_of_an_older_pyarrow_names_the_version(monkeypatch: pytest
         raise pa.ArrowNotImplementedError("extension")
 
     monkeypatch.setattr("skipstone.engine.predicates.from_arrow._Serialized.of", refuse)
-    monkeypatch.setattr("skipstone.versions.PYARROW", (18, 0))
+    monkeypatch.setattr("skipstone.base.versions.PYARROW", (18, 0))
     with pytest.raises(ss.PredicateError, match=r"one with a UUID, .* needs pyarrow 21 or newer"):
         prepare(pc.field("u") == 5, pa.schema([("u", pa.int64())]))
 

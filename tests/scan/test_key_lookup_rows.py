@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kernels_in_use import kernels
 from lake_strategies import data_schemas
 from oracle import multiset
+from skipstone.base.ordered_keys import ordered_class
 from skipstone.engine.parquet.leaves import leaf_array
 from skipstone.engine.scan import lookup
-from skipstone.hfile_like.ordered import ordered_class
 
 MANY = 1500  # more than are made an IN
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.arrays import taken
+from skipstone.base.arrays import taken
 from skipstone.engine.scan.file_reader import FileReader
 
 ROWS, LEAST_BYTES = 2_400, 1_000_000

@@ -22,8 +22,8 @@ import pytest
 import skipstone as ss
 from example_counts import is_thorough
 from power_cut_disk import without_flushes
-from skipstone import forks
-from skipstone.caching import cached_property
+from skipstone.base import forks
+from skipstone.base.caching import cached_property
 from skipstone.engine.storage import LocalStorage
 from skipstone.engine.storage.threads import in_background, settle_background
 

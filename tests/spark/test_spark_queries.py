@@ -419,7 +419,7 @@ def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
 
     def compile_kernels(batches):  # as a machine has them that did more work than this
         import pyarrow as pa
-        from skipstone import lazy
+        from skipstone.base import lazy
         from skipstone.bloom import SplitBlockFilter
 
         lazy.load("bloom.kernels")

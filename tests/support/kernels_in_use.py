@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from skipstone import lazy
+from skipstone.base import lazy
 
 MODULES = (
     *(f"hfile_like.kernels_{family}" for family in ("sort", "lookup")),

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 import skipstone as ss
 from hypothesis import strategies as st
 from oracle import HIVE_NULL, Lake, multiset
-from skipstone import canon, col
+from skipstone import col
+from skipstone.base import canon
+from skipstone.base.ordered_keys import ordered_class
 from skipstone.engine.predicates import ast, operands
-from skipstone.hfile_like.ordered import ordered_class
 
 PARTITION_TEXTS = [None, "a", "b/c", "ü=%", "x:y", "a b", "%41", "it's", "1.b", "-", "..", "{}", "日本"]
 PARTITIONINGS = [(), ("p",), ("q",), ("p", "q")]

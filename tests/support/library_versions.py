@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from skipstone.versions import accepted
+from skipstone.base.versions import accepted
 
 
 def version_of(library: str) -> tuple[int, ...]:

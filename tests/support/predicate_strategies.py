@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from library_versions import array_of
-from skipstone import canon
+from skipstone.base import canon
 from skipstone.engine.predicates import ast, operands
 from skipstone.engine.predicates.possible_values import Evidence
 

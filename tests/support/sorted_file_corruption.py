@@ -27,7 +27,7 @@ from functools import cache
 from itertools import islice
 
 from guarded_memory import guard_everything
-from skipstone import lazy
+from skipstone.base import lazy
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SchemaError, SkipstoneError
 from skipstone.hfile_like import SortedFileReader
 from sorted_file_crafted import CRAFTED

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 from guarded_memory import guarded
-from skipstone import lazy
+from skipstone.base import lazy
 from skipstone.hfile_like.key_sort import sorted_by_arrow, sorted_keys
 from sorted_file_samples import noise, uuid_text
 

@@ -28,8 +28,8 @@ import skipstone as ss
 from lake_strategies import PARTITION_TEXTS, PARTITIONINGS, hive_folder
 from library_versions import array_of
 from predicate_strategies import leaf_columns, rows_of
-from skipstone import canon
-from skipstone.versions import is_nan
+from skipstone.base import canon
+from skipstone.base.versions import is_nan
 from soundness_values import KINDS, group_values, palette
 
 _TEXTUAL, _FLOATING = ("s", "ls", "sd", "b"), ("f16", "f32", "f64")  # these have the most traps: most lakes have them

@@ -160,7 +160,7 @@ def package_archive(path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for package in settings["tool"]["setuptools"]["packages"]:
             top, *inner = package.split(".")
-            for module in sorted(REPOSITORY.joinpath(folders[top], *inner).glob("*.py")):
+            for module in sorted(REPOSITORY.joinpath(folders[top], *inner).glob("*.py*")):
                 archive.write(module, "/".join([top, *inner, module.name]))
     return path
 

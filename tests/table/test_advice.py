@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.cli import main
+from skipstone.commands.app import main
 from skipstone.commands.demo_lake import uuids, write_lake
 
 ROWS = 12_000

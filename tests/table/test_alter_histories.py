@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import change_index, data_schemas, live_paths
 from oracle import Groups, check_scan
-from skipstone import canon
+from skipstone.base import canon
 from skipstone.engine.predicates.coerce import merged_type
 
 _NAMES = ["a", "b", "c", "x.y", "é"]

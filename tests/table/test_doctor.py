@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.cli import main
+from skipstone.commands.app import main
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.cli import main
+from skipstone.commands.app import main
 
 ODD = """<script>alert(1)</script>&amp;"><img src=x onerror="alert(1)"></style></div>"""
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "div", "span", "b"}

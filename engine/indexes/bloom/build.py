@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from .... import canon
+from ....base import canon
+from ....base.lazy import load_for
 from ....bloom import SplitBlockFilter, estimated_keys, fold_words, hash_array, measured_fpp, replicate_words
 from ....errors import SchemaError
-from ....lazy import load_for
 from ...lakes import is_log
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group

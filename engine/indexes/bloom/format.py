@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from .... import bloom, hfile_like
-from ....arrays import binary_array, from_numpy
+from ....base.arrays import binary_array, from_numpy
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader
 from ...state import Run

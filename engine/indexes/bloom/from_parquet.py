@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import binary_array, from_numpy
+from ....base.arrays import binary_array, from_numpy
 from ....bloom import SplitBlockFilter, probes_for
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError
 from ...parquet.footers import reading

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .... import canon
-from ....arrays import binary_rows, from_numpy, to_numpy
+from ....base import canon
+from ....base.arrays import binary_rows, from_numpy, to_numpy
 from ....bloom import Probes, hash_raw, probes_for
 from ....errors import InvalidArgumentError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .... import canon
+from ....base import canon
 from ....errors import InvalidArgumentError
 from ...predicates import Leaf, Node, leaves_of, probe_values
 from ...state import IndexState, Instant, Run

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import from_numpy, positions, string_array
+from ....base.arrays import from_numpy, positions, string_array
 from ....bloom import SplitBlockFilter, plan_sizes
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import positions
+from ....base.arrays import positions
 from ...predicates import Leaf, Node, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run

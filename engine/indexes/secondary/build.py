@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ....arrays import joined
+from ....base.arrays import joined
+from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
-from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
 from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group

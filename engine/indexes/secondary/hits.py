@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy, to_numpy
+from ....base.arrays import from_numpy, to_numpy
 from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import SortedFileReader
 from ....hfile_like.block import Block

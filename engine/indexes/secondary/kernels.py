@@ -1,15 +1,15 @@
 """Compiled twin of `format.places_of`, where each file comes once: which files the keys of many entries are of.
 
-Imported by `skipstone.lazy` alone.
+Imported by `skipstone.base.lazy` alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ....compiling import compiled
-from ....compiling import load64 as _load64
-from ....compiling import swapped as _swapped
+from ....base.compiling import compiled
+from ....base.compiling import load64 as _load64
+from ....base.compiling import swapped as _swapped
 
 _PLACE_BYTES = 12
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy, null_column
+from ....base.arrays import from_numpy, null_column
+from ....base.ordered_keys import VALUE_MARK, OrderedCode, beginning
 from ....errors import InvalidArgumentError
 from ....hfile_like import prefix_successor
-from ....hfile_like.ordered import VALUE_MARK, OrderedCode, beginning
 from ...predicates import And, Leaf, Node, Not, Or
 
 

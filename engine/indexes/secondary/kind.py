@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import to_numpy
-from ....hfile_like.ordered import OrderedCode, ordered_class
+from ....base.arrays import to_numpy
+from ....base.ordered_keys import OrderedCode, ordered_class
 from ...lakes import is_log
 from ...parquet.leaves import ordered_type
 from ...predicates import ANY, TRUE, Node

@@ -17,9 +17,9 @@ from itertools import count, groupby
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy
+from ....base.arrays import from_numpy
+from ....base.ordered_keys import ordered_class
 from ....hfile_like import SortedFileReader
-from ....hfile_like.ordered import ordered_class
 from ...state import IndexState, Run
 from ...state.manifest import split_file_ids
 from ...state.merge_policy import MergePolicy

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import binary_array, from_numpy, to_numpy
+from ....base.arrays import binary_array, from_numpy, to_numpy
+from ....base.ordered_keys import NULL_MARK, VALUE_MARK, OrderedCode
 from ....hfile_like import prefix_successor
 from ....hfile_like.lookup import batched, find_ranges
-from ....hfile_like.ordered import NULL_MARK, VALUE_MARK, OrderedCode
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import prefetched

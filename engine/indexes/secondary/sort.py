@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy, offsets_and_data, to_numpy
+from ....base.arrays import from_numpy, offsets_and_data, to_numpy
+from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SkipstoneError, StorageError
 from ....hfile_like.block_keys import KEY_BYTES_MAX
 from ....hfile_like.key_sort import sorted_keys, take_keys
-from ....hfile_like.ordered import OrderedCode, ordered_class
 from ...parquet.leaves import leaf_array
 from ...storage import Storage
 from ...storage.threads import ahead

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import empty_bytes, from_numpy, joined, to_numpy
+from ....base.arrays import empty_bytes, from_numpy, joined, to_numpy
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ....arrays import from_numpy, to_numpy
+from ....base.arrays import from_numpy, to_numpy
 from ...parquet.footers import FILE_ERRORS, Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run

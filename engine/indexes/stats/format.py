@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from .... import canon
-from ....arrays import empty_bytes, from_numpy, joined, null_column, repeated, to_numpy, valid_mask
+from ....base import canon
+from ....base.arrays import empty_bytes, from_numpy, joined, null_column, repeated, to_numpy, valid_mask
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.possible_values import Evidence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from .... import canon
+from ....base import canon
 from ...predicates import (
     ANY,
     FALSE,

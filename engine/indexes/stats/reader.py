@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from .... import canon
-from ....arrays import from_numpy, positions, to_numpy
-from ....caching import cached_property
+from ....base import canon
+from ....base.arrays import from_numpy, positions, to_numpy
+from ....base.caching import cached_property
 from ....hfile_like import IdEntries, SortedFileReader, ZoneMap
 from ...predicates.possible_values import Evidence
 from ...state import IndexState, Instant, Run

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....arrays import from_numpy, string_array, to_numpy
+from ....base.arrays import from_numpy, string_array, to_numpy
 from ....errors import SkipstoneWarning
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ....arrays import string_array
+from ....base.arrays import string_array
 from ....errors import NotReadableError
 from ...hive import NULL_VALUE, partition_texts, typed_texts
 from ..column_naming import ColumnNaming, Columns, normalized_schema

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ....caching import cached_property
+from ....base.caching import cached_property
 from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage

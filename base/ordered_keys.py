@@ -30,13 +30,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import canon
-from ..arrays import (
+from ..errors import CorruptionError, InvalidArgumentError, SchemaError
+from . import canon
+from .arrays import (
+    big_endian,
     binary_array,
     binary_rows,
     byte_table,
     empty_bytes,
     fixed_rows,
+    from_big_endian,
     from_numpy,
     joined,
     offsets_and_data,
@@ -44,8 +47,6 @@ from ..arrays import (
     to_numpy,
     valid_mask,
 )
-from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .key_layout import big_endian, from_big_endian
 
 NULL_MARK, VALUE_MARK = b"\x00", b"\x01"
 _END = b"\x00"

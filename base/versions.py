@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import PredicateError
+from ..errors import PredicateError
 
 PYARROW = tuple(int(part) for part in re.findall(r"\d+", pa.__version__)[:2])
 

@@ -292,3 +292,17 @@ def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     places = np.searchsorted(stored_ids, wanted_ids)
     places[places == len(stored_ids)] = 0
     return np.where(stored_ids[places] == wanted_ids, places, -1)
+
+
+def big_endian(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Return uint8 [n, width]: the low bytes of uint64 [n], the most significant first."""
+    return numbers.astype(">u8").view(np.uint8).reshape(len(numbers), 8)[:, 8 - width :]
+
+
+def from_big_endian(table: np.ndarray) -> np.ndarray:
+    """Return the numbers of uint8 [n, width], as `big_endian` wrote them: of the least unsigned type of that width."""
+    count, width = table.shape
+    native = 1 << (width - 1).bit_length()
+    wide = np.zeros((count, native), dtype=np.uint8)
+    wide[:, native - width :] = table
+    return wide.reshape(-1).view(f">u{native}").astype(f"u{native}")

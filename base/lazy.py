@@ -43,7 +43,7 @@ def kernels_for(module: str, plain_ns: int) -> ModuleType | None:
     """A module of kernels, or None where the plain twin is the better choice, or there is no compiler.
 
     Args:
-        module: its name below this package: "bloom.kernels".
+        module: its name below `skipstone`: "bloom.kernels".
         plain_ns: about how long the plain twin would take, in nanoseconds.
     """
     global _spent_ns
@@ -67,7 +67,7 @@ def _is_kept(module: str) -> bool:
     """Whether this machine has compiled code of a module, as it was at first sight; true without a compiler, too."""
     if module not in _kept:
         try:
-            kernels = import_module(f".{module}", __package__)
+            kernels = import_module(f"..{module}", __package__)
             _kept[module] = import_module(".compiling", __package__).is_kept(kernels)
         except ImportError:
             _kept[module] = True
@@ -82,7 +82,7 @@ def is_loaded(module: str) -> bool:
 def load(module: str) -> ModuleType | None:
     """A module of kernels, whatever it costs; None without a compiler."""
     try:
-        kernels: ModuleType | None = import_module(f".{module}", __package__)
+        kernels: ModuleType | None = import_module(f"..{module}", __package__)
     except ImportError:
         kernels = None  # a broken numba must not break an answer that the plain twin can give
     if kernels is not None and sys.modules["numba"].config.DISABLE_JIT:
