@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from .scan.request import ScanRequest, read_columns
 
 if TYPE_CHECKING:
     import polars as pl
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from .advice.advise import Advice
     from .choices import Reader, Refresh, ScanMode
@@ -299,6 +300,21 @@ class ReadableTable:
         """
         self.handle.check_quarantined()
         return Plan(Planning(ScanRequest.of(self.handle))).dataset()
+
+    @overload
+    def sql(self, query: str, con: DuckDBPyConnection | None = None, *, explain: Literal[True]) -> str: ...
+    @overload
+    def sql(self, query: str, con: DuckDBPyConnection | None = None) -> DuckDBPyRelation: ...
+    def sql(
+        self, query: str, con: DuckDBPyConnection | None = None, *, explain: bool = False
+    ) -> DuckDBPyRelation | str:
+        """A query of DuckDB over this version, which is called `self` in it. See `skipstone.sql`.
+
+        table.sql("SELECT action, sum(amount) FROM self WHERE ts >= '2026-01-01' GROUP BY action").show()
+        """
+        from .scan.sql_query import sql
+
+        return sql(query, con, explain=explain, self=self)
 
     def lazy(self) -> pl.LazyFrame:
         """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach

@@ -128,7 +128,7 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
 
     Raises PredicateError for what cannot be bound, or is neither true nor false.
     """
-    fields = ", ".join(f"NULL::{_type_of(schema.field(name), text)} AS {quoted(name)}" for name in columns)
+    fields = ", ".join(f"NULL::{duckdb_type(schema.field(name), text)} AS {quoted(name)}" for name in columns)
     query = f"SELECT (\n{sql}\n) FROM (SELECT {fields or 'NULL'}) AS {ROWS}"
     with cursor_of(text) as cursor:
         (serialized,) = cursor.execute("SELECT json_serialize_plan(?, optimize := false)", [query]).fetchone()
@@ -150,7 +150,8 @@ def plan(sql: str, columns: Sequence[str], schema: pa.Schema, text: str) -> dict
     return expression if is_direct else None
 
 
-def _type_of(field: pa.Field, text: str) -> str:
+def duckdb_type(field: pa.Field, text: str) -> str:
+    """DuckDB's name of a column's type. Raises PredicateError for one that it does not know."""
     try:
         return _type_sql(_readable_type(field.type))
     except PredicateError:

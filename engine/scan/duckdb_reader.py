@@ -113,19 +113,19 @@ class DuckDBReader:
     def _is_trusted(self, condition: Node, *, may_be_nan: bool = False) -> bool:
         """Whether footer statistics may decide a condition: each writer orders values of the type right, or an index
         has bounds for each file, and NaN occurs in none (`may_be_nan`: in any)."""
+        names = [name for name in columns_read(condition) if name not in self._context.partitioning]
+        return all(self.is_trusted(name, may_be_nan=may_be_nan) for name in names)
+
+    def is_trusted(self, name: str, *, may_be_nan: bool = True) -> bool:
+        """Whether footer statistics may decide a condition on a column."""
+        if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
+            return True
         units = self._plan.pruned.units
-        for name in columns_read(condition):
-            if name in self._context.partitioning:
-                continue
-            if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
-                continue
-            known = np.zeros(units.count, dtype=bool)
-            for evidence, covered in self._plan.about(name):
-                is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
-                known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
-            if not known.all():
-                return False
-        return True
+        known = np.zeros(units.count, dtype=bool)
+        for evidence, covered in self._plan.about(name):
+            is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
+            known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
+        return bool(known.all())
 
     # -- which files ---------------------------------------------------------------------------------------------------
 
