@@ -106,7 +106,7 @@ class _Source:
             values = [_constant(task.partition[name]) for task in tasks]
             if len(set(values)) == 1:
                 return values[0]
-            return f"CAST([{', '.join(values)}] AS {wanted}[])[file_index + 1]"
+            return f"CAST([{', '.join(values)}] AS {wanted}[])[CAST(file_index AS INTEGER) + 1]"
         if name not in names:
             return _constant(self._context.defaults.get(name) or pa.nulls(1, kind)[0])
         stored = self._planning.instant.file_schemas[tasks[0].schema_id].schema.field(names[name]).type

@@ -29,7 +29,9 @@ def _events() -> pa.Table:
         {
             "k": pa.array(keys, pa.int32()),
             "user_id": pa.array([f"user-{one}" for one in draw.integers(0, 40, ROWS)]),
-            "action": pa.array([None if is_null else "buy view click".split()[k % 3] for k, is_null in enumerate(nulls)]),
+            "action": pa.array(
+                [None if is_null else ["buy", "view", "click"][k % 3] for k, is_null in enumerate(nulls)]
+            ),
             "amount": pa.array(values, pa.float64(), mask=draw.random(ROWS) < 0.05),
             "ts": pa.array([START + dt.timedelta(hours=int(k)) for k in keys], pa.timestamp("us")),
             "tz": pa.array([START + dt.timedelta(hours=int(k)) for k in keys], pa.timestamp("us", "UTC")),
@@ -119,7 +121,7 @@ class _Queries:
                 f" WHERE {where}",
                 f"SELECT l.k, l.user_id, amount FROM lake l {self.join()} JOIN dim d"
                 f" ON l.user_id = d.user_id AND {self.condition('l')}",
-                f"SELECT l.k, l.user_id, amount FROM lake l SEMI JOIN dim d ON l.k = d.first_k",
+                "SELECT l.k, l.user_id, amount FROM lake l SEMI JOIN dim d ON l.k = d.first_k",
                 f"SELECT l.k, l.user_id, amount FROM lake l ANTI JOIN dim d ON l.k = d.first_k WHERE {where}",
                 f"SELECT k, user_id, amount FROM lake l WHERE user_id IN (SELECT user_id FROM dim WHERE country = 'ch')"
                 f" AND {where}",
@@ -128,8 +130,8 @@ class _Queries:
                 f"SELECT k, user_id, amount FROM lake l WHERE EXISTS"
                 f" (SELECT 1 FROM dim d WHERE d.user_id = l.user_id AND d.first_k < l.k) AND ({where})",
                 f"SELECT k, user_id, amount FROM lake l WHERE k > (SELECT min(first_k) FROM dim) AND ({where})",
-                f"SELECT k, user_id, amount FROM lake l WHERE k = (SELECT max(k) FROM lake m WHERE m.user_id = l.user_id)"
-                f" AND ({where})",
+                f"SELECT k, user_id, amount FROM lake l WHERE ({where})"
+                f" AND k = (SELECT max(k) FROM lake m WHERE m.user_id = l.user_id)",
                 f"SELECT k, user_id, amount FROM lake l WHERE {where}"
                 f" QUALIFY row_number() OVER (PARTITION BY user_id ORDER BY k) < 3",
                 f"SELECT l.k, l.user_id, amount FROM lake l, dim d WHERE l.k = d.first_k AND ({where})",
@@ -161,7 +163,8 @@ class _Queries:
                 f"WITH c AS ({rows}) SELECT * FROM c WHERE {outer}",
                 f"WITH c AS MATERIALIZED ({rows}) SELECT * FROM c WHERE {outer}",
                 f"WITH c AS ({rows}) SELECT a.k, b.user_id FROM c a JOIN c b ON a.k = b.k WHERE a.k < 300",
-                f"WITH c AS ({rows}), e AS (SELECT * FROM c WHERE {outer}) SELECT count(*) FROM e JOIN dim USING (user_id)",
+                f"WITH c AS ({rows}), e AS (SELECT * FROM c WHERE {outer})"
+                f" SELECT count(*) FROM e JOIN dim USING (user_id)",
                 f"SELECT *, sum(k) OVER (PARTITION BY user_id) FROM ({rows}) c WHERE {outer}",
                 f"SELECT k, amount FROM ({rows}) c WHERE {outer} ORDER BY k, amount LIMIT 1000",
                 f"SELECT DISTINCT user_id FROM ({rows}) c WHERE {outer}",
@@ -179,3 +182,155 @@ def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed
             ss.sql(query, lake=table, dim=DIMENSION).fetchall()
         return
     assert _shown(ss.sql(query, lake=table, dim=DIMENSION)) == wanted, query
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "files"),
+    [
+        ("SELECT count(*) FROM self WHERE k < 100", [1]),
+        ("SELECT count(*) FROM self WHERE ts >= '2026-01-25' AND action = 'buy'", [1]),
+        ("SELECT count(*) FROM self a JOIN self b USING (k) WHERE a.k < 100 AND b.k < 300", [1, 3]),
+        ("SELECT count(*) FROM self a LEFT JOIN self b ON a.k = b.k AND b.k < 100", [6, 1]),
+        ("SELECT count(*) FROM self a LEFT JOIN self b ON a.k = b.k AND a.k < 100", [6, 6]),
+        ("SELECT * FROM (SELECT k + 1 AS n, k FROM self) WHERE n > 0 AND k >= 500", [1]),
+        ("WITH c AS (SELECT * FROM self) SELECT count(*) FROM c WHERE k = 7", [1]),
+        ("WITH c AS (SELECT * FROM self) SELECT * FROM c a JOIN c b ON a.k = b.k WHERE a.k = 7", [6]),
+        ("SELECT k FROM self WHERE k < 100 UNION SELECT k FROM self WHERE k >= 400", [1, 2]),
+        ("SELECT * FROM (SELECT * FROM self LIMIT 50) WHERE k < 100", [6]),
+        ("SELECT * FROM self WHERE k < (SELECT 100)", [6]),
+        ("SELECT * FROM self WHERE random() < 2 AND k < 100", [1]),
+        ("SELECT * FROM self WHERE ts < now()", [6]),
+    ],
+)
+def test_which_files_are_read(table: ss.Table, query: str, files: list[int]) -> None:
+    lines = [line for line in table.sql(query, explain=True).splitlines() if line.startswith("self: ")]
+    assert [int(line.split()[1]) for line in lines] == files
+
+
+def test_keys_of_a_small_table_prune(table: ss.Table) -> None:
+    query = "SELECT count(*) FROM lake JOIN dim ON lake.k = dim.first_k WHERE dim.country = 'de'"
+    assert ss.sql(query, lake=table, dim=DIMENSION, explain=True).startswith("lake: 1 of 6 files")
+    assert ss.sql(query, lake=table, dim=DIMENSION).fetchall() == [(1,)]
+
+
+def test_rows_with_nan_are_found(table: ss.Table) -> None:
+    """Footers leave NaN out of their bounds, and NaN is the greatest value."""
+    assert table.sql("SELECT count(*), max(amount) FROM self WHERE amount > 1000").fetchall()[0][0] == 16
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_set_on_a_connection(table: ss.Table) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE dim AS SELECT 'user-1' AS user_id, 7 AS n")
+    settings, tables = "SELECT * FROM duckdb_settings()", "SELECT * FROM duckdb_tables(), duckdb_views()"
+    before = connection.sql(settings).fetchall(), connection.cursor().sql(settings).fetchall()
+    there = connection.sql(tables).fetchall()
+    query = "SELECT k, n FROM lake JOIN dim USING (user_id) WHERE k < 300"
+    assert sorted(ss.sql(query, lake=table, con=connection).fetchall()) == sorted(
+        table.sql("SELECT k, 7 FROM self WHERE user_id = 'user-1' AND k < 300").fetchall()
+    )
+    assert (connection.sql(settings).fetchall(), connection.cursor().sql(settings).fetchall()) == before
+    assert connection.sql(tables).fetchall() == there
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Kolkata", "UTC"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "tz < '2026-01-05'",
+        "tz BETWEEN TIMESTAMPTZ '2026-01-05 12:00:00' AND TIMESTAMPTZ '2026-01-06'",
+        "tz::DATE = DATE '2026-01-05'",
+        "date_trunc('day', tz) = TIMESTAMPTZ '2026-01-05'",
+        "hour(tz) = 3 AND ts < '2026-01-09'",
+        "tz > ts",
+        "tz::TIMESTAMP < TIMESTAMP '2026-01-05'",
+    ],
+)
+def test_the_session_decides_the_time_zone(table: ss.Table, zone: str, condition: str) -> None:
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = '{zone}'")
+    rows = _events()
+    query = f"SELECT k FROM lake WHERE {condition}"
+    wanted = connection.sql(query.replace("lake", "rows")).fetchall()
+    assert rows.num_rows
+    assert sorted(ss.sql(query, lake=table, con=connection).fetchall()) == sorted(wanted)
+
+
+# -- tables that are more than their files -----------------------------------------------------------------------------
+
+
+def test_partitions_renamed_and_new_columns(tmp_path: Path) -> None:
+    rows = pa.table({"day": ["a", "a", "b", "b"], "n": pa.array([1, 2, 3, 4], pa.int32()), "f": [1.0, None, 3.0, 4.0]})
+    for day in "ab":
+        (tmp_path / f"day={day}").mkdir()
+        part = rows.filter(pa.compute.equal(rows["day"], day)).drop_columns("day")
+        pq.write_table(part, tmp_path / f"day={day}" / "part.parquet")
+    table = ss.create(tmp_path)
+    table.alter(rename={"n": "number"}, add=[pa.field("late", pa.string())])
+    query = "SELECT day, number, late, f FROM self WHERE number > 1 AND day <= 'b' ORDER BY number"
+    assert table.sql(query).fetchall() == [("a", 2, None, None), ("b", 3, None, 3.0), ("b", 4, None, 4.0)]
+    assert table.sql("SELECT count(*) FROM self WHERE day = 'b'", explain=True).startswith("self: 1 of 2 files")
+
+
+def test_a_type_that_duckdb_does_not_read_exactly(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1, 2, 3], "long": pa.array([1, None, 3], pa.duration("us"))})
+    pq.write_table(rows, tmp_path / "part.parquet")
+    table = ss.create(tmp_path)
+    assert "read by Skipstone" in table.sql("SELECT long FROM self", explain=True)
+    assert "read by DuckDB" in table.sql("SELECT sum(k) FROM self", explain=True)
+    assert table.sql("SELECT long FROM self WHERE k = 3").fetchall() == [(dt.timedelta(microseconds=3),)]
+    assert table.sql("SELECT sum(k) FROM self").fetchall() == [(6,)]
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    pq.write_table(_events().slice(0, 0), tmp_path / "part.parquet")
+    table = ss.create(tmp_path)
+    assert table.sql("SELECT count(*), max(k) FROM self").fetchall() == [(0, None)]
+    assert table.sql("SELECT * FROM self WHERE k > 5").columns == table.schema.names
+
+
+def test_a_relation_stays_on_its_version(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    relation = table.sql("SELECT sum(k) FROM self")
+    pq.write_table(pa.table({"k": [100]}), tmp_path / "b.parquet")
+    table.sync()
+    assert relation.fetchall() == [(3,)]
+    assert table.sql("SELECT sum(k) FROM self").fetchall() == [(103,)]
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT nothing FROM self", "nothing"),
+        ("SELECT FROM WHERE", "syntax"),
+        ("DROP TABLE self", "SELECT"),
+        ("SELECT 1; SELECT 2 FROM self", "one SELECT"),
+        ("SELECT 1", "none of the tables"),
+        ("WITH self AS (SELECT 1) SELECT * FROM self", "WITH defines"),
+    ],
+)
+def test_what_is_no_query(table: ss.Table, query: str, message: str) -> None:
+    with pytest.raises(ss.PredicateError, match=message):
+        table.sql(query)
+
+
+def test_no_table(table: ss.Table) -> None:
+    with pytest.raises(ss.InvalidArgumentError, match="no table of Skipstone"):
+        ss.sql("SELECT 1 FROM dim", dim=DIMENSION)
+
+
+def test_a_file_that_changed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    table = ss.create(tmp_path)
+    pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(ss.NotReadableError):
+        table.sql("SELECT sum(k) FROM self")

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import skipstone as ss
+from library_versions import has
 from predicate_strategies import row_matches, rows_of
 from skipstone.engine.predicates import ast
 
@@ -109,5 +110,8 @@ def check_scan(table: ss.Table, live: dict[str, Groups], where: object, node: as
     assert all(pair in set(kept) or pair[0] in whole for pair in in_groups), told
     batches = [row for batch in table.scan(where).to_batches() for row in rows_of(pa.Table.from_batches([batch]))]
     assert multiset(batches) == wanted, told
+    if isinstance(where, str) and "`" not in where and "<=>" not in where and has("duckdb", 2):
+        query = f"SELECT count(*) FROM self WHERE (\n{where}\n)"
+        assert table.sql(query).fetchall() == [(len(matching),)], told
     limited = rows_of(table.scan(where, limit=limit).to_table())
     assert len(limited) == min(limit, len(matching)) and multiset(limited) <= wanted, told
