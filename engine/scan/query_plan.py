@@ -279,10 +279,17 @@ def condition_sql(one: Bound, names: Sequence[str]) -> str:
 
 
 def _constant_sql(one: Bound) -> str:
+    value = one.value
+    if value is None:
+        return "NULL"
+    if one.type == "DATE" and isinstance(value, int):
+        return f"CAST(DATE '1970-01-01' + {value} AS DATE)"
+    if one.type == "TIMESTAMP" and isinstance(value, int):
+        return f"make_timestamp({value})"
+    if one.type == "INTERVAL":
+        return f"INTERVAL '{value['months']} months {value['days']} days {value['micros']} microseconds'"
     try:
         value = plain_value(one)
     except LookupError:
         raise NotUnderstoodError from None
-    if isinstance(value, str):
-        return string_sql(value)
-    return "NULL" if value is None else f"CAST('{value}' AS {one.type})"
+    return string_sql(value) if isinstance(value, str) else f"CAST('{value}' AS {one.type})"
