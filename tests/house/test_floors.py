@@ -120,7 +120,7 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "hudi": lambda module: module == "engine.lakes.hudi.rows",
     "duckdb": lambda module: (
         module.startswith("engine.scan.duckdb_")
-        or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine")
+        or module in ("engine.scan.engine_frames", "engine.scan.plan", "engine.predicates.duckdb_engine", *TYPED_FACES)
     ),
     "polars": lambda module: (
         module in ("engine.predicates.from_polars", *TYPED_FACES) or module.startswith("engine.scan.")

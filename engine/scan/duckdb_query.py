@@ -1,6 +1,6 @@
 """Whole queries of DuckDB over tables, at DuckDB's speed: each use of a table reads the files that matter to it.
 
-    text -> tree -> a plan over empty tables (`query_plan`) -> conditions per occurrence -> a scan each is planned
+    text -> tree -> a plan over empty tables (`duckdb_query_plan`) -> conditions per occurrence -> a scan each is planned
     -> the occurrence is replaced by `read_parquet` of what is left (`duckdb_source`) -> a relation
 
 Only the plan of the query tells what to skip, and the query itself runs unchanged: a condition that is not understood
@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -33,17 +33,26 @@ from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from ..predicates.sql_operands import arrow_type
 from .duckdb_connection import is_supported
+from .duckdb_query_plan import INSTANT, Keys, TableUse, condition_sql, is_of_zone, marker, table_uses
 from .duckdb_source import NotPlainError, source_sql
 from .duckdb_text import type_text
 from .lake_dataset import LakeDataset
-from .query_plan import INSTANT, Keys, TableUse, condition_sql, is_of_zone, marker, table_uses
 
 if TYPE_CHECKING:
-    from ..readable import ReadableTable
     from .plan import Plan
 
 KEYS_MAX = 10_000
 _PREFIX = "__skipstone_"  # of names in the text
+
+
+class Scannable(Protocol):
+    """What a query asks of a table."""
+
+    handle: Any
+    schema: pa.Schema
+
+    def scan(self, where: object = None, columns: Sequence[str] | None = None) -> Plan: ...
+    def files(self) -> pa.Table: ...
 
 
 def sql(
@@ -163,14 +172,14 @@ class _Use:
     node: dict[str, Any]
     columns: list[str]
     types: list[str]
-    table: ReadableTable | None
+    table: Scannable | None
     conditions: tuple[str, ...] = ()
     plan: Plan | None = None
     note: str = ""
 
 
 class _Query:
-    def __init__(self, session: _Session, query: str, lakes: Mapping[str, ReadableTable]):
+    def __init__(self, session: _Session, query: str, lakes: Mapping[str, Scannable]):
         self._session, self._lakes = session, lakes
         self._tree = session.tree(query)
         self._token = f"{_PREFIX}{uuid.uuid4().hex}:"
