@@ -1,7 +1,7 @@
 """Whole queries of DuckDB over tables, at DuckDB's speed: each use of a table reads the files that matter to it.
 
-    text -> tree -> a plan over empty tables (`duckdb_query_plan`) -> conditions per occurrence -> a scan each is planned
-    -> the occurrence is replaced by `read_parquet` of what is left (`duckdb_source`) -> a relation
+    text -> tree -> a plan over empty tables (`duckdb_query_plan`) -> conditions per use of a table -> a scan each
+    -> `read_parquet` of what is left, in the table's place (`duckdb_source`) -> a relation
 
 Only the plan of the query tells what to skip, and the query itself runs unchanged: a condition that is not understood
 prunes nothing. On a connection of the caller nothing is set or created.
