@@ -1,138 +1,69 @@
-"""The command `skipstone`: one file a verb, or a few verbs of one kind. Each opens a table, calls it, and prints.
+"""The command `skipstone`. Each verb is a function that opens a table, calls it, and prints.
 
-    create, sync, rebind, alter, index            make an index, and keep it up
-    maintain (optimize, clean, repair), undo (rollback, restore, savepoint)
-    listing (ls, history, slices), verify, doctor, inspect, layout, advise, report, perf, explain, scan, demo
-    arguments  what follows a verb, read without typer where it is plain
-    options    arguments that commands share, statuses, how a table is opened
-    output     tables for people, JSON for machines, progress: the only place that prints tables
+    create_sync  create, sync                       read      scan, explain, ls, history, slices
+    index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
+    inspect      inspect                            diagnose  doctor, perf, advise, report
+    layout       layout                             demo      demo
+    arguments    the parser, and options that verbs share; `output`: tables for people, JSON for machines, progress
 
-An error ends a command with one message on stderr and a status of `options.Status`; `--debug` shows where it was
-raised. With `--json`, stdout holds one JSON value or nothing, and stderr one JSON object a line.
+An error ends a command with one message on stderr and a status of `arguments.Status`; `--debug` shows where it was
+raised. With `--json`, stdout contains one JSON value or nothing, and stderr one JSON object per line.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import json
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..engine.observing import SLOW_PLAN_VARIABLE
 from ..errors import CommitConflictError, SkipstoneError, SkipstoneWarning
-from .arguments import Option, for_typer, read_plain
-from .options import Ended, InterruptedCommandError, Status, UsageError, take_storage_options
+from .arguments import (
+    CommandExit,
+    InterruptedCommandError,
+    Parser,
+    Status,
+    UsageError,
+    add_parameters,
+    take_storage_options,
+)
 from .output import plain, stderr
 
-if TYPE_CHECKING:
-    import typer
-
+_DESCRIPTION = "Index a lake of Parquet files, so that a query skips what it need not read."
 _EPILOG = (
-    "Every command takes --json (for machines: stdout holds JSON only; an error is a JSON object on stderr). "
+    "Every command accepts --json (for machines: stdout contains JSON only; an error is a JSON object on stderr). "
     "--debug, anywhere, shows tracebacks; --storage-option NAME=VALUE, anywhere and repeated, opens object stores, as "
-    "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see.\n\n"
+    "do environment variables like AWS_ACCESS_KEY_ID, which other users of the machine cannot see. "
     "Status: 0 done; 1 an error; 2 a command that cannot be read; 3 verify, doctor, inspect or demo found something "
     "wrong; 4 a conflict with another writer, nothing changed: try again; 5 scan or sync is done, but files are "
     "quarantined, and their rows are missing; 130 interrupted."
 )
-# The file of each verb, in the order of the help.
-_VERBS = {
-    "create": "create",
-    "sync": "sync",
-    "rebind": "rebind",
-    "alter": "alter",
-    "optimize": "maintain",
-    "clean": "maintain",
-    "repair": "maintain",
-    "rollback": "undo",
-    "restore": "undo",
-    "savepoint": "undo",
-    "ls": "listing",
-    "history": "listing",
-    "slices": "listing",
-    "verify": "verify",
-    "doctor": "doctor",
+# The module of each verb, in the order of the help.
+VERBS = {
+    "create": "create_sync",
+    "sync": "create_sync",
+    **dict.fromkeys(("rebind", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
+    **dict.fromkeys(("ls", "history", "slices"), "read"),
+    "verify": "maintain",
     "inspect": "inspect",
-    "perf": "perf",
+    **dict.fromkeys(("doctor", "perf", "advise", "report"), "diagnose"),
     "layout": "layout",
-    "advise": "advise",
-    "report": "report",
-    "explain": "explain",
-    "scan": "scan",
+    "explain": "read",
+    "scan": "read",
     "demo": "demo",
-    "index": "index",
+    **dict.fromkeys(("index add", "index refresh", "index drop", "index list"), "index"),
 }
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        print(f"skipstone {version('skipstone')}")
-        raise Ended(Status.OK)
-
-
-def _options(
-    version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Options of the command itself."""
-
-
-def _app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The parser with the verb that is called alone; with all of them where the first argument is none: for the help,
-    and for suggestions."""
-    import typer
-
-    app = typer.Typer(
-        name="skipstone",
-        help="Indexes a lake of Parquet files, so that a query skips what it need not read.",
-        epilog=_EPILOG,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(for_typer(_options))
-    for verb in arguments[:1] if arguments and arguments[0] in _VERBS else _VERBS:
-        module = _module_of(verb)
-        if verb == "index":
-            indexes = typer.Typer(help="Add, list, drop and refresh indexes.", no_args_is_help=True)
-            for name, function in module.VERBS.items():
-                indexes.command(name)(for_typer(function))
-            app.add_typer(indexes, name=verb)
-        else:
-            app.command(verb)(for_typer(getattr(module, verb)))
-    return app
-
-
-def _module_of(verb: str) -> ModuleType:
-    return importlib.import_module(f".{_VERBS[verb]}", __package__)
-
-
-def _is_done(arguments: Sequence[str]) -> bool:
-    """Runs a verb whose arguments are plain; False for one that typer has to read."""
-    verb, *rest = arguments or [""]
-    if verb not in _VERBS:
-        return False
-    if verb == "index":
-        function = _module_of(verb).VERBS.get(rest.pop(0) if rest else "")
-    else:
-        function = getattr(_module_of(verb), verb)
-    given = None if function is None else read_plain(function, rest)
-    if given is None:
-        return False
-    function(**given)
-    return True
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and end the process with its status (`options.Status`).
+    """Run one command and end the process with its status (`arguments.Status`).
 
     Args:
         arguments: what follows `skipstone`; None for the process's own.
@@ -143,15 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warnings.showwarning = _show_json_warning if as_json else _show_warning
     if SLOW_PLAN_VARIABLE in os.environ:
         logging.basicConfig(format="%(message)s")  # warnings of slow plans, on stderr
+    status = Status.OK
     try:
-        rest = take_storage_options([argument for argument in arguments if argument != "--debug"])
-        status = Status.OK
-        if not _is_done(rest):
-            status = _app_for(rest)(args=rest, prog_name="skipstone", standalone_mode=not as_json)
-    except Ended as end:
+        status = _run(take_storage_options([argument for argument in arguments if argument != "--debug"]))
+    except CommandExit as end:
         status = Status(end.status)
     except SkipstoneError as error:
-        if debug:
+        if debug and not isinstance(error, UsageError):
             raise
         status = _status_of(error)
         _print_error(error, status, as_json)
@@ -160,15 +89,69 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_error(error, status, as_json, title="interrupted")
     except KeyboardInterrupt:  # before there was anything to keep
         status = Status.INTERRUPTED
-    except BrokenPipeError:  # whoever read stdout has enough
+    except BrokenPipeError:  # the reader of stdout has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush fails as well
         status = Status.ERROR
-    except Exception as error:  # of the parser, which is part of typer or beside it, as the version has it
-        if not hasattr(error, "format_message"):
-            raise
-        status = Status.USAGE
-        _print_error(UsageError(error.format_message()), status, as_json)
-    sys.exit(int(status or Status.OK))
+    sys.exit(int(status))
+
+
+def _run(words: Sequence[str]) -> Status:
+    count = 2 if words[:1] == ["index"] else 1
+    verb = " ".join(words[:count])
+    if verb not in VERBS or "_ARGCOMPLETE" in os.environ:
+        return _help(words)
+    given = parser_of(verb).parse_intermixed_args(words[count:])
+    _function(verb)(**vars(given))
+    return Status.OK
+
+
+def parser_of(verb: str) -> Parser:
+    """Return the parser of one verb."""
+    function = _function(verb)
+    parser = Parser(prog=f"skipstone {verb}", description=inspect.getdoc(function), allow_abbrev=False)
+    add_parameters(parser, function)
+    return parser
+
+
+def _function(verb: str) -> Callable[..., None]:
+    return getattr(importlib.import_module(f".{VERBS[verb]}", __package__), verb.replace(" ", "_"))
+
+
+def _help(words: Sequence[str]) -> Status:
+    """Answer words that do not begin with a verb: --help, --version, the completion of a shell, a mistake."""
+    if words == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"skipstone {version('skipstone')}")
+        return Status.OK
+    parser = whole_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    verbs = {verb.split()[0] for verb in VERBS}
+    if words and not words[0].startswith("-") and words[0] not in verbs:
+        near = difflib.get_close_matches(words[0], verbs)
+        raise UsageError(f"there is no command {words[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    parser.parse_args(words)
+    parser.print_help()
+    return Status.USAGE
+
+
+def whole_parser() -> Parser:
+    """Return the parser of all verbs."""
+    parser = Parser(prog="skipstone", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="store_true", help="Show the version.")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    indexes = commands.add_parser("index", help="Add, list, drop and refresh indexes.")
+    of_index = indexes.add_subparsers(metavar="COMMAND", required=True)
+    for verb in VERBS:
+        function = _function(verb)
+        document = inspect.getdoc(function) or ""
+        group, name = (of_index, verb.split()[1]) if " " in verb else (commands, verb)
+        one = group.add_parser(name, help=document.splitlines()[0], description=document, allow_abbrev=False)
+        add_parameters(one, function)
+    return parser
 
 
 # How hints of errors name verbs and arguments here; hints that name others are left out.
@@ -195,7 +178,7 @@ def _print_error(error: Exception, status: Status, as_json: bool, title: str = "
     sys.stdout.flush()
     message = _worded(error)
     if as_json:
-        fields = vars(error).items()  # typer adds what begins with underscores
+        fields = vars(error).items()
         details = {k: v for k, v in fields if k not in _MESSAGE and not k.startswith("_") and v is not None}
         hint = error.hint_worded(_WORDS) if isinstance(error, SkipstoneError) else None
         details |= {} if hint is None else {"hint": hint}

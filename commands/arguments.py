@@ -1,160 +1,199 @@
-"""What follows a verb: how its parameters are described, and a reading of plain arguments without typer.
+"""The parser of the command line, and what verbs share: options, statuses, and how a table is opened.
 
-typer, with pydantic, takes as long to load as a look-up. So the description of a parameter is ours, and arguments that
-leave nothing to say are read here: words that a verb has, each with a value that its type has. Help, an abbreviation, a
-mistake and whatever else is typer's, which is then given the same description.
+A verb is a function. Its parameters are annotated with `Argument` (a word at its place) or `Option` (a word after its
+name), from which `add_parameters` makes an `argparse` parser.
 """
 
 from __future__ import annotations
 
-import enum
-import functools
+import argparse
 import inspect
-import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Annotated, Any, NoReturn
 
-_INTEGER, _NUMBER = re.compile(r"[0-9]{1,15}"), re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
-_NONE = type(None)
+from ..engine.choices import Fallback, ScanMode
+from ..engine.open import open_table
+from ..engine.table import Table
+from ..errors import InvalidArgumentError, SkipstoneError
+
+
+class Status(IntEnum):
+    """The status of the process. The help of the command line names them."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    FINDINGS = 3
+    CONFLICT = 4
+    QUARANTINED = 5  # the work is done, without the rows of quarantined files
+    INTERRUPTED = 130  # as a shell has it: 128 + SIGINT
+
+
+class UsageError(InvalidArgumentError):
+    """Options or arguments that have no meaning, or contradict each other."""
+
+
+class InterruptedCommandError(Exception):
+    """Ctrl-C. The message says what is kept."""
+
+
+class CommandExit(Exception):
+    """The command is done, with this status."""
+
+    def __init__(self, status: int):
+        super().__init__(status)
+        self.status = status
+
+
+# -- the parser -------------------------------------------------------------------------------------------------------
 
 
 class Argument:
-    """A word at its place. `details` are typer's names of what the help says of it."""
+    """A word at its place. `metavar` and `help` are shown by `--help`."""
 
-    def __init__(self, **details: Any):
-        self.details = details
+    def __init__(self, *, metavar: str | None = None, help: str = "", minimum: float | None = None):
+        self.metavar, self.help, self.minimum = metavar, help, minimum
 
 
 class Option(Argument):
-    """A word after its name; without `names` that of its parameter."""
+    """A word after its name: `--name` of the parameter, unless `names` are given. A number is at least `minimum`."""
 
     def __init__(self, *names: str, **details: Any):
         super().__init__(**details)
         self.names = names
 
 
-class _NotPlainError(Exception):
-    """Typer's to read."""
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError for words that it cannot read. Names are not abbreviated."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; `{self.prog} --help` shows what it accepts")
 
 
-def read_plain(verb: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """What the words give the verb, by the names of its parameters; None where that is typer's to say."""
-    places: list[inspect.Parameter] = []
-    options: dict[str, tuple[inspect.Parameter, bool]] = {}  # the parameter of a name, and what a switch sets it to
-    for parameter in _parameters(verb):
-        named = _described(parameter)
-        if not isinstance(named, Option):
-            places.append(parameter)
-            continue
-        for names in named.names or ("--" + parameter.name.replace("_", "-"),):
-            for name, is_on in zip(names.split("/"), (True, False), strict=False):
-                options[name] = parameter, is_on
-    try:
-        given = dict(_read(iter(words), places, options))
-    except _NotPlainError:
-        return None
-    is_complete = all(each.name in given or each.default is not inspect.Parameter.empty for each in places)
-    return given if is_complete else None
-
-
-def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with descriptions of typer's."""
-    import typer
-
-    @functools.wraps(verb)
-    def called(**given: Any) -> None:
-        verb(**given)
-
-    def translated(parameter: inspect.Parameter) -> inspect.Parameter:
-        described = _described(parameter)
-        names = described.names if isinstance(described, Option) else ()
-        kind = (typer.Option if isinstance(described, Option) else typer.Argument)(*names, **described.details)
-        return parameter.replace(annotation=typing.Annotated[_type(parameter), kind])
-
-    parameters = [translated(parameter) for parameter in _parameters(verb)]
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
-    return called
-
-
-# -- words ------------------------------------------------------------------------------------------------------------
-
-
-def _read(
-    words: Iterator[str], places: list[inspect.Parameter], options: dict[str, tuple[inspect.Parameter, bool]]
-) -> Iterator[tuple[str, Any]]:
-    left = iter(places)
-    seen: dict[str, list[str]] = {}
-    for word in words:
-        if not word.startswith("-"):
-            place = next(left, None)
-            if place is None:
-                raise _NotPlainError
-            yield place.name, _value(place, word)
-            continue
-        name, has_value, value = word.partition("=")
-        if name not in options or (has_value and not name.startswith("--")):
-            raise _NotPlainError
-        parameter, is_on = options[name]
-        is_many = _type(parameter) == list[str] | None
-        if parameter.name in seen and not is_many:
-            raise _NotPlainError
-        values = seen.setdefault(parameter.name, [])
-        if _type(parameter) is bool:
-            if has_value:
-                raise _NotPlainError
-            yield parameter.name, is_on
-            continue
-        values.append(value if has_value else next(words, "-"))
-        if values[-1].startswith("-"):  # an option, or nothing
-            raise _NotPlainError
-        yield parameter.name, [_text(each) for each in values] if is_many else _value(parameter, values[0])
-
-
-def _value(parameter: inspect.Parameter, word: str) -> Any:
-    """The word as the parameter's type has it."""
-    kind, text = _type(parameter), _text(word)
-    kinds = [each for each in typing.get_args(kind) if each is not _NONE]
-    if _NONE in typing.get_args(kind):
-        kind = kinds[0] if len(kinds) == 1 else None
-    if kind is str:
-        return text
-    if typing.get_origin(kind) is typing.Literal and text in typing.get_args(kind):
-        return text
-    if isinstance(kind, enum.EnumMeta) and text in [member.value for member in typing.cast("type[enum.Enum]", kind)]:
-        return kind(text)
-    pattern = {int: _INTEGER, float: _NUMBER}.get(kind)
-    if pattern is not None and pattern.fullmatch(text):
-        number = kind(text)
-        if number >= _described(parameter).details.get("min", number):
-            return number
-    raise _NotPlainError
-
-
-def _text(word: str) -> str:
-    """A text with something in it that UTF-8 can hold."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        raise _NotPlainError from None
-    if not word:
-        raise _NotPlainError
-    return word
-
-
-# -- parameters -------------------------------------------------------------------------------------------------------
-
-
-def _parameters(verb: Callable[..., None]) -> list[inspect.Parameter]:
-    """The verb's parameters, with types for annotations."""
+def add_parameters(parser: argparse.ArgumentParser, verb: Callable[..., None]) -> None:
+    """Add the parameters of a verb to its parser."""
     hints = typing.get_type_hints(verb, include_extras=True)
-    return [each.replace(annotation=hints[each.name]) for each in inspect.signature(verb).parameters.values()]
+    for parameter in inspect.signature(verb).parameters.values():
+        _add_parameter(parser, parameter.name, parameter.default, hints[parameter.name])
 
 
-def _described(parameter: inspect.Parameter) -> Argument:
-    return parameter.annotation.__metadata__[0]
+def _add_parameter(parser: argparse.ArgumentParser, name: str, default: Any, annotation: Any) -> None:
+    described: Argument = annotation.__metadata__[0]
+    dtype = annotation.__origin__
+    if type(None) in typing.get_args(dtype):
+        dtype = next(one for one in typing.get_args(dtype) if one is not type(None))
+    help_text = described.help.replace("%", "%%")
+    if default not in (None, False, True, inspect.Parameter.empty):
+        help_text += f" Default: {default}."
+    details: dict[str, Any] = {"help": help_text}
+    if dtype is bool:
+        details |= {"action": argparse.BooleanOptionalAction if default else "store_true", "default": default}
+    elif typing.get_origin(dtype) is typing.Literal:
+        details |= {"choices": typing.get_args(dtype), "metavar": described.metavar}
+    else:
+        details |= {"type": _number(dtype, described.minimum), "metavar": described.metavar}
+    is_list, is_required = dtype == list[str], default is inspect.Parameter.empty
+    if isinstance(described, Option):
+        details |= {"action": "append"} if is_list else {}
+        names = described.names or ("--" + name.replace("_", "-"),)
+        parser.add_argument(*names, dest=name, **{"default": default, **details})
+        return
+    if is_list:
+        details["nargs"] = "+" if is_required else "*"
+    elif not is_required:
+        details |= {"nargs": "?", "default": default}
+    parser.add_argument(name, **details)
 
 
-def _type(parameter: inspect.Parameter) -> Any:
-    return parameter.annotation.__origin__
+def _number(dtype: Any, minimum: float | None) -> Callable[[str], Any]:
+    if dtype not in (int, float):
+        return str
+
+    def number(text: str) -> Any:
+        try:
+            value = dtype(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if minimum is not None and not value >= minimum:
+            raise argparse.ArgumentTypeError(f"{text} is less than {minimum}")
+        return value
+
+    return number
+
+
+# -- what verbs share -------------------------------------------------------------------------------------------------
+
+Path = Annotated[str, Argument(metavar="PATH", help="The table's directory, or s3://BUCKET/PATH.")]
+IndexPath = Annotated[str | None, Option(metavar="DIR", help="Where the index is, if not in PATH/.skipstone.")]
+AsJson = Annotated[bool, Option("--json", help="Answer in JSON.")]
+Version = Annotated[int | None, Option(metavar="N", help="The version to read; the latest by default.")]
+Names = Annotated[str | None, Option(metavar="A,B", help="Only these columns.")]
+Mode = Annotated[ScanMode, Option(help="read_optimized: of each file slice its base alone, without its logs.")]
+FallbackTo = Annotated[
+    Fallback | None, Option("--fallback", help="list: if no index can be read, list the directory and read footers.")
+]
+Where = Annotated[str | None, Option(metavar="SQL", help="A predicate; all rows by default.")]
+Partition = Annotated[str | None, Option(metavar="KEY=VALUE/...", help="One partition.")]
+
+
+@contextmanager
+def opened(
+    path: str, index_path: str | None, version: int | None = None, fallback: Fallback | None = None
+) -> Iterator[Table]:
+    """Open a table and close it at the end. After Ctrl-C, raise InterruptedCommandError, which says what is kept."""
+    with open_table(
+        path, index_path=index_path, version=version, storage_options=storage_options(), fallback=fallback
+    ) as table:
+        before = table.version
+        try:
+            yield table
+        except KeyboardInterrupt:
+            raise InterruptedCommandError(_what_is_kept(path, index_path, before, table.handle.is_pinned)) from None
+
+
+def _what_is_kept(path: str, index_path: str | None, before: int, is_reading: bool) -> str:
+    nothing = f"nothing was committed, and version {before} is as it was"
+    if is_reading:
+        return nothing
+    try:
+        with open_table(path, index_path=index_path, storage_options=storage_options()) as table:
+            latest = table.version
+    except SkipstoneError:
+        return f"what is committed after version {before} is kept: skipstone history {path}"
+    if latest == before:
+        return nothing
+    versions = f"version {latest}" if latest == before + 1 else f"versions {before + 1} to {latest}"
+    return f"{versions} came meanwhile and is kept (skipstone history {path}); the same command goes on from there"
+
+
+def split(names: str | None) -> list[str] | None:
+    """Return the names in "a, b"."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+_STORAGE_OPTION = "--storage-option"
+_storage_options: dict[str, str] = {}
+
+
+def take_storage_options(arguments: Sequence[str]) -> list[str]:
+    """Keep each `--storage-option NAME=VALUE`, wherever it is, for `storage_options`. Return the other arguments."""
+    _storage_options.clear()
+    others, rest = [], iter(arguments)
+    for argument in rest:
+        name, has_value, value = argument.partition("=")
+        if name != _STORAGE_OPTION:
+            others.append(argument)
+            continue
+        key, is_pair, text = (value if has_value else next(rest, "")).partition("=")
+        if not key or not is_pair:
+            raise UsageError(f"{_STORAGE_OPTION} takes NAME=VALUE, as in region=eu-west-1")
+        _storage_options[key] = text
+    return others
+
+
+def storage_options() -> dict[str, str] | None:
+    """Return the command line's options for object stores; None if there are none."""
+    return dict(_storage_options) or None

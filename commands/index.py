@@ -1,4 +1,4 @@
-"""`skipstone index`: indexes added, listed, dropped and refreshed."""
+"""`skipstone index add`, `refresh`, `drop` and `list`."""
 
 from __future__ import annotations
 
@@ -7,56 +7,36 @@ from typing import Annotated, Any
 
 from ..engine.choices import FilterSource, IndexKindName, Maintenance
 from ..engine.table import Table
-from .arguments import Argument, Option
-from .options import AsJson, IndexPath, Path, opened
-from .output import bytes_text, print_json, progress, stdout, text_table
+from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
+from .output import bytes_text, print_json, stdout, text_table
 
-_KINDS = "bloom: which values files may hold; secondary: which rows hold them; stats: what files span."
-
-
+_KINDS = "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files."
+_NEW_COLUMNS = "bloom: a filter each; secondary: together one key; stats: one index."
+_FPP = "Of a filter: how often a row group without the value is read all the same."
 IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
 
 
 def index_add(
     path: Path,
-    columns: Annotated[
-        list[str],
-        Argument(
-            metavar="COLUMN",
-            help="bloom: a filter each; secondary: together one key; stats: one index.",
-            show_default=False,
-        ),
-    ],
+    columns: Annotated[list[str], Argument(metavar="COLUMN", help=_NEW_COLUMNS)],
     kind: IndexKind = "bloom",
-    fpp: Annotated[
-        float | None, Option(help="Of a filter: how often a row group without the value is read all the same.")
-    ] = None,
+    fpp: Annotated[float | None, Option(help=_FPP)] = None,
     lookups: Annotated[
-        int | None,
-        Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100."),
+        int | None, Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100.")
     ] = None,
     source: Annotated[
         FilterSource | None,
         Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
     ] = None,
     maintain: Annotated[
-        Maintenance, Option(help="commit: what is written later is indexed at once; refresh: by index refresh.")
+        Maintenance, Option(help="commit: what is written later is indexed with it; refresh: by index refresh.")
     ] = "commit",
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build indexes over the files that are there, while others write."""
+    """Build indexes over the files that exist, while others write."""
     with opened(path, index_path) as table:
-        with progress() as report:
-            table.create_index(
-                columns,
-                kind,
-                fpp=fpp,
-                lookups=lookups,
-                source=source,
-                maintain=maintain,
-                progress=report,
-            )
+        table.create_index(columns, kind, fpp=fpp, lookups=lookups, source=source, maintain=maintain)
         _print_indexes(table, as_json)
 
 
@@ -69,35 +49,33 @@ def index_refresh(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cover the files that indexes lack."""
+    """Index the files that indexes lack."""
     with opened(path, index_path) as table:
-        indexes_now = table.indexes().to_pylist()
-        with progress() as report:
-            unmatched = list(columns or ())
-            for row in indexes_now:
-                if (kind is None or row["kind"] == kind) and (not columns or set(columns) & set(row["columns"])):
-                    table.refresh_index(row["columns"], row["kind"], progress=report)
-                    unmatched = [name for name in unmatched if name not in row["columns"]]
-            if unmatched:  # the library says what is wrong with them
-                table.refresh_index(unmatched, kind or "bloom", progress=report)
+        unmatched = list(columns or ())
+        for row in table.indexes().to_pylist():
+            if (kind is None or row["kind"] == kind) and (not columns or set(columns) & set(row["columns"])):
+                table.refresh_index(row["columns"], row["kind"])
+                unmatched = [name for name in unmatched if name not in row["columns"]]
+        if unmatched:  # the error names what is wrong with them
+            table.refresh_index(unmatched, kind or "bloom")
         _print_indexes(table, as_json)
 
 
 def index_drop(
     path: Path,
-    columns: Annotated[list[str], Argument(metavar="COLUMN", help="Whose index goes.", show_default=False)],
+    columns: Annotated[list[str], Argument(metavar="COLUMN", help="The columns of the index.")],
     kind: IndexKind = "bloom",
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take indexes away."""
+    """Drop indexes."""
     with opened(path, index_path) as table:
         table.drop_index(columns, kind)
         _print_indexes(table, as_json)
 
 
 def index_list(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """The indexes: what they cover and how large they are."""
+    """List the indexes: what they cover and how large they are."""
     with opened(path, index_path) as table:
         _print_indexes(table, as_json)
 
@@ -122,7 +100,7 @@ def _print_indexes(table: Table, as_json: bool) -> None:
 
 
 def _option(name: str, value: Any) -> str:
-    """One option in words; "" for an option that another one shows: `size` says fpp and look-ups."""
+    """Return one option in words; "" for an option that another one shows: `size` shows fpp and look-ups."""
     if name == "shard_bytes":
         return f"shards of {bytes_text(int(value))}"
     if name == "source":
@@ -130,6 +108,3 @@ def _option(name: str, value: Any) -> str:
     if name == "size":
         return str(value)
     return "" if name in ("maintain", "fpp", "lookups") else f"{name} {value}"
-
-
-VERBS = {"add": index_add, "refresh": index_refresh, "drop": index_drop, "list": index_list}

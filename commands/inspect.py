@@ -13,8 +13,7 @@ from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.footer import FORMAT_VERSION, HEADER
 from ..hfile_like.verify import SectionSize, section_sizes
-from .arguments import Argument, Option
-from .options import AsJson, Ended, Status
+from .arguments import Argument, AsJson, CommandExit, Option, Status
 from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
 
 _LISTED_MAX = 10
@@ -24,18 +23,18 @@ _NUMBERS = ("offset", "size", "entries", "blocks", "rows", "row bytes")
 
 
 def inspect(
-    file: Annotated[str, Argument(metavar="FILE", help="A sorted-block file.", show_default=False)],
+    file: Annotated[str, Argument(metavar="FILE", help="A sorted-block file.")],
     verify: Annotated[bool, Option("--verify", help="Check every byte; status 3 where one is wrong.")] = False,
     keys: Annotated[
         str | None, Option(metavar="PREFIX", help="Entries whose keys begin so: a text, or 0x and hexadecimal.")
     ] = None,
-    limit: Annotated[int, Option(min=1, help="How many entries --keys shows.")] = 20,
+    limit: Annotated[int, Option(minimum=1, help="How many entries --keys shows.")] = 20,
     everything: Annotated[bool, Option("--all", help="Every block, group and section, not the first 10.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """What one sorted-block file holds: header, blocks, groups, sections, and where its bytes go."""
     if not inspect_file(file, verify, keys, limit, everything, as_json):
-        raise Ended(Status.FINDINGS)
+        raise CommandExit(Status.FINDINGS)
 
 
 def inspect_file(path: str, verify: bool, prefix: str | None, limit: int, everything: bool, as_json: bool) -> bool:

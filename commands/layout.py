@@ -12,8 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ..engine.column_layout import Layout
-from .arguments import Argument, Option
-from .options import AsJson, IndexPath, Path, Version, opened
+from .arguments import Argument, AsJson, IndexPath, Option, Path, Version, opened
 from .output import count_of, print_json, stdout
 
 _WIDTH_MAX, _UNWATCHED_WIDTH = 120, 100
@@ -24,8 +23,8 @@ _CORNERS = ("└─┴┘", "+-++")
 
 def layout(
     path: Path,
-    column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.", show_default=False)],
-    lines: Annotated[int, Option(min=1, help="At most this many lines; files share one where they are more.")] = 24,
+    column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.")],
+    lines: Annotated[int, Option(minimum=1, help="At most this many lines; files share one where they are more.")] = 24,
     ascii_: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only.")] = False,
     version: Version = None,
     index_path: IndexPath = None,

@@ -1,101 +1,109 @@
-"""`skipstone optimize`, `clean` and `repair`: what keeps a table fast, small and whole."""
+"""The verbs that keep a table whole, small and fast, change its schema, or undo what was done."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
+import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from ..engine.commit.repair import repair as repair_table
-from .arguments import Option
-from .options import AsJson, IndexPath, Path, UsageError, opened, storage_options
-from .output import bytes_text, confirm, count_of, print_json, progress, records, stdout, text_table
+import pyarrow as pa
+
+from ..engine.table import Table
+from .arguments import (
+    Argument,
+    AsJson,
+    CommandExit,
+    IndexPath,
+    Option,
+    Path,
+    Status,
+    UsageError,
+    opened,
+    split,
+    storage_options,
+)
+from .output import bytes_text, confirm, count_of, print_json, records, stdout, text_table, working
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
 _SHOWN_MAX = 20
+_DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(\d+)\)")
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
+
+
+# -- care -------------------------------------------------------------------------------------------------------------
 
 
 def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
     """Cover what indexes lack, tighten aggregates, merge runs. Readers are not disturbed."""
     with opened(path, index_path) as table:
-        before, size_before = table.version, _index_bytes(table.indexes().to_pylist())
-        with progress() as report:
-            table.optimize(progress=report)
+        before, size_before = table.version, sum(table.indexes().column("size_bytes").to_pylist())
+        table.optimize()
         is_new = table.version != before
         indexes = table.indexes().to_pylist()
         runs = len(table.handle.instant.manifest) + sum(len(index.runs) for index in table.handle.instant.indexes)
-        if as_json:
-            print_json({"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes})
-            return
-    screen = stdout()
-    if is_new:
-        sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(_index_bytes(indexes))}"
-        screen.print(f"version {table.version}: {count_of(runs, 'run')}, {sizes}")
+    if as_json:
+        print_json({"changed": is_new, "version": table.version, "runs": runs, "indexes": indexes})
+    elif is_new:
+        sizes = f"indexes {bytes_text(size_before)} -> {bytes_text(sum(index['size_bytes'] for index in indexes))}"
+        stdout().print(f"version {table.version}: {count_of(runs, 'run')}, {sizes}")
     else:
-        screen.print(f"nothing to do: still version {table.version}")
-
-
-def _index_bytes(indexes: list[dict]) -> int:
-    return sum(index["size_bytes"] for index in indexes)
+        stdout().print(f"nothing to do: still version {table.version}")
 
 
 def clean(
     path: Path,
     retain: Annotated[int, Option(metavar="N", help="Keep the last N versions.")] = 10,
     min_age: Annotated[str, Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 1h, 7d.")] = "1h",
-    delete_data: Annotated[
-        bool, Option("--delete-data", help="Remove data files, too, that no version left names.")
-    ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go.")] = False,
+    delete_data: Annotated[bool, Option(help="Also remove data files that no remaining version names.")] = False,
+    dry_run: Annotated[bool, Option(help="Only show what would be removed.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove what only old versions name, and what writers that died left behind."""
-    age = _age(min_age)
+    match = _AGE.fullmatch(min_age.strip())
+    if match is None:
+        raise UsageError(f"--min-age is a number and a unit, as 90s, 30m, 1h or 7d, not {min_age!r}")
+    age = dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
     with opened(path, index_path) as table:
-        with progress() as report:
-            removed = table.clean(
-                retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run, progress=report
-            )
-        rows = records(removed)
-        if as_json:
-            print_json({"version": table.version, "dry_run": dry_run, "files": rows})
-            return
-    screen = stdout()
-    verb = "would go" if dry_run else "removed"
+        removed = table.clean(retain_versions=retain, min_age=age, delete_data=delete_data, dry_run=dry_run)
+    if as_json:
+        print_json({"version": table.version, "dry_run": dry_run, "files": records(removed)})
+        return
+    screen, rows = stdout(), removed.to_pylist()
     if not rows:
         screen.print(f"nothing to clean: still version {table.version}")
         return
     if dry_run:
-        cells = [[str(r["kind"]), str(r["path"]), bytes_text(int(str(r["size_bytes"])))] for r in rows[:_SHOWN_MAX]]
+        cells = [[row["kind"], row["path"], bytes_text(row["size_bytes"])] for row in rows[:_SHOWN_MAX]]
         screen.print(text_table(["kind", "path", "size"], cells, right=["size"]))
         if len(rows) > _SHOWN_MAX:
             screen.print(f"... and {len(rows) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
-    total = bytes_text(sum(int(str(row["size_bytes"])) for row in rows))
-    data = sum(row["kind"] == "data" for row in rows)
+    verb = "would go" if dry_run else "removed"
+    total, data = bytes_text(sum(row["size_bytes"] for row in rows)), sum(row["kind"] == "data" for row in rows)
     screen.print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {table.version}")
 
 
 def repair(
     path: Path,
-    yes: Annotated[bool, Option("--yes", help="Do it, without a question.")] = False,
+    yes: Annotated[bool, Option(help="Do it, without a question.")] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on after versions that were lost for good: by one more, from the newest that is whole. Asks first."""
+    from ..engine.commit.repair import repair as repair_table
+
     repair_it = partial(repair_table, path, index_path=index_path, storage_options=storage_options())
     result = repair_it(dry_run=True)
     screen = stdout()
     if result.is_needed and not as_json:
         lost = ", ".join(map(str, result.lost[:_SHOWN_MAX])) + (", ..." if len(result.lost) > _SHOWN_MAX else "")
-        what = (
-            f"version {lost} is" if len(result.lost) == 1 else f"{count_of(len(result.lost), 'version')} ({lost}) are"
-        )
-        screen.print(
-            f"{what} lost; version {result.base} is the newest that is whole, and the table goes on from there"
-        )
+        are = f"version {lost} is" if len(result.lost) == 1 else f"{count_of(len(result.lost), 'version')} ({lost}) are"
+        screen.print(f"{are} lost; version {result.base} is the newest that is whole, and the table goes on from there")
         yes = yes or confirm("Are there no copies to bring back, and shall it go on without?")
     is_done = result.is_needed and yes
     if is_done:
@@ -109,8 +117,211 @@ def repair(
         screen.print(f"version {result.version} is as version {result.base}" if is_done else "nothing was done")
 
 
-def _age(text: str) -> dt.timedelta:
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"--min-age is a number and a unit, as 90s, 30m, 1h or 7d, not {text!r}")
-    return dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
+def rebind(
+    path: Path,
+    trusted: Annotated[
+        bool, Option(help="You vouch that files of the same size and footer contain the same data.")
+    ] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record the files of a lake that was copied, moved or restored, as they are here.
+
+    Filters and secondary indexes are kept for files whose size, footer and data agree with what was indexed: the data
+    is read, and compared by digests. With --trusted it is not read. `skipstone sync --refresh` covers the others again.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*this index was made at")  # the command does what the warning advises
+        with opened(path, index_path) as table:
+            result = table.rebind(trusted=trusted)
+            kinds = table.indexes().column("kind").to_pylist()
+    if as_json:
+        print_json(dataclasses.asdict(result))
+        return
+    counts = ("rebound", "uncovered", "changed", "removed", "added")
+    if not any(getattr(result, name) for name in counts):
+        stdout().print(f"nothing to rebind: still version {result.version}")
+        return
+    words = ", ".join(f"{getattr(result, name):,} {name}" for name in counts).replace(" rebound", " files rebound")
+    lines = [f"version {result.version}: {words}"]
+    lacking = result.uncovered + result.changed
+    if lacking and any(kind != "stats" for kind in kinds):
+        lines.append(f"filters and secondary indexes do not cover {lacking:,} files: skipstone sync --refresh {path}")
+    if result.uncovered:
+        lines.append(
+            f"no digest was kept of what was indexed of {result.uncovered:,} of them; if you know that they are the "
+            "same, rebind a fresh copy with --trusted"
+        )
+    for line in lines:
+        stdout().print(line, soft_wrap=True)
+
+
+def verify(
+    path: Path,
+    deep: Annotated[bool, Option(help="Read every byte of the index, and every footer.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that what the index names exists, whole and unchanged. Status 3 if something is wrong."""
+    with opened(path, index_path) as table, working("verifying"):
+        findings = table.verify(deep=deep)
+    if as_json:
+        print_json([dataclasses.asdict(finding) for finding in findings])
+    elif findings:
+        rows = [[finding.kind, finding.path, finding.message] for finding in findings]
+        stdout().print(text_table(["finding", "file", "what is wrong"], rows))
+    else:
+        checked = "every byte of the index and every footer" if deep else "index and files are as they were"
+        stdout().print(f"sound: {checked}; version {table.version}", style="green")
+    if findings:
+        raise CommandExit(Status.FINDINGS)
+
+
+# -- schema -----------------------------------------------------------------------------------------------------------
+
+
+def alter(
+    path: Path,
+    rename: Annotated[list[str] | None, Option(metavar="OLD=NEW", help="Give a column another name.")] = None,
+    drop: Annotated[list[str] | None, Option(metavar="NAME", help="Drop a column.")] = None,
+    widen: Annotated[list[str] | None, Option(metavar="NAME=TYPE", help="Give a column a wider type.")] = None,
+    add: Annotated[
+        list[str] | None, Option(metavar="NAME=TYPE", help="Add a column, null in the files that exist.")
+    ] = None,
+    order: Annotated[str | None, Option(metavar="A,B", help="All columns, in the wanted order.")] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the schema, in one step; no file is touched. Each option but --order may be given several times.
+
+    Types are Arrow's, as int64, double, string, decimal(12,2).
+    """
+    with opened(path, index_path) as table:
+        before = table.version
+        table.alter(
+            rename=_pairs("--rename", rename),
+            drop=drop,
+            widen={name: _type(text) for name, text in _pairs("--widen", widen).items()},
+            add={name: _type(text) for name, text in _pairs("--add", add).items()},
+            order=split(order),
+        )
+        is_new, version = table.version != before, table.version
+        fields = [{"name": field.name, "type": str(field.type)} for field in table.schema]
+    if as_json:
+        print_json({"changed": is_new, "version": version, "schema": fields})
+        return
+    stdout().print(text_table(["column", "type"], [[field["name"], field["type"]] for field in fields]))
+    stdout().print(f"version {version}" if is_new else f"nothing to change: still version {version}", style="dim")
+
+
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not (name and sign and value):
+            raise UsageError(f"{option} takes two sides, as a=b, not {text!r}")
+        if name in pairs:
+            raise UsageError(f"{option} names {name!r} twice")
+        pairs[name] = value
+    return pairs
+
+
+def _type(text: str) -> pa.DataType:
+    """Return the Arrow type of a name."""
+    try:
+        if match := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if match := _ZONED.fullmatch(text):
+            return pa.timestamp(match[1], match[2])
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no type; types are Arrow's, as int64, double, string, date32[day], decimal(12,2), "
+            "timestamp[us, tz=UTC]"
+        ) from None
+
+
+# -- undo -------------------------------------------------------------------------------------------------------------
+
+
+def rollback(
+    path: Path,
+    version: Annotated[int, Argument(metavar="VERSION", help="The commit to undo.")],
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo one commit: remove what it added, restore what it removed; later commits stay."""
+    with opened(path, index_path) as table:
+        before = table.version
+        table.rollback(version)
+        _print_change(table, before, as_json, rolled_back=version)
+
+
+def restore(
+    path: Path,
+    version: Annotated[int | None, Option(metavar="N", help="The version whose files become live again.")] = None,
+    savepoint: Annotated[str | None, Option(metavar="NAME", help="The same, by the name of a savepoint.")] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the live files those of an older version again; the schema and the indexes stay."""
+    with opened(path, index_path) as table:
+        before = table.version
+        table.restore(version, savepoint=savepoint)
+        named = version if savepoint is None else table.handle.instant.version_of_savepoint(savepoint)
+        _print_change(table, before, as_json, restored=named)
+
+
+def _print_change(table: Table, before: int, as_json: bool, **action: int | None) -> None:
+    latest, totals = table.handle.instant.summary, table.handle.instant.totals
+    is_new = table.version != before and latest.items() >= action.items()  # else another writer made the latest
+    added, removed = (latest["files_added"], latest["files_removed"]) if is_new else (0, 0)
+    if as_json:
+        counts = {"files_back": added, "files_removed": removed, "files": totals["files"], "rows": totals["rows"]}
+        print_json({"changed": is_new, "version": table.version, **action, **counts})
+        return
+    screen = stdout()
+    if is_new:
+        screen.print(f"version {table.version}: {count_of(added, 'file')} came back, {removed:,} went")
+        for row in table.indexes().to_pylist():
+            if lacking := row["files_total"] - row["files_covered"]:
+                screen.print(f"{row['name']} does not cover {count_of(lacking, 'file')}: skipstone index refresh")
+    else:
+        screen.print(f"nothing to change: still version {table.version}")
+    screen.print(f"{count_of(totals['files'], 'file')}, {count_of(totals['rows'], 'row')}", style="dim")
+
+
+def savepoint(
+    path: Path,
+    name: Annotated[str | None, Argument(metavar="NAME", help="The name for the latest version.")] = None,
+    drop: Annotated[bool, Option(help="Drop the savepoint of that name.")] = False,
+    list_: Annotated[bool, Option("--list", help="Show the savepoints.")] = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the latest version a name, which keeps it from being cleaned; or drop a name, or list them."""
+    if list_ == (name is not None) or (drop and name is None):
+        raise UsageError("give the NAME of a savepoint to make, or to --drop; or --list alone")
+    with opened(path, index_path) as table:
+        if name is None:
+            _print_savepoints(table.savepoints(), as_json)
+            return
+        named = table.handle.instant.savepoints.get(name) if drop else table.version
+        version = table.drop_savepoint(name) if drop else table.savepoint(name)
+    if as_json:
+        print_json({"version": version, "savepoint": name, "of": named, "dropped": drop})
+    elif drop:
+        stdout().print(f"savepoint {name!r} is dropped; version {named} stays until it is cleaned")
+    else:
+        stdout().print(f"savepoint {name!r}: version {named}")
+
+
+def _print_savepoints(rows: pa.Table, as_json: bool) -> None:
+    if as_json:
+        print_json(records(rows))
+        return
+    cells = [
+        [row["name"], str(row["version"]), row["time"].strftime("%Y-%m-%d %H:%M:%S") if row["time"] else "lost"]
+        for row in rows.to_pylist()
+    ]
+    stdout().print(text_table(["savepoint", "version", "time (UTC)"], cells, right=["version"]))

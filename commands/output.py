@@ -1,8 +1,7 @@
-"""How commands print: tables for people, JSON for machines, progress on a terminal.
+"""How commands print: tables for people, JSON for machines.
 
-Results go to stdout. Progress, notes and errors go to stderr, progress and notes only where that is a terminal. Where
-stdout is no terminal nothing is folded or cut to a width, unless COLUMNS sets one. What JSON does without (rich) is
-loaded by what needs it.
+Results go to stdout. Notes and errors go to stderr, notes only if that is a terminal. If stdout is not a terminal,
+nothing is folded or cut to a width, unless COLUMNS sets one. Only tables and notes load rich.
 """
 
 from __future__ import annotations
@@ -12,33 +11,33 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import pyarrow as pa
 
 from ..engine.scan.steps import bytes_text as bytes_text
 from ..engine.scan.steps import count_of as count_of
-from .options import InterruptedCommandError
+from ..errors import StorageError
+from .arguments import InterruptedCommandError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
     from rich.table import Table
 
 _UNFOLDED_WIDTH = 100_000
 _QUARANTINED_SHOWN = 10
-Report = Callable[[str, int, int | None], None]
 
 
 def stdout() -> Console:
-    """The console for results."""
+    """Return the console for results."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """The console for everything else."""
+    """Return the console for everything else."""
     return _console(sys.stderr)
 
 
@@ -52,42 +51,14 @@ def _console(stream: TextIO) -> Console:
 
 
 def note(text: str) -> None:
-    """A remark for a person at a terminal; a pipe or a log does not get it."""
+    """Print a remark for a person at a terminal; a pipe or a log does not get it."""
     if sys.stderr.isatty():
         stderr().print(text, style="dim")
 
 
-# -- progress ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def progress(stream: TextIO | None = None) -> Iterator[Report | None]:
-    """A function for `progress=` arguments that draws bars on stderr; None where that is no terminal."""
-    stream = sys.stderr if stream is None else stream
-    if not stream.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
-    counts = (MofNCompleteColumn(), TimeRemainingColumn())
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *counts)
-    with Progress(*columns, console=_console(stream), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def report(step: str, done: int, total: int | None) -> None:
-            if step not in tasks:
-                for task in bars.tasks:  # steps that run at once are shown below each other
-                    if task.finished:
-                        bars.update(task.id, visible=False)
-                tasks[step] = bars.add_task(step, total=total)
-            bars.update(tasks[step], completed=done, total=total)
-
-        yield report
-
-
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """A spinner on stderr while something without counts goes on."""
+    """Show a spinner on stderr during work without counts."""
     if not sys.stderr.isatty():
         yield
         return
@@ -96,20 +67,35 @@ def working(text: str) -> Iterator[None]:
 
 
 def confirm(question: str) -> bool:
-    """Asks at the terminal. Raises InterruptedCommandError after Ctrl-C, or where nobody is there."""
-    import typer
-
+    """Ask at the terminal. Raises InterruptedCommandError after Ctrl-C, or if there is no input."""
     try:
-        return typer.confirm(question)
-    except typer.Abort:
+        return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
+    except (EOFError, KeyboardInterrupt):
         raise InterruptedCommandError("nothing was done") from None
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """Open a file that gets its name when it is complete, and is removed on an error. Raises StorageError."""
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
 def plain(value: object) -> object:
-    """A value as JSON can hold it: NaN and infinities as texts, times in ISO 8601, bytes in hexadecimal."""
+    """Return a value as JSON: NaN and infinities as texts, times in ISO 8601, bytes in hexadecimal."""
     if isinstance(value, float):
         if math.isnan(value):
             return "NaN"
@@ -128,8 +114,7 @@ def plain(value: object) -> object:
 
 
 def values(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """The values of a column as JSON can hold them. A value or a zone that Python has no type for (the year 12,000)
-    comes as text."""
+    """Return the values of a column as JSON. A value or a zone without a Python type (the year 12,000) is a text."""
     try:
         objects = column.to_pylist()
     except (ValueError, ArithmeticError, LookupError, pa.ArrowException):
@@ -149,31 +134,40 @@ def _python(scalar: pa.Scalar) -> object:
 
 
 def records(rows: pa.Table | pa.RecordBatch) -> list[dict[str, object]]:
-    """One dict a row."""
+    """Return one dict per row."""
     columns = [values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def cell(value: object) -> str:
+    """Return a value as a cell of a table: "null", a text as it is, everything else as JSON."""
+    if value is None:
+        return "null"
+    return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
 def print_json(value: object) -> None:
-    """All of stdout, where `--json` is given."""
+    """Print the whole answer of a command with `--json`."""
     sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_quarantined(reasons: Mapping[str, str], path: str) -> None:
-    """Quarantined files (path -> reason) of the table at `path`, on stderr."""
+    """Print the quarantined files (path -> reason) of the table at `path` on stderr."""
+    if not reasons:
+        return
     screen = stderr()
     screen.print(f"{count_of(len(reasons), 'file')} quarantined:", style="yellow")
     for name, reason in list(reasons.items())[:_QUARANTINED_SHOWN]:
-        screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True, markup=False)
+        screen.print(f"  {name}: {reason}", style="yellow", soft_wrap=True)
     if len(reasons) > _QUARANTINED_SHOWN:
         screen.print(f"  and more: skipstone verify {path}", style="yellow")
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Table:
-    """Texts under headings; those in `right` are numbers. Cells are folded, never cut."""
+    """Return texts under headings; those in `right` are numbers. Cells are folded, never cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -184,5 +178,5 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: It
         is_number = heading in numbers
         grid.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))
+        grid.add_row(*(Text(text) for text in row))
     return grid

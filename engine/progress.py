@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -11,25 +12,41 @@ from ..errors import InvalidArgumentError
 
 Progress = Callable[[str, int, int | None], None]
 _REPEAT_S = 0.1
+_SILENT_S = 1.0
 _BAR_WIDTH = 24
 
 
 def progress_function(progress: Progress | bool | None) -> Progress | None:
-    """What `progress=` means: a function, called as f(step, done, total or None); True, a bar on stderr, or in the
-    notebook; else none."""
-    if progress is None or progress is False:
+    """Return the function that `progress=` means, called as f(step, done, total or None).
+
+    None: a bar on a terminal or in a notebook if the call takes more than a second, else nothing; True: a bar at once;
+    False: nothing.
+    """
+    if progress is None:
+        if not _is_notebook() and not _is_terminal():
+            return None
+        return _bars(show_after_s=_SILENT_S)
+    if progress is False:
         return None
     if progress is True:
-        return _NotebookBars() if _is_notebook() else _Bars()
+        return _bars()
     if callable(progress):
         return progress
     raise InvalidArgumentError(f"progress= is a function of (step, done, total), or True for a bar, not {progress!r}")
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _is_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None  # a terminal's shell has none
+
+
+def _bars(show_after_s: float = 0.0) -> _Bars:
+    return (_NotebookBars if _is_notebook() else _Bars)(show_after_s)
 
 
 class _Step:
@@ -53,9 +70,10 @@ class _Step:
 
 class _Bars:
     """One line on stderr, rewritten as work goes on, and finished when every step is. Steps that run at the same time
-    stand side by side."""
+    are next to each other. With `show_after_s`, the line appears after that time and is removed at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, show_after_s: float = 0.0) -> None:
+        self._show_from_s, self._is_transient = time.monotonic() + show_after_s, show_after_s > 0
         self._shown_s = 0.0
         self._steps: dict[str, _Step] = {}
         self._width = 0
@@ -67,15 +85,20 @@ class _Bars:
         step.done, step.total = done, total
         if not is_new and not is_last and now_s - self._shown_s < _REPEAT_S:
             return
-        self._shown_s = now_s
         steps = list(self._steps.values())
         if is_last:
             del self._steps[name]
+        if now_s < self._show_from_s or (self._is_transient and not self._steps and not self._shown_s):
+            return
+        self._shown_s = now_s
         self._show(steps, is_finished=not self._steps)
 
     def _show(self, steps: list[_Step], is_finished: bool) -> None:
         line = "  ".join(f"{step.name} {_bar(step)}{step.counts()}" for step in steps)
-        sys.stderr.write("\r" + line.ljust(self._width) + ("\n" if is_finished else ""))
+        if self._is_transient:
+            line = "" if is_finished else line[: shutil.get_terminal_size().columns - 1]
+        end = "" if not is_finished else "\r" if self._is_transient else "\n"
+        sys.stderr.write("\r" + line.ljust(self._width) + end)
         self._width = 0 if is_finished else len(line)
         sys.stderr.flush()
 
@@ -83,8 +106,8 @@ class _Bars:
 class _NotebookBars(_Bars):
     """The same as one output of a notebook's cell."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, show_after_s: float = 0.0) -> None:
+        super().__init__(show_after_s)
         self._output: Any = None
 
     def _show(self, steps: list[_Step], is_finished: bool) -> None:

@@ -7,15 +7,13 @@ that are made here: the commands, from the command line itself, and the list of 
 
 from __future__ import annotations
 
-import enum
+import argparse
 import importlib
-import inspect
 import re
 import shutil
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, get_args
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 STAGED = REPOSITORY / ".cache" / "site"
@@ -99,39 +97,24 @@ def _decisions() -> str:
 
 def _commands() -> str:
     """A page of every verb with its arguments and options, as `--help` has them."""
-    import typer
-    from skipstone.commands.app import _app_for
+    from skipstone.commands.app import VERBS, parser_of
 
     lines = ["# Commands", "", "As `skipstone COMMAND --help` has them. [A tour](command-line.md).", ""]
-    for name, command in typer.main.get_command(_app_for([])).commands.items():  # type: ignore[attr-defined]
-        verbs = getattr(command, "commands", None)
-        for verb, leaf in {name: command}.items() if verbs is None else verbs.items():
-            lines += _command(name if verbs is None else f"{name} {verb}", leaf)
+    for verb in VERBS:
+        lines += _command(verb, parser_of(verb))
     return "\n".join(lines) + "\n"
 
 
-def _command(name: str, command: Any) -> list[str]:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each not in arguments and not each.hidden]
-    shown = [each.metavar or each.name.upper() for each in arguments]
-    words = [word if each.required else f"[{word}]" for word, each in zip(shown, arguments, strict=True)]
-    lines = [f"## {name}", "", f"`skipstone {' '.join([name, *words])}`", "", *_paragraphs(command.help or ""), ""]
-    rows = [(f"`{word}`", getattr(each, "help", None)) for word, each in zip(shown, arguments, strict=True)]
-    for option in options:
-        value = "" if option.is_flag else f" {option.metavar or _choices(option.type_descriptor.annotation)}"
-        rows.append((f"`{', '.join([*option.opts, *option.secondary_opts])}{value}`", option.help))
-    lines += ["| | |", "| --- | --- |", *(f"| {left} | {_cell(right or '')} |" for left, right in rows), ""]
-    return lines
-
-
-def _choices(kind: Any) -> str:
-    is_enum = isinstance(kind, type) and issubclass(kind, enum.Enum)
-    words = [member.value for member in kind] if is_enum else get_args(kind)
-    return " / ".join(map(str, words)) or kind.__name__.upper()
-
-
-def _paragraphs(text: str) -> list[str]:
-    return inspect.cleandoc(text).replace("\b\n", "").splitlines()
+def _command(verb: str, parser: argparse.ArgumentParser) -> list[str]:
+    actions = [action for action in parser._actions if action.dest != "help"]
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    lines = [f"## {verb}", "", f"`{usage}`", "", parser.description or "", "", "| | |", "| --- | --- |"]
+    for action in actions:
+        metavar = action.metavar or (" / ".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        value = "" if action.nargs == 0 else f" {metavar}"
+        name = f"{', '.join(action.option_strings)}{value}" if action.option_strings else str(metavar)
+        lines.append(f"| `{name}` | {_cell((action.help or '').replace('%%', '%'))} |")
+    return [*lines, ""]
 
 
 def _cell(text: str) -> str:

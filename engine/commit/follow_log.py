@@ -62,14 +62,15 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     cannot be followed."""
     after = at_state(instant, state)
     is_fresh = is_fresh_start(instant, after)
-    columns, changes = state.columns(), state.changes(is_anew=is_fresh)
+    columns, changes = state.columns, state.changes
     if columns is not None:
         naming = columns.naming
     else:
         names = {number: name for name, number in after.fields.items()}
         naming = ColumnNaming({key: names[number] for key, number in after.source["keys"].items()})
     if is_fresh:
-        return Followed(after, naming, _once(changes.added), {})
+        files = changes.added if changes.removed is None else state.live_files()
+        return Followed(after, naming, _once(files), {})
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
@@ -134,7 +135,7 @@ def at_state(base: Instant, state: LogState) -> Instant:
     """A version with the source, and the columns, of another state of its log. A column keeps its id while the log
     knows it by the same key and its type holds all that was; a table that was made anew keeps nothing, nor does one
     whose files may not be of its types where a type holds no more what it held."""
-    columns = state.columns()
+    columns = state.columns
     source = {**base.source, **describe(state)}
     if columns is None:
         return replace(base, source=source)

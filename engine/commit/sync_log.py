@@ -126,7 +126,7 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     files = files.append_column("partition", partitions.column("partition").take(rows))
     files = files.append_column("log_only", pa.nulls(files.num_rows, LOG_FILES.field("log_only").type))
     removed = dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
-    columns = state.columns()
+    columns = state.columns
     assert columns is not None
     return Followed(base, columns.naming, files.select(LOG_FILES.names), removed)
 
@@ -158,7 +158,7 @@ def first_version(
     name none, CommitConflictError where another was first."""
     state = log.state_at(None, None)
     assert state is not None
-    declared = state.columns()
+    declared = state.columns
     assert declared is not None
     chosen = None if columns is None else _chosen(columns, declared.schema)
     transaction = new_transaction_id()
@@ -166,7 +166,7 @@ def first_version(
     base = fresh(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), declared, source, chosen)
     results = []
     with Leftovers() as leftovers:
-        files = state.changes().added
+        files = state.changes.added
         if files.num_rows:
             path = task_path(transaction, "attached")
             leftovers.add(timeline.storage, path)

@@ -87,7 +87,7 @@ def live_vectors(storage: Storage, version: int) -> dict[str, DeletionVector]:
 
     Raises CorruptionError if a descriptor is damaged or a file has two vectors, NotATableError if commits expired.
     """
-    checkpoint, commits = _log_segment(storage, version)
+    checkpoint, commits = _checkpoint_and_commits(storage, version)
     live: dict[tuple[str, str], DeletionVector] = {}
     for path, descriptor in _of_checkpoint(storage, checkpoint):
         vector = _vector(storage, path, descriptor)
@@ -105,12 +105,13 @@ def live_vectors(storage: Storage, version: int) -> dict[str, DeletionVector]:
                         live.pop((action["path"], vector.unique_id), None)
     vectors: dict[str, DeletionVector] = {}
     for (path, _), vector in live.items():
-        if vectors.setdefault(path, vector) is not vector:
-            raise _damaged(storage, path, "two deletion vectors are live")
+        with _damage(storage, path):
+            if vectors.setdefault(path, vector) is not vector:
+                raise ValueError("two deletion vectors are live")
     return vectors
 
 
-def _log_segment(storage: Storage, version: int) -> tuple[list[Entry], list[str]]:
+def _checkpoint_and_commits(storage: Storage, version: int) -> tuple[list[Entry], list[str]]:
     """Return the files of the newest complete checkpoint up to a version, and the paths of the commits after it."""
     files, _ = storage.list_folder(LOG_FOLDER)
     checkpoints: dict[int, dict[str, list[Entry]]] = {}
@@ -120,12 +121,13 @@ def _log_segment(storage: Storage, version: int) -> tuple[list[Entry], list[str]
             part = _PART.match(match[2] or "")
             kind = entry.path if part is None else part[1]  # of a checkpoint in parts: how many there are
             checkpoints.setdefault(int(match[1]), {}).setdefault(kind, []).append(entry)
-    newest, checkpoint = -1, list[Entry]()
-    for number, kinds in checkpoints.items():
-        complete = (parts for kind, parts in kinds.items() if not kind.isdigit() or len(parts) == int(kind))
-        found = next(complete, None)
-        if found is not None and number > newest:
-            newest, checkpoint = number, found
+    complete = {
+        number: parts
+        for number, kinds in checkpoints.items()
+        for kind, parts in kinds.items()
+        if not kind.isdigit() or len(parts) == int(kind)
+    }
+    newest = max(complete, default=-1)
     numbers = {int(match[1]): f.path for f in files if (match := _COMMIT.search(f.path))}
     wanted = range(newest + 1, version + 1)
     missing = [number for number in wanted if number not in numbers]
@@ -133,7 +135,7 @@ def _log_segment(storage: Storage, version: int) -> tuple[list[Entry], list[str]
         raise NotATableError(
             f"{storage.uri}: version {version} needs commit {missing[0]} of its Delta log, which expired"
         )
-    return checkpoint, [numbers[number] for number in wanted]
+    return complete.get(newest, []), [numbers[number] for number in wanted]
 
 
 def _of_checkpoint(storage: Storage, checkpoint: Sequence[Entry]) -> Iterator[tuple[Any, Any]]:
@@ -184,12 +186,15 @@ def _json(storage: Storage, path: str, line: bytes) -> dict:
 
 
 def _vector(storage: Storage, path: Any, descriptor: Any) -> DeletionVector:
-    try:
+    with _damage(storage, path):
         if not isinstance(path, str):
             raise TypeError("its data file is not named")
         return DeletionVector.of(descriptor)
-    except (ValueError, LookupError, TypeError) as error:
-        raise _damaged(storage, path, f"its descriptor is incomplete ({error})") from error
+
+
+def vector_id(descriptor: Mapping[str, Any] | None) -> str | None:
+    """Return the protocol's id of the vector that an action describes. Raises as `DeletionVector.of`."""
+    return None if descriptor is None else DeletionVector.of(descriptor).unique_id
 
 
 # -- the rows that a vector deletes -----------------------------------------------------------------------------------
@@ -202,7 +207,7 @@ def rows_of(storage: Storage, vectors: Mapping[str, DeletionVector]) -> dict[str
     """
     rows, in_files = {}, defaultdict(list)
     for path, vector in vectors.items():
-        with _named(storage, path):
+        with _damage(storage, path):
             if vector.kind == "i":
                 rows[path] = _rows(storage, path, vector, _decoded(vector.text)[: vector.size_bytes])
             else:
@@ -211,7 +216,7 @@ def rows_of(storage: Storage, vectors: Mapping[str, DeletionVector]) -> dict[str
         ranges = [(vector.offset or 0, vector.size_bytes + 8) for _, vector in named]
         version, *parts = storage.read_ranges(file, [(0, 1), *ranges])
         for (path, vector), part in zip(named, parts, strict=True):
-            with _named(storage, path, file):
+            with _damage(storage, path, file):
                 if version != b"\1":
                     raise ValueError("the version of its file is unknown")
                 rows[path] = _rows(storage, path, vector, _unframed(part, vector))
@@ -269,21 +274,17 @@ def _rows(storage: Storage, path: str, vector: DeletionVector, data: bytes) -> n
 
 
 @contextmanager
-def _named(storage: Storage, path: Any, file: str | None = None) -> Iterator[None]:
+def _damage(storage: Storage, path: Any, file: str | None = None) -> Iterator[None]:
     """Turn an error about a vector into a CorruptionError that names the data file, and the file of the vector."""
     try:
         yield
     except (ValueError, LookupError, TypeError) as error:
         if isinstance(error, SkipstoneError):
             raise
-        raise _damaged(storage, path, str(error), file) from error
-
-
-def _damaged(storage: Storage, path: Any, reason: str, file: str | None = None) -> CorruptionError:
-    within = "" if file is None else f" in {file}"
-    return CorruptionError(
-        f"the deletion vector of {str(path)[:300]}{within} is damaged: {reason}",
-        path=storage.uri,
-        check="deletion vector",
-        hint="restore the file, or restore the table with its own writer to a version before the delete",
-    )
+        within = "" if file is None else f" in {file}"
+        raise CorruptionError(
+            f"the deletion vector of {str(path)[:300]}{within} is damaged: {error}",
+            path=storage.uri,
+            check="deletion vector",
+            hint="restore the file, or restore the table with its own writer to a version before the delete",
+        ) from error

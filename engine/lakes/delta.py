@@ -27,9 +27,10 @@ from ..hive import partition_texts
 from ..storage import FileMissingError, Storage
 from . import DELTA
 from .column_naming import ColumnNaming, Columns, normalized_schema
-from .deletion_vectors import LOG_FOLDER, live_vectors, rows_of
+from .deletion_vectors import LOG_FOLDER, live_vectors, rows_of, vector_id
 from .table_format import (
     Changes,
+    LogState,
     RecordedState,
     file_fingerprint,
     first_line_of,
@@ -59,29 +60,6 @@ _PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 _ELEMENTS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
 
-@dataclass
-class DeltaState:
-    """A version of a Delta log; see `LogState`."""
-
-    version: int
-    table_id: str
-    mark: str
-    table_columns: Columns | None
-    changes_since: Changes
-    kind: str = DELTA
-
-    @property
-    def position(self) -> str:
-        return str(self.version)
-
-    def columns(self) -> Columns | None:
-        return self.table_columns
-
-    def changes(self, *, is_anew: bool = False) -> Changes:
-        assert not is_anew or self.changes_since.removed is None  # followed commits change no column
-        return self.changes_since
-
-
 class DeltaSource:
     """The log of one Delta table; see `LogSource`."""
 
@@ -92,7 +70,7 @@ class DeltaSource:
     def location(self) -> str:
         return self._storage.uri
 
-    def state_at(self, position: str | None, since: RecordedState | None) -> DeltaState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         wanted = None if position is None else int(position)
         if since is not None and since.version is not None and self._mark(since.version) == since.mark != _EXPIRED:
             if wanted == since.version:
@@ -114,7 +92,10 @@ class DeltaSource:
         return None if same else state
 
     def position_of(self, log_version: int) -> str:
-        latest = self._whole_state(None).version if self._mark(log_version) == _EXPIRED else log_version
+        latest = log_version
+        if self._mark(log_version) == _EXPIRED:
+            with storage_errors(self._storage, "deltalake"):
+                latest = self._table(None).version()
         if not 0 <= log_version <= latest:
             raise NotATableError(f"{self._storage.uri}: its Delta log has no version {log_version}, up to {latest}")
         return str(log_version)
@@ -142,7 +123,7 @@ class DeltaSource:
             return int(json.loads(self._storage.read(f"{LOG_FOLDER}/_last_checkpoint"))["version"])
         return -1
 
-    def _followed(self, tail: _Tail, since: RecordedState) -> DeltaState:
+    def _followed(self, tail: _Tail, since: RecordedState) -> LogState:
         assert since.version is not None
         version = since.version + tail.count
         adds = [add for add in tail.files.values() if add is not None]
@@ -153,27 +134,28 @@ class DeltaSource:
             partition_texts(names, values, len(adds)),
             [add["size"] for add in adds],
             [_row_count(add) for add in adds],
-            [_vector_id(add.get("deletionVector")) for add in adds],
+            [vector_id(add.get("deletionVector")) for add in adds],
         )
         removed = frozenset(self._path(path) for path, _ in tail.files)
-        return DeltaState(version, since.table_id, self._mark(version), None, Changes(added, removed))
+        return self._state(version, since.table_id, None, Changes(added, removed))
+
+    def _state(self, version: int, table_id: str, columns: Columns | None, changes: Changes) -> LogState:
+        def live_files() -> pa.Table:
+            return self._whole_state(version).changes.added
+
+        return LogState(DELTA, version, str(version), table_id, self._mark(version), columns, changes, live_files)
 
     def _path(self, path: str) -> str:
         return table_path(self._storage, unquote(path))
 
     # -- a whole state ------------------------------------------------------------------------------------------------
 
-    def _whole_state(self, version: int | None) -> DeltaState:
+    def _whole_state(self, version: int | None) -> LogState:
         with storage_errors(self._storage, "deltalake"):
             table = self._table(version)
             columns = _columns(table)
-            return DeltaState(
-                table.version(),
-                str(table.metadata().id),
-                self._mark(table.version()),
-                columns,
-                Changes(self._live(table, columns), None),
-            )
+            live = Changes(self._live(table, columns), None)
+            return self._state(table.version(), str(table.metadata().id), columns, live)
 
     def _table(self, version: int | None) -> Any:
         try:
@@ -235,7 +217,7 @@ class _Tail:
                     continue
                 for name, action in json.loads(line).items():
                     if name in ("add", "remove"):
-                        key = action["path"], _vector_id(action.get("deletionVector"))
+                        key = action["path"], vector_id(action.get("deletionVector"))
                         if key in seen or (name == "add" and not _is_well_formed(action)):
                             return False
                         seen.add(key)
@@ -259,14 +241,6 @@ def _commit_path(version: int) -> str:
 
 def _is_well_formed(add: dict) -> bool:
     return isinstance(add["partitionValues"], dict) and isinstance(add.get("stats"), str | None)
-
-
-def _vector_id(vector: dict | None) -> str | None:
-    """Return the protocol's unique id of a deletion vector."""
-    if vector is None:
-        return None
-    offset = vector.get("offset")
-    return f"{vector['storageType']}{vector['pathOrInlineDv']}" + ("" if offset is None else f"@{offset}")
 
 
 def _row_count(add: dict) -> int | None:

@@ -80,12 +80,11 @@ def locate(
 
         return _of_iceberg(load_table(table if name is None else name, catalog), storage_options)
     package = type(table).__module__.partition(".")[0]
-    if package == "deltalake" and hasattr(table, "table_uri"):
-        _check_source(source, DELTA)
-        return _of_delta(table, storage_options)
-    if package == "pyiceberg" and hasattr(table, "metadata_location"):
-        _check_source(source, ICEBERG)
-        return _of_iceberg(table, storage_options)
+    for kind, library, attribute, location_of in _TABLE_OBJECTS:
+        if package == library and hasattr(table, attribute):
+            if source not in (None, kind):
+                raise InvalidArgumentError(f"source={source!r} does not match a {kind.capitalize()} table object")
+            return location_of(table, storage_options)
     if table is None:
         raise InvalidArgumentError("no table is named: pass its directory, a table object, or name= and catalog=")
     path, metadata = (table, None) if source == DIRECTORY else _split_metadata(table)
@@ -101,11 +100,6 @@ def _split_metadata(location: str | os.PathLike) -> tuple[str | os.PathLike[str]
     return table, f"{folder}/{name}"
 
 
-def _check_source(source: str | None, kind: str) -> None:
-    if source not in (None, kind):
-        raise InvalidArgumentError(f"source={source!r} does not match a {kind.capitalize()} table object")
-
-
 def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     path = local_path_of(str(table.table_uri))
     options = storage_options if storage_options is not None else getattr(table, "_storage_options", None)
@@ -116,8 +110,9 @@ def _of_delta(table: Any, storage_options: Mapping[str, Any] | None) -> Location
 
 def _of_iceberg(table: Any, storage_options: Mapping[str, Any] | None) -> Location:
     from .iceberg_catalog import newest_metadata, our_options
+    from .table_format import local_path
 
-    path = _local(str(table.location())).rstrip("/")
+    path = local_path(str(table.location())).rstrip("/")
     properties = dict(table.io.properties)
     options = storage_options
     if options is None and "://" in path:
@@ -125,14 +120,16 @@ def _of_iceberg(table: Any, storage_options: Mapping[str, Any] | None) -> Locati
     newest = newest_metadata(table)
 
     def metadata() -> str:
-        return _local(newest()).removeprefix(f"{path}/")
+        return local_path(newest()).removeprefix(f"{path}/")
 
     return Location(path, ICEBERG, metadata, None, options, {**properties, **(storage_options or {})})
 
 
-def _local(uri: str) -> str:
-    """Return the path of a file URI, and any other URI unchanged."""
-    return "/" + uri[len("file:") :].lstrip("/") if uri.startswith("file:") else uri
+# Table objects: the format, and the library and an attribute by which one is recognized.
+_TABLE_OBJECTS = (
+    (DELTA, "deltalake", "table_uri", _of_delta),
+    (ICEBERG, "pyiceberg", "metadata_location", _of_iceberg),
+)
 
 
 # -- which format -----------------------------------------------------------------------------------------------------

@@ -48,10 +48,11 @@ def list_below(
 ) -> tuple[pa.Table, list[str]]:
     """List some folders. Return the files, in no order, and the folders that were not listed: it stops at `folders_max`
     waiting folders."""
-    gathered = _Gathered()
-    unlisted, listed = deque(folders), 0
+    unlisted, listed, found = deque(folders), 0, 0
     folder_count = len(unlisted)
     index_folder = index_location.removeprefix(f"{storage.uri}/")
+    entries: list[Entry] = []
+    tables: list[pa.Table] = []
     waiting: set[Future] = set()
     with Threads(THREADS, thread_name_prefix="skipstone-list") as pool:
         while unlisted or waiting:
@@ -63,26 +64,35 @@ def list_below(
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 files, inner = future.result()
-                gathered.add(files)
+                entries += files
+                found += len(files)
                 inner = [folder for folder in inner if folder != index_folder]
                 unlisted.extend(inner)
                 folder_count += len(inner)
+            if len(entries) >= _ROWS_AT_ONCE:
+                tables.append(listed_of(entries))
+                entries.clear()
             listed += len(done)
             if progress:
-                progress("files", gathered.count, None)
+                progress("files", found, None)
                 progress("folders", listed, folder_count)
     if progress:
-        progress("files", gathered.count, gathered.count)
+        progress("files", found, found)
         if unlisted:  # which other processes list and report
             progress("folders", listed, listed)
-    return gathered.table(), list(unlisted)
+    return pa.concat_tables([*tables, listed_of(entries)]), list(unlisted)
 
 
 def listed_of(entries: Iterable[Entry]) -> pa.Table:
     """Return a table of `LISTED` from entries, in their order."""
-    gathered = _Gathered()
-    gathered.add(entries)
-    return gathered.table()
+    rows = list(entries)
+    columns = [
+        binary_array([row.path.encode("utf-8", "surrogateescape") for row in rows]),
+        pa.array([row.size_bytes for row in rows], pa.int64()),
+        pa.array([row.modified_ns for row in rows], pa.int64()),
+        string_array([row.etag for row in rows]),
+    ]
+    return pa.Table.from_arrays(columns, schema=LISTED)
 
 
 def entries_of(listed: pa.Table) -> Iterator[Entry]:
@@ -95,41 +105,6 @@ def entries_of(listed: pa.Table) -> Iterator[Entry]:
 def path_text(path: bytes) -> str:
     """Decode a path of a listing. Bytes that are not UTF-8 become lone surrogates, as in Python's `os`."""
     return path.decode("utf-8", "surrogateescape")
-
-
-class _Gathered:
-    """Collects files in columns, chunk by chunk."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rows: list[Entry] = []
-        self._chunks: list[pa.RecordBatch] = []
-
-    def add(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            self._rows.append(entry)
-            self.count += 1
-            if len(self._rows) >= _ROWS_AT_ONCE:
-                self._flush()
-
-    def table(self) -> pa.Table:
-        """Return all files in the order in which they were added."""
-        self._flush()
-        return pa.Table.from_batches(self._chunks, LISTED)
-
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self._chunks.append(
-            pa.RecordBatch.from_arrays(
-                [
-                    binary_array([row.path.encode("utf-8", "surrogateescape") for row in rows]),
-                    pa.array([row.size_bytes for row in rows], pa.int64()),
-                    pa.array([row.modified_ns for row in rows], pa.int64()),
-                    string_array([row.etag for row in rows]),
-                ],
-                schema=LISTED,
-            )
-        )
 
 
 def is_listed(path: str) -> bool:

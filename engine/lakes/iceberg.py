@@ -32,7 +32,7 @@ from .column_naming import Columns
 from .iceberg_catalog import pyiceberg_options
 from .iceberg_columns import columns_of, log_only_columns, partition_ids, partition_value, typed_values
 from .iceberg_files import live_entries, manifests_of, static_table
-from .table_format import Changes, RecordedState, file_fingerprint, log_files, storage_errors, table_path
+from .table_format import Changes, LogState, RecordedState, file_fingerprint, log_files, storage_errors, table_path
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -60,29 +60,52 @@ class IcebergSource:
         is_inside = self._named is not None and self._named.startswith(f"{_FOLDER}/")
         return f"{self._storage.uri}/{self._named}" if is_inside else self._storage.uri
 
-    def state_at(self, position: str | None, since: RecordedState | None) -> IcebergState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         position = position or self._latest()
-        path, _, snapshot = position.partition(_SNAPSHOT)
-        mark = file_fingerprint(self._storage, path)
-        if mark is None:
-            raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
+        mark = self._mark(position)
         if since is not None and since.position == position and since.mark == mark:
             return None
         with storage_errors(self._storage, "pyiceberg"):
-            table = static_table(self._storage, path, self._options)
-            if snapshot:
-                _go_back(table, int(snapshot), self._storage.uri)
-            return IcebergState(self._storage, position, mark, table, since)
+            snapshot = self._snapshot(position)
+            changes = None if since is None else snapshot.changes_since(since)
+            return LogState(
+                ICEBERG,
+                snapshot.version,
+                position,
+                snapshot.table_id,
+                mark,
+                snapshot.columns,
+                Changes(snapshot.live_files(), None) if changes is None else changes,
+                snapshot.live_files,
+            )
 
     def position_of(self, log_version: int) -> str:
         position = f"{self._latest()}{_SNAPSHOT}{log_version}"
-        self.state_at(position, None)
+        self._mark(position)
+        with storage_errors(self._storage, "pyiceberg"):
+            self._snapshot(position)
         return position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
-        state = self.state_at(position, None)
-        assert state is not None
-        return state.deleted_rows(paths)
+        position = position or self._latest()
+        self._mark(position)
+        with storage_errors(self._storage, "pyiceberg"):
+            return self._snapshot(position).deleted_rows(paths)
+
+    def _mark(self, position: str) -> str:
+        """Return the mark of a position. Raises NotATableError if its metadata file does not exist."""
+        path = position.partition(_SNAPSHOT)[0]
+        mark = file_fingerprint(self._storage, path)
+        if mark is None:
+            raise NotATableError(f"{self._storage.uri}: no Iceberg metadata at {path}; it may have expired")
+        return mark
+
+    def _snapshot(self, position: str) -> _Snapshot:
+        path, _, snapshot_id = position.partition(_SNAPSHOT)
+        table = static_table(self._storage, path, self._options)
+        if snapshot_id:
+            _go_back(table, int(snapshot_id), self._storage.uri)
+        return _Snapshot(self._storage, table)
 
     def _latest(self) -> str:
         """Return the newest metadata file, relative to the table."""
@@ -118,50 +141,27 @@ class IcebergSource:
         return False
 
 
-@dataclass
-class IcebergState:
-    """A metadata file of an Iceberg table and its current snapshot; see `LogState`."""
+class _Snapshot:
+    """The current snapshot of a metadata file. Its manifests are read on demand and kept."""
 
-    storage: Storage
-    position: str
-    mark: str
-    table: StaticTable
-    since: RecordedState | None
-    kind: str = ICEBERG
-
-    @property
-    def version(self) -> int | None:
-        snapshot = self.table.current_snapshot()
-        return None if snapshot is None else snapshot.snapshot_id
-
-    @property
-    def table_id(self) -> str:
-        return str(self.table.metadata.table_uuid)
-
-    def columns(self) -> Columns:
-        with storage_errors(self.storage, "pyiceberg"):
-            return self._columns
-
-    def changes(self, *, is_anew: bool = False) -> Changes:
-        with storage_errors(self.storage, "pyiceberg"):
-            followed = None if is_anew else self._since()
-            if followed is not None:
-                return followed
-            return Changes(self._files(self._live, self._manifests.deletes), None)
+    def __init__(self, storage: Storage, table: StaticTable):
+        self.storage, self.table = storage, table
+        snapshot = table.current_snapshot()
+        self.version = None if snapshot is None else snapshot.snapshot_id
+        self.table_id = str(table.metadata.table_uuid)
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        with storage_errors(self.storage, "pyiceberg"):
-            applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
-            files: dict[str, pa.Table] = {}
-            rows_of = {}
-            for entry in self._live:
-                path = table_path(self.storage, entry.data_file.file_path)
-                deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
-                if deletes and all(_holds_positions(d) for d in deletes):
-                    rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
-                    rows_of[path] = np.unique(np.concatenate(rows))
-            return rows_of
+        applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
+        files: dict[str, pa.Table] = {}
+        rows_of = {}
+        for entry in self._live:
+            path = table_path(self.storage, entry.data_file.file_path)
+            deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
+            if deletes and all(_contains_positions(d) for d in deletes):
+                rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
+                rows_of[path] = np.unique(np.concatenate(rows))
+        return rows_of
 
     def _positions(self, deletes: str, path: str, files: dict[str, pa.Table]) -> np.ndarray:
         """Return the rows that a position delete file deletes from a data file. `files`: a cache of delete files."""
@@ -186,14 +186,17 @@ class IcebergState:
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
         return [entry for manifest in manifests for entry in live_entries(self.table.io, manifest)]
 
-    def _since(self) -> Changes | None:
-        """Return the changes since the recorded state; None if the differing manifests do not show them."""
-        last = self.since
-        if last is None or last.table_id != self.table_id:
+    def live_files(self) -> pa.Table:
+        """Return every live file (LOG_FILES)."""
+        return self._files(self._live, self._manifests.deletes)
+
+    def changes_since(self, last: RecordedState) -> Changes | None:
+        """Return the changes since a recorded state; None if the differing manifests do not show them."""
+        if last.table_id != self.table_id:
             return None
         if last.version == self.version:
             return Changes(self._files([], {}), frozenset())
-        if [field.name for _, field in last.partitioning] != list(self._columns.partitioning):
+        if [field.name for _, field in last.partitioning] != list(self.columns.partitioning):
             return None
         if last.version is not None and self.table.snapshot_by_id(last.version) is None:
             return None
@@ -213,7 +216,7 @@ class IcebergState:
         return Changes(self._files(added, {}), removed)
 
     def _files(self, entries: list[ManifestEntry], deletes: Mapping[str, ManifestFile]) -> pa.Table:
-        columns, files = self._columns, [entry.data_file for entry in entries]
+        columns, files = self.columns, [entry.data_file for entry in entries]
         values = [
             typed_values([partition_value(self.table, f, field) for f in files], columns.schema.field(name).type)
             for name, field in zip(columns.partitioning, self._partition_ids, strict=True)
@@ -236,7 +239,8 @@ class IcebergState:
     # -- columns ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _columns(self) -> Columns:
+    def columns(self) -> Columns:
+        """The table's columns at this snapshot."""
         return columns_of(self.table, self._partition_ids)
 
     @cached_property
@@ -320,7 +324,7 @@ def _path_bound(bounds: Mapping[int, bytes] | None) -> bytes | None:
     return bound
 
 
-def _holds_positions(delete: ManifestEntry) -> bool:
+def _contains_positions(delete: ManifestEntry) -> bool:
     """Return whether a delete file contains row positions in Parquet."""
     from pyiceberg.manifest import DataFileContent
 

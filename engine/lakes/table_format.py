@@ -75,7 +75,8 @@ class RecordedState:
     has_nested_names: bool = False
 
 
-class LogState(Protocol):
+@dataclass(frozen=True)
+class LogState:
     """One state of a log.
 
     kind        "delta" | "iceberg" | "hudi"
@@ -83,28 +84,19 @@ class LogState(Protocol):
     position    finds the state again: see `LogSource.state_at`
     table_id    the log's id of its table; a table that was created again has another
     mark        differs between states of one version if the log was replaced
+    columns     the table's; None if they are those of the state that this one was compared with
+    changes     since the state that this one was compared with; every live file if there was none
+    live_files  returns every live file (LOG_FILES), for a table of which nothing recorded remains valid
     """
 
     kind: str
+    version: int | None
+    position: str
+    table_id: str
     mark: str
-
-    @property
-    def version(self) -> int | None: ...
-
-    @property
-    def position(self) -> str: ...
-
-    @property
-    def table_id(self) -> str: ...
-
-    def columns(self) -> Columns | None:
-        """Return the table's columns; None if they are those of the state that this one was compared with."""
-        ...
-
-    def changes(self, *, is_anew: bool = False) -> Changes:
-        """Return what changed since the state that this one was compared with; every live file if there was none, or
-        if nothing recorded about the table remains valid (`is_anew`)."""
-        ...
+    columns: Columns | None
+    changes: Changes
+    live_files: Callable[[], pa.Table]
 
 
 class LogSource(Protocol):
@@ -185,9 +177,12 @@ def file_fingerprint(storage: Storage, path: str) -> str | None:
 
 def table_path(storage: Storage, path: str) -> str:
     """Return a decoded path or URI of a log as in the manifest."""
-    if path.startswith("file:"):
-        path = "/" + path[len("file:") :].lstrip("/")
-    return relative_path(storage, path)
+    return relative_path(storage, local_path(path))
+
+
+def local_path(uri: str) -> str:
+    """Return the path of a decoded file URI, and any other URI unchanged."""
+    return "/" + uri[len("file:") :].lstrip("/") if uri.startswith("file:") else uri
 
 
 def log_files(

@@ -1,98 +1,104 @@
-"""Plain arguments are read as typer reads them; what is not plain is left to it."""
+"""Words become the arguments of verbs; a word that is not understood is an error that names it."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from skipstone.commands import app, index
-from skipstone.commands.arguments import for_typer, read_plain
+from skipstone.commands import app
+from skipstone.commands.arguments import UsageError
 
-VERBS = {
-    **{
-        name: getattr(importlib.import_module(f"skipstone.commands.{file}"), name)
-        for name, file in app._VERBS.items()
-        if name != "index"
-    },
-    **{f"index {name}": function for name, function in index.VERBS.items()},
-}
 VALUES = [
     *("lake", "x = 5", "a,b", "0", "5", "-5", "007", "1.5", "1e3", ".5", "", " ", "-", "--", "é", "\udc80", "a=b"),
-    *("1_000", "٣", "snapshot", "read_optimized", "Snapshot", "duckdb", "bloom", "csv", "CSV", "list", "delta", "none"),
-    *("true", "None", "-o", "-ofile"),
+    *("1_000", "٣", "nan", "snapshot", "read_optimized", "Snapshot", "duckdb", "bloom", "csv", "CSV", "list", "none"),
+    *("true", "None", "-o", "-ofile", "%", "%s"),
 ]
 
 
-def _names(verb: Callable[..., None]) -> list[str]:
-    command = typer.main.get_command(_typer_of(verb, lambda **_: None))
-    return [name for each in command.params for name in [*each.opts, *each.secondary_opts] if name.startswith("-")]
-
-
-def _typer_of(verb: Callable[..., None], call: Callable[..., None]) -> typer.Typer:
-    only = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    only.command()(for_typer(functools.wraps(verb)(call)))
-    return only
-
-
-def _read_by_typer(verb: Callable[..., None], words: list[str]) -> dict[str, Any] | None:
-    """What typer gives the verb; None where it does not call it."""
-    calls: list[dict[str, Any]] = []
-    try:
-        _typer_of(verb, lambda **given: calls.append(given))(args=words, prog_name="x", standalone_mode=False)
-    except Exception as error:
-        assert hasattr(error, "format_message"), error
-    return calls[0] if calls else None
-
-
-def _whole(verb: Callable[..., None], given: dict[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(verb).parameters.values()
-    return {each.name: given.get(each.name, each.default) for each in parameters}
-
-
-@given(data=st.data())
-@pytest.mark.parametrize("name", VERBS)
-def test_plain_arguments_are_read_as_by_typer(name: str, data: st.DataObject) -> None:
-    verb = VERBS[name]
-    names = [*_names(verb), "--jso", "--no", "-x", "--help", "-h"]
-    word = st.sampled_from(names) | st.sampled_from(VALUES)
-    joined = st.builds("{}={}".format, st.sampled_from(names), st.sampled_from(VALUES))
-    words = ["lake"] * data.draw(st.integers(0, 2)) + data.draw(st.lists(word | joined, max_size=5))
-    plain = read_plain(verb, words)
-    if plain is not None:
-        assert _whole(verb, plain) == _read_by_typer(verb, words), words
+def _read(verb: str, words: list[str]) -> dict[str, Any]:
+    """Return the arguments that differ from the defaults of the verb."""
+    read = vars(app.parser_of(verb).parse_intermixed_args(words))
+    parameters = inspect.signature(app._function(verb)).parameters
+    assert set(read) == set(parameters)
+    return {name: value for name, value in read.items() if value != parameters[name].default}
 
 
 @pytest.mark.parametrize(
-    "name, words, expected",
+    "verb, words, expected",
     [
         ("scan", ["lake", "--where", "x = 5", "--count"], {"path": "lake", "where": "x = 5", "count": True}),
         ("scan", ["--limit=3", "lake", "-o", "f.csv"], {"path": "lake", "limit": 3, "output": "f.csv"}),
-        ("scan", ["lake", "--format", "csv"], {"path": "lake", "form": "csv"}),
+        ("scan", ["lake", "-of.csv", "--format", "csv"], {"path": "lake", "form": "csv", "output": "f.csv"}),
+        ("scan", ["lake", "--where", "-x = 5"], {"path": "lake", "where": "-x = 5"}),
+        ("scan", ["lake", "--where=-5<x"], {"path": "lake", "where": "-5<x"}),
         ("rollback", ["lake", "3"], {"path": "lake", "version": 3}),
+        ("savepoint", ["lake", "--drop", "a"], {"path": "lake", "name": "a", "drop": True}),
+        ("savepoint", ["--list", "lake"], {"path": "lake", "list_": True}),
         ("alter", ["lake", "--drop", "a", "--drop", "b"], {"path": "lake", "drop": ["a", "b"]}),
         ("demo", ["--no-spark"], {"spark": False}),
+        ("perf", ["lake", "--no-listing", "--rounds", "2"], {"path": "lake", "listing": False, "rounds": 2}),
         ("sync", ["lake", "--every", "0.5", "--new-columns=report"],
          {"path": "lake", "every": 0.5, "new_columns": "report"}),
         ("index list", ["lake", "--json"], {"path": "lake", "as_json": True}),
+        ("index add", ["lake", "a", "--kind", "secondary", "b"],
+         {"path": "lake", "columns": ["a", "b"], "kind": "secondary"}),
+        ("index refresh", ["lake"], {"path": "lake", "columns": []}),
     ],
 )  # fmt: skip
-def test_plain_arguments(name: str, words: list[str], expected: dict[str, Any]) -> None:
-    """Those of every day need no typer."""
-    assert read_plain(VERBS[name], words) == expected
+def test_arguments(verb: str, words: list[str], expected: dict[str, Any]) -> None:
+    assert _read(verb, words) == expected
 
 
 @pytest.mark.parametrize(
-    "words",
-    [[], ["--help"], ["lake", "lake"], ["lake", "--limit", "x"], ["lake", "--limit", "-1"], ["lake", "--where"],
-     ["lake", "--mode", "wrong"], ["lake", "--coun"], ["lake", "--count=yes"], ["lake", "--", "x"], [""],
-     ["lake", "--where", "--count"], ["lake", "--limit", "1", "--limit", "2"], ["lake", "-oFILE"]],
+    "words, part",
+    [
+        ([], "PATH"), (["lake", "lake"], "unrecognized arguments: lake"), (["lake", "--limit", "x"], "--limit"),
+        (["lake", "--limit", "-1"], "less than 0"), (["lake", "--where"], "expected one argument"),
+        (["lake", "--mode", "wrong"], "read_optimized"), (["lake", "--coun"], "--coun"),
+        (["lake", "--count=yes"], "--count"), (["lake", "--where", "--count"], "expected one argument"),
+        (["lake", "--limit", "1.5"], "not a number"),
+    ],
 )  # fmt: skip
-def test_what_is_not_plain_is_left_to_typer(words: list[str]) -> None:
-    assert read_plain(VERBS["scan"], words) is None
+def test_what_is_not_understood_is_named(words: list[str], part: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        _read("scan", words)
+    assert part in str(refused.value) and "skipstone scan --help" in str(refused.value)
+
+
+def test_a_number_is_never_below_its_minimum() -> None:
+    for every in ("0", "-1", "nan"):
+        with pytest.raises(UsageError, match="--every"):
+            _read("sync", ["lake", f"--every={every}"])
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_no_words_are_more_than_a_usage_error(verb: str, data: st.DataObject) -> None:
+    names = [name for action in app.parser_of(verb)._actions for name in action.option_strings]
+    names = [*(name for name in names if name not in ("-h", "--help")), "--jso", "--no", "-x"]
+    word = st.sampled_from(names) | st.sampled_from(VALUES)
+    joined = st.builds("{}={}".format, st.sampled_from(names), st.sampled_from(VALUES))
+    words = ["lake"] * data.draw(st.integers(0, 2)) + data.draw(st.lists(word | joined, max_size=5))
+    try:
+        _read(verb, words)
+    except UsageError as refused:
+        assert str(refused)
+
+
+def test_every_verb_has_help(say) -> None:
+    status, out, err = say("--help")
+    assert (status, err) == (0, "") and all(verb.split()[0] in out for verb in app.VERBS)
+    for verb in app.VERBS:
+        status, out, err = say(*verb.split(), "--help")
+        assert (status, err) == (0, "") and out.startswith(f"usage: skipstone {verb} ") and "--json" in out
+
+
+def test_words_before_a_verb(say) -> None:
+    assert say()[0] == 2 and say("index")[0] == 2
+    status, out, err = say("verfy")
+    assert (status, out) == (2, "") and "did you mean verify" in err
+    status, out, err = say("index", "ad")
+    assert (status, out) == (2, "") and "ad" in err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
-from skipstone.commands import demo, demo_lake, demo_spark
+from skipstone.commands import demo, demo_lake
 from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
 
@@ -127,8 +127,8 @@ def test_no_flights_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_no_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(demo_spark.SparkMissingError, match="Java"), demo_spark.spark_way():
-        pass
+    with demo.spark_rows(True) as (in_spark, why_not):
+        assert in_spark is None and "Java" in why_not
 
 
 def test_no_spark_leaves_two_ways(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.commands import listing
-from skipstone.commands.output import progress
+from skipstone.commands import read
+from skipstone.engine import progress as engine_progress
 from skipstone.engine.perf import perf_of
 
 VIEW_CALLS = {
@@ -68,7 +69,7 @@ def test_ls_ends_after_some_lines_and_says_how_many_are_left(say, lake: Path, mo
     assert out.splitlines()[-1].startswith("6 partitions, 12 files, 120 rows")  # of all, not of those that are shown
     _, out, _ = say("ls", str(lake), "--files", "--limit", "12")
     assert "more" not in out
-    monkeypatch.setattr(listing, "SHOWN_ROWS", 5)
+    monkeypatch.setattr(read, "LISTED_ROWS_MAX", 5)
     assert "... 7 more" in say("ls", str(lake), "--files")[1]
     assert len(_json(say, "ls", str(lake), "--files")) == 12
     assert [row["path"] for row in _json(say, "ls", str(lake), "--files", "--limit", "1")] == [
@@ -138,17 +139,24 @@ class _Terminal(io.StringIO):
 
 
 def test_bars_are_drawn_for_who_watches_and_leave_nothing_behind(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
+    """A call that takes longer than a second shows a bar on a terminal, unasked; the command line does nothing more."""
     monkeypatch.setenv("COLUMNS", "80")
-    stream = _Terminal()
-    with progress(stream) as tell:
-        assert tell is not None
-        ss.create(lake, index_path=lake.parent / "other", progress=tell)
-    drawn = stream.getvalue()
-    assert all(step in drawn for step in ("files", "folders", "footers")) and "12/12" in drawn
-    assert drawn.endswith("\x1b[2K")  # what was drawn is taken away
-    with progress(io.StringIO()) as tell:
-        assert tell is None
+    monkeypatch.setattr(engine_progress, "_SILENT_S", 1e-9)
+    terminal, pipe = _Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    ss.create(lake, index_path=lake.parent / "other")
+    drawn = terminal.getvalue()
+    assert all(step in drawn for step in ("files", "folders", "footers")) and "files 12" in drawn
+    assert max(len(line) for line in drawn.split("\r")) <= 80
+    assert drawn.endswith(" \r") and "\n" not in drawn  # what was drawn is taken away
+    shown = len(drawn)
+    ss.create(lake, index_path=lake.parent / "silent", progress=False)
+    monkeypatch.setattr(engine_progress, "_SILENT_S", 60.0)
+    ss.create(lake, index_path=lake.parent / "short")
+    assert len(terminal.getvalue()) == shown
+    monkeypatch.setattr(sys, "stderr", pipe)
+    ss.create(lake, index_path=lake.parent / "third")
+    assert pipe.getvalue() == ""
 
 
 # -- perf -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 import skipstone
 
 REPOSITORY = Path(__file__).parents[2]
-LATE = {"numba", "llvmlite", "pyspark", "py4j", "typer", "click", "rich", "duckdb", "obstore", "pandas"}
+LATE = {"numba", "llvmlite", "pyspark", "py4j", "rich", "duckdb", "obstore", "pandas"}
 
 
 # Of ours, in a process that looks one value up: by statistics, and by a filter. Each costs about half a millisecond.
@@ -123,8 +123,8 @@ def test_a_command_loads_its_own_verb_alone(indexed_lake: Path) -> None:
     code = f"import skipstone.commands.app as c\ntry: c.main(['scan', {str(indexed_lake)!r}, '--count', '--json'])\n"
     loaded = _modules_of(code + "except SystemExit as end: assert not end.code, end.code")
     verbs = {name for name in loaded if name.startswith("skipstone.commands.")}
-    assert verbs == {f"skipstone.commands.{name}" for name in ("app", "arguments", "options", "output", "scan")}
-    assert {"rich", "typer", "pydantic"} & set(loaded) == set()
+    assert verbs == {f"skipstone.commands.{name}" for name in ("app", "arguments", "output", "read")}
+    assert {"rich"} & set(loaded) == set()
 
 
 def test_the_checkout_is_imported_once() -> None:

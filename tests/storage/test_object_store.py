@@ -582,19 +582,19 @@ def test_credentials_from_the_environment(root: str, s3_server: Server, monkeypa
 
 
 def test_the_command_line(root: str, s3_server: Server, capfd: pytest.CaptureFixture) -> None:
-    from skipstone.commands.app import run
+    from skipstone.commands.app import main
 
     ss.create(root, schema=SCHEMA, partitioning=["day"], storage_options=s3_server.options).close()
     given = [part for name, value in s3_server.options.items() for part in ("--storage-option", f"{name}={value}")]
     with pytest.raises(SystemExit) as ended:
-        run(["history", root, *given, "--json"])
+        main(["history", root, *given, "--json"])
     out, _ = capfd.readouterr()
     assert ended.value.code in (0, None) and '"create"' in out
     with pytest.raises(SystemExit) as ended:
-        run(["scan", root, "--where", "n = 1", "--count", *given])
+        main(["scan", root, "--where", "n = 1", "--count", *given])
     assert ended.value.code in (0, None)
     with pytest.raises(SystemExit) as ended:
-        run(["ls", root, *given, "--storage-option", "nothing"])
+        main(["ls", root, *given, "--storage-option", "nothing"])
     out, err = capfd.readouterr()
     assert ended.value.code == 2 and "NAME=VALUE" in err
     assert_nothing_told(out + err, s3_server.options)

@@ -40,7 +40,7 @@ def rows() -> pa.Table:
 @pytest.fixture
 def lake(tmp_path: Path, rows: pa.Table) -> str:
     path = str(tmp_path / "lake")
-    write_lake(rows, path, None)
+    write_lake(rows, path)
     ss.create(path).close()
     return path
 
@@ -90,7 +90,7 @@ def test_the_forecast_of_an_order_of_rows_comes_true(tmp_path: Path, lake: str, 
     assert advice.suggestions[0].columns == ("distance",)
     assert advice.suggestions[0].kind == "cluster"
     best = advice.suggestions[0]
-    write_lake(rows.sort_by([("month", "ascending"), ("distance", "ascending")]), str(tmp_path / "sorted"), None)
+    write_lake(rows.sort_by([("month", "ascending"), ("distance", "ascending")]), str(tmp_path / "sorted"))
     files, size = _read(ss.create(tmp_path / "sorted"), queries)
     assert size / 2 <= best.bytes_then <= 2 * size
     assert files / 2 <= best.files_then <= 2 * files

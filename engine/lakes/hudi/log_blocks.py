@@ -8,6 +8,7 @@ and `HoodieLogFileReader`, format version 1.)
 
 from __future__ import annotations
 
+import io
 import struct
 from dataclasses import dataclass
 
@@ -57,12 +58,12 @@ def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tupl
     while True:
         (data,) = storage.read_ranges(path, [(offset, min(wanted, size_bytes - offset))])
         try:
-            fields = _Fields(data)
-            length = fields.block_length()
-            if offset + length > size_bytes:
-                raise ValueError("the block ends beyond its file")
-            number = fields.u32()
-            header = fields.header()
+            fields = io.BytesIO(data)
+            magic, size, version, number = _unpacked(">6sQII", fields)
+            length = _FRONT + size
+            if magic != _MAGIC or version != 1 or offset + length > size_bytes:
+                raise ValueError("no block starts here, or it has an unknown version or ends beyond its file")
+            header = _header(fields)
             break
         except struct.error:
             if len(data) < min(wanted, size_bytes - offset) or wanted >= min(_HEADER_BYTES_MAX, size_bytes - offset):
@@ -79,36 +80,18 @@ def _block_at(storage: Storage, path: str, offset: int, size_bytes: int) -> tupl
     return LogBlock(kind, instant, header.get(_TARGET_TIME), header.get(_IS_PARTIAL, "").lower() == "true"), length
 
 
-class _Fields:
-    """Reads one field after the other. Raises struct.error at the end of the bytes."""
+def _header(fields: io.BytesIO) -> dict[int, str]:
+    """Read a header. Raises struct.error if it ends beyond the bytes."""
+    header = {}
+    (count,) = _unpacked(">I", fields)
+    for _ in range(count):
+        key, length = _unpacked(">II", fields)
+        text = fields.read(length)
+        if len(text) < length:
+            raise struct.error("the header ends later")
+        header[key] = text.decode("utf-8", "replace")
+    return header
 
-    def __init__(self, data: bytes):
-        self._data, self._offset = data, 0
 
-    def block_length(self) -> int:
-        if self._data[: len(_MAGIC)] != _MAGIC:
-            raise ValueError("no block starts here")
-        self._offset = len(_MAGIC)
-        (size,) = self._take(">Q")
-        if self.u32() != 1:
-            raise ValueError("a block of an unknown version")
-        return _FRONT + size
-
-    def u32(self) -> int:
-        return self._take(">I")[0]
-
-    def header(self) -> dict[int, str]:
-        header = {}
-        for _ in range(self.u32()):
-            key, length = self.u32(), self.u32()
-            text = self._data[self._offset : self._offset + length]
-            if len(text) < length:
-                raise struct.error("the header ends later")
-            self._offset += length
-            header[key] = text.decode("utf-8", "replace")
-        return header
-
-    def _take(self, form: str) -> tuple:
-        values = struct.unpack_from(form, self._data, self._offset)
-        self._offset += struct.calcsize(form)
-        return values
+def _unpacked(form: str, fields: io.BytesIO) -> tuple:
+    return struct.unpack(form, fields.read(struct.calcsize(form)))

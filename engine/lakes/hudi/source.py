@@ -11,7 +11,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from ....errors import NotATableError, NotReadableError, StorageError
 from ...parquet.footers import open_parquet
 from ...storage import Entry, FileMissingError, Storage
 from .. import HUDI
-from ..column_naming import Columns, normalized_schema
-from ..table_format import Changes, RecordedState, log_files
+from ..column_naming import normalized_schema
+from ..table_format import Changes, LogState, RecordedState, log_files
 from .columns import HudiColumns
 from .rows import SliceReader
 from .timeline import (
@@ -46,35 +45,6 @@ _ATTEMPTS_MAX = 5
 _TAIL_INSTANTS_MAX = 200  # beyond, listing everything is cheaper
 
 
-@dataclass
-class HudiState:
-    """A state of a Hudi timeline; see `LogState`."""
-
-    source: HudiSource
-    timeline: HudiTimeline
-    hudi_columns: HudiColumns
-    table_id: str
-    mark: str
-    changes_since: Changes
-    kind: str = HUDI
-
-    @property
-    def version(self) -> int | None:
-        return None if self.timeline.latest == EMPTY else int(self.timeline.latest)
-
-    @property
-    def position(self) -> str:
-        return self.timeline.position
-
-    def columns(self) -> Columns:
-        return self.hudi_columns.columns
-
-    def changes(self, *, is_anew: bool = False) -> Changes:
-        if is_anew and self.changes_since.removed is not None:
-            return self.source.look(self.position).every_file()
-        return self.changes_since
-
-
 class HudiSource:
     """The timeline of one Hudi table; see `LogSource`."""
 
@@ -85,7 +55,7 @@ class HudiSource:
     def location(self) -> str:
         return self.storage.uri
 
-    def state_at(self, position: str | None, since: RecordedState | None) -> HudiState | None:
+    def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         for _ in range(_ATTEMPTS_MAX):
             look = self.look(position)
             timeline = look.timeline
@@ -95,12 +65,21 @@ class HudiSource:
             with suppress(FileMissingError):  # of the timeline: archived, or rolled back
                 changes = None if since is None or not instants else look.changes_by(instants, since)
                 if changes is None:
-                    changes = look.every_file()
+                    changes = Changes(look.live_files(), None)
                 if not look.was_cleaned_meanwhile():
-                    return HudiState(self, timeline, look.columns, look.table_id, timeline.mark, changes)
+                    return self._state(look, changes)
         raise StorageError(
             f"{self.storage.uri}: Hudi cleaned, archived or rolled back during {_ATTEMPTS_MAX} reads; try again"
         )
+
+    def _state(self, look: _Look, changes: Changes) -> LogState:
+        timeline, columns = look.timeline, look.columns.columns
+        version = None if timeline.latest == EMPTY else int(timeline.latest)
+
+        def live_files() -> pa.Table:
+            return self.look(timeline.position).live_files()
+
+        return LogState(HUDI, version, timeline.position, look.table_id, timeline.mark, columns, changes, live_files)
 
     def position_of(self, log_version: int) -> str:
         return self.look(str(log_version)).timeline.position
@@ -209,12 +188,12 @@ class _Look:
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def every_file(self) -> Changes:
-        """Return all live files."""
+    def live_files(self) -> pa.Table:
+        """Return every live file (LOG_FILES)."""
         replaced = self._replaced(self.timeline.writes)
         self._has_listed = True
         files = list_table(self.storage, self.timeline, self._is_partition)
-        return Changes(self._table(self._view(replaced).live(files)), None)
+        return self._table(self._view(replaced).live(files))
 
     def _is_partition(self, folder: str) -> bool:
         return any(folder in (self.metadata(i).get("partitionToWriteStats") or {}) for i in self.timeline.writes)
@@ -315,7 +294,7 @@ class _Look:
     def _archived(self) -> dict[str, str]:
         return self._reader.archived_completions(self.properties)
 
-    def _table(self, files: list[SliceFile]) -> Any:
+    def _table(self, files: list[SliceFile]) -> pa.Table:
         return log_files(
             [one.file.path for one in files],
             self.columns.partition_texts([one.file.partition for one in files]),

@@ -1,0 +1,214 @@
+"""`skipstone doctor`, `perf`, `advise` and `report`: what is wrong, what calls cost, and which index would help."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import StorageError
+from .arguments import (
+    Argument,
+    AsJson,
+    CommandExit,
+    IndexPath,
+    Option,
+    Path,
+    Status,
+    UsageError,
+    Version,
+    opened,
+    storage_options,
+)
+from .output import bytes_text, count_of, print_json, stdout, text_table, working
+
+if TYPE_CHECKING:
+    from ..engine.advice.advise import Advice
+    from ..engine.doctor import Check
+    from ..engine.perf import Call, Perf
+
+Queries = Annotated[
+    str | None, Option(metavar="FILE", help="WHERE clauses or SELECTs, each ended by ; or each on a line.")
+]
+ScanLog = Annotated[str | None, Option(metavar="FILE", help="A log of scans: SKIPSTONE_SCAN_LOG.")]
+_STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "problem": "bold red"}
+
+
+def doctor(
+    path: Annotated[
+        str | None, Argument(metavar="PATH", help="A table's directory; without it only the environment.")
+    ] = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check versions, compiled kernels, Java, and a table: storage, clocks, damage, coverage. Status 3 for findings."""
+    from ..engine.doctor import doctor as examine
+
+    with working("looking"):
+        checks = examine(path, index_path=index_path, storage_options=storage_options())
+    findings = sum(check.is_finding for check in checks)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        _print_checks(checks, findings)
+    if findings:
+        raise CommandExit(Status.FINDINGS)
+
+
+def _print_checks(checks: list[Check], findings: int) -> None:
+    from rich.text import Text
+
+    screen = stdout()
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        head = ((f"{check.status:<8}", _STYLES[check.status]), f"{check.name:<{width}}  ")
+        screen.print(Text.assemble(*head, check.detail), soft_wrap=True)
+        if check.remedy:
+            screen.print(Text(f"{' ' * (width + 10)}-> {check.remedy}", style=_STYLES[check.status]), soft_wrap=True)
+    screen.print()
+    nothing = "nothing found; `skipstone verify --deep` reads every byte"
+    screen.print(count_of(findings, "finding") if findings else nothing, style="bold")
+
+
+# -- perf -------------------------------------------------------------------------------------------------------------
+
+_PERF_HEADINGS = ("call", "answers", "cold", "warm", "requests", "read", "listing", "folders", "listing / cold")
+
+
+def perf(
+    path: Path,
+    partition: Annotated[
+        str | None, Option(metavar="KEY=VALUE/...", help="The partition to list; by default the largest.")
+    ] = None,
+    rounds: Annotated[int, Option(metavar="N", minimum=1, help="Run each call this often; show medians.")] = 5,
+    listing: Annotated[bool, Option(help="List the storage, to compare.")] = True,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what the index saves: partitions, files and the file-system view's calls, against listing the storage."""
+    from ..engine.perf import perf_of
+    from ..engine.progress import progress_function
+
+    with opened(path, index_path, version) as table:
+        result = perf_of(table, partition, rounds, listing, progress_function(None))
+        location = table.location
+    if as_json:
+        plain = asdict(result)
+        print_json({"location": location, **plain.pop("sizes"), **plain})
+    else:
+        _print_perf(result, location)
+
+
+def _print_perf(result: Perf, location: str) -> None:
+    screen, sizes = stdout(), result.sizes
+    which = f"partition {result.partition}" if result.partition else "the one partition"
+    least, mean, most = sizes.files_a_partition
+    screen.print(
+        f"{location} at version {result.version}: {count_of(sizes.files, 'file')} in "
+        f"{count_of(sizes.partitions, 'partition')}; {which} has {count_of(result.partition_files, 'file')}",
+        soft_wrap=True,
+    )
+    screen.print(
+        f"manifest {bytes_text(sizes.manifest_bytes)} in {count_of(sizes.manifest_runs, 'run')}, with indexes "
+        f"{bytes_text(sizes.index_bytes)}; {least:,} to {most:,} files a partition, "
+        f"{mean:,.1f} on average; highest file id {sizes.highest_file_id:,}",
+        soft_wrap=True,
+    )
+    screen.print()
+    screen.print(text_table(_PERF_HEADINGS, map(_cells, result.calls), right=_PERF_HEADINGS[1:]))
+    screen.print(
+        f"Medians of {result.rounds}. cold: the process keeps nothing of the index, and opening is a call of its own; "
+        "warm: the same handle again. A listing is the least that a call costs without an index: names alone.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _cells(call: Call) -> list[str]:
+    name = f"{call.name} ({call.hudi})" if call.hudi else call.name
+    ours = [f"{call.answers:,}", _time(call.cold_s), _time(call.warm_s), f"{call.requests:,}", bytes_text(call.bytes)]
+    if call.listing is None:
+        return [name, *ours, "-", "-", "-"]
+    elapsed_s = call.listing.elapsed_s
+    return [name, *ours, _time(elapsed_s), f"{call.listing.folders:,}", f"{elapsed_s / call.cold_s:,.2g}"]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------
+
+
+def advise(
+    path: Path,
+    queries: Queries = None,
+    from_log: ScanLog = None,
+    sample_files: Annotated[int, Option(metavar="N", minimum=1, help="Try on at most this many files.")] = 32,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try indexes and orders of rows on a sample: what each would let queries skip, and what it costs."""
+    if (queries is None) == (from_log is None):
+        raise UsageError("advice is for the queries of --queries or of --from-log: give one of them")
+    texts = None if queries is None else _read_statements(queries)
+    with opened(path, index_path) as table:
+        advice = table.advise(texts, log=from_log, sample_files=sample_files)
+    if as_json:
+        suggested = [{**asdict(one), "saved_share": one.saved_share} for one in advice.suggestions]
+        unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
+        print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
+    else:
+        _print_advice(advice, path, index_path)
+
+
+def _print_advice(advice: Advice, path: str, index_path: str | None) -> None:
+    from ..engine.advice.advise import CLUSTER, HEADINGS, cells
+
+    screen = stdout()
+    for line in advice.head():
+        screen.print(line, soft_wrap=True)
+    if advice.suggestions:
+        screen.print()
+        screen.print(text_table(HEADINGS, [list(cells(one)) for one in advice.suggestions], right=HEADINGS[1:]))
+        screen.print()
+        first = advice.suggestions[0]
+        where = [] if index_path is None else ["--index-path", index_path]
+        words = ["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *where]
+        command = first.code if first.kind == CLUSTER else shlex.join(words)  # no command clusters
+        screen.print(f"to begin with: {command}", style="bold", soft_wrap=True)
+    for line in advice.tail():
+        screen.print(line, style="yellow", soft_wrap=True)
+
+
+def _read_statements(path: str) -> list[str]:
+    """Return the statements of a file. Raises StorageError if it cannot be read."""
+    from ..engine.advice.queries import statements
+
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return statements(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: the queries cannot be read ({error})") from error
+
+
+def report(
+    path: Path,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE", help="The file of the page.")] = "report.html",
+    from_log: ScanLog = None,
+    queries: Queries = None,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a table as one page that needs no network: sizes, columns, indexes, timeline, what scans skipped."""
+    with opened(path, index_path, version) as table:
+        advice = None if queries is None else table.advise(_read_statements(queries))
+        table.report(output, log=from_log, advice=advice)
+    size_bytes = os.path.getsize(output)
+    if as_json:
+        print_json({"output": os.path.abspath(output), "size_bytes": size_bytes})
+    else:
+        stdout().print(f"{output}: {bytes_text(size_bytes)}", soft_wrap=True)

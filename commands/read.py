@@ -1,0 +1,499 @@
+"""`skipstone scan`, `explain`, `ls`, `history` and `slices`: the rows of a table, and what it consists of."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import pyarrow as pa
+
+from .arguments import (
+    AsJson,
+    CommandExit,
+    FallbackTo,
+    IndexPath,
+    Mode,
+    Names,
+    Option,
+    Partition,
+    Path,
+    Status,
+    UsageError,
+    Version,
+    Where,
+    opened,
+    split,
+)
+from .output import (
+    bytes_text,
+    cell,
+    count_of,
+    note,
+    print_json,
+    records,
+    stdout,
+    text_table,
+    values,
+    whole_file,
+    working,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..engine.scan.plan import Plan
+
+LISTED_ROWS_MAX = 1_000  # of `ls`, unless --limit or --json is given
+_PREVIEW_ROWS = 20
+_LIST_ROWS_MAX = 3  # so few rows that do not fit side by side are shown as lists
+_CUT_CELLS = 32  # long texts are cut to this width if the columns do not fit
+_NAMES_SHOWN = 12
+_BLOCKS_MAX, _PREVIEW_LINES, _PREVIEW_ROWS_MIN = 12, 60, 5
+Format = Literal["table", "csv", "json", "arrow", "parquet"]
+
+
+def scan(
+    path: Path,
+    where: Where = None,
+    columns: Names = None,
+    limit: Annotated[int | None, Option(metavar="N", minimum=0, help="At most this many rows.")] = None,
+    order_by: Annotated[
+        str | None, Option(metavar="NAMES", help="Sort by these columns, the first comes first.")
+    ] = None,
+    desc: Annotated[bool, Option(help="Sort in descending order.")] = False,
+    count: Annotated[bool, Option(help="Only how many rows match.")] = False,
+    by: Annotated[str | None, Option(metavar="NAMES", help="How many rows match by the values of columns.")] = None,
+    form: Annotated[
+        Format | None, Option("--format", help="How rows are written; by default as FILE ends, or a table.")
+    ] = None,
+    output: Annotated[str | None, Option("--output", "-o", metavar="FILE", help="Write all rows here.")] = None,
+    sync: Annotated[bool, Option(help="First follow the directory or the log, as sync does.")] = False,
+    mode: Mode = "snapshot",
+    fallback: FallbackTo = None,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the rows that match, reading only files and row groups that may contain them."""
+    chosen = _format(form, output, as_json, count or by is not None)
+    if desc and order_by is None:
+        raise UsageError("--desc goes with --order-by")
+    if sync and version is not None:
+        raise UsageError("--sync reads the latest version, and --version an older one: give one of them")
+    with opened(path, index_path, version, fallback) as table:
+        if sync:
+            table.sync()
+        is_preview = chosen == "table" and limit is None
+        order = [(name, "desc" if desc else "asc") for name in split(order_by) or ()]
+        rows_max = _PREVIEW_ROWS + 1 if is_preview else limit
+        plan = table.scan(where, columns=split(columns), limit=rows_max, order_by=order or None, mode=mode)
+        if by is not None:
+            _print_groups(plan.count(by=split(by) or ()), chosen)
+        elif count:
+            with working("counting"):
+                number = plan.count()
+            print_json({"count": number}) if chosen == "json" else print(number)
+        elif output is not None:
+            _write_file(plan, chosen, output, as_json)
+        else:
+            start_s = time.perf_counter()
+            sys.stdout.flush()
+            rows = _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
+            _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
+        if table.handle.instant.quarantined:  # the plan warned of them
+            raise CommandExit(Status.QUARANTINED)
+
+
+def _format(form: Format | None, output: str | None, as_json: bool, is_count: bool) -> Format:
+    if output is None:
+        if form == "parquet" or (form == "arrow" and sys.stdout.isatty()):
+            raise UsageError(f"--format {form} needs a file: -o FILE")
+        return form or ("json" if as_json else "table")
+    if is_count:
+        raise UsageError("--count prints a number, and -o writes rows: give one of them")
+    if form == "table":
+        raise UsageError("--format table is for the screen: with -o give csv, json, arrow or parquet")
+    if form is None:
+        form = next((each for each in _WRITERS if output.lower().endswith(f".{each}")), None)
+    if form is None:
+        raise UsageError(f"how {output} is to be written is not clear: --format csv, json, arrow or parquet")
+    return form
+
+
+def _print_groups(groups: pa.Table, form: Format) -> None:
+    if form == "json":
+        print_json(records(groups))
+        return
+    columns = [[cell(value) for value in values(column)] for column in groups.columns]
+    stdout().print(text_table(groups.column_names, zip(*columns, strict=True), right=groups.column_names[-1:]))
+
+
+def _note_work(plan: Plan, rows: int, files_total: int, elapsed_s: float) -> None:
+    source = ""
+    if plan.limit is None:  # else planning ended with the rows that were wanted
+        files = len(set(plan.row_groups().column("path").to_pylist()))
+        source = f" from {files:,} of {count_of(files_total, 'file')}"
+    read = sum(step.bytes_read for step in plan.planning.steps_so_far)
+    note(f"{count_of(rows, 'row')}{source}, {bytes_text(read)} read, {elapsed_s * 1e3:,.0f} ms")
+
+
+# -- rows for machines ------------------------------------------------------------------------------------------------
+
+
+def _write_file(plan: Plan, form: Format, path: str, as_json: bool) -> None:
+    with working(f"writing {path}"), whole_file(path) as file:
+        rows = _WRITERS[form](plan, file)
+    if as_json:
+        print_json({"path": path, "format": form, "rows": rows, "size_bytes": os.path.getsize(path)})
+    else:
+        stdout().print(f"{path}: {count_of(rows, 'row')}, {bytes_text(os.path.getsize(path))}", soft_wrap=True)
+
+
+def _write_arrow(plan: Plan, file: BinaryIO) -> int:
+    return _write_batches(plan, lambda schema: pa.ipc.new_stream(file, schema))
+
+
+def _write_parquet(plan: Plan, file: BinaryIO) -> int:
+    import pyarrow.parquet as pq
+
+    return _write_batches(plan, lambda schema: pq.ParquetWriter(file, schema, compression="zstd"))
+
+
+def _write_batches(plan: Plan, open_writer: Callable[[pa.Schema], Any]) -> int:
+    reader = plan.to_reader()
+    rows = 0
+    with open_writer(reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _write_csv(plan: Plan, file: BinaryIO) -> int:
+    import pyarrow.csv
+
+    types = [dtype if _is_csv(dtype) else pa.string() for dtype in plan.schema.types]
+    schema = pa.schema(list(zip(plan.columns, types, strict=True)))
+    rows = 0
+    with pyarrow.csv.CSVWriter(file, schema) as writer:
+        for batch in plan.to_batches():
+            columns = [column if _is_csv(column.type) else _as_texts(column) for column in batch.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            rows += batch.num_rows
+    return rows
+
+
+def _is_csv(dtype: pa.DataType) -> bool:
+    """Return whether Arrow writes the type as CSV that can be read again."""
+    kinds = pa.types
+    is_number = kinds.is_integer(dtype) or kinds.is_floating(dtype) or kinds.is_decimal(dtype)
+    is_text = kinds.is_string(dtype) or kinds.is_large_string(dtype)
+    return is_number or is_text or kinds.is_boolean(dtype) or kinds.is_date32(dtype)
+
+
+def _as_texts(column: pa.Array) -> pa.Array:
+    return pa.array([None if value is None else cell(value) for value in values(column)], pa.string())
+
+
+def _write_json(plan: Plan, file: BinaryIO) -> int:
+    rows = 0
+    file.write(b"[")
+    for batch in plan.to_batches():
+        for row in records(batch):
+            text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+            file.write(b",\n " if rows else b"\n ")
+            file.write(text.encode("utf-8", "surrogatepass"))
+            rows += 1
+    file.write(b"\n]\n" if rows else b"]\n")
+    return rows
+
+
+_WRITERS: dict[Format, Callable[[Plan, BinaryIO], int]] = {
+    "csv": _write_csv,
+    "json": _write_json,
+    "arrow": _write_arrow,
+    "parquet": _write_parquet,
+}
+
+
+# -- rows for people --------------------------------------------------------------------------------------------------
+
+
+def _print_table(plan: Plan, is_preview: bool) -> int:
+    with working("reading"):
+        rows = plan.to_table()
+    screen = stdout()
+    if rows.num_rows == 0:
+        screen.print("no row matches")
+        return 0
+    shown = rows.slice(0, _PREVIEW_ROWS) if is_preview else rows
+    names, columns = shown.schema.names, [[cell(value) for value in values(column)] for column in shown.columns]
+    numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    row_count = shown.num_rows
+    if _fitting(names, columns, screen.width) == len(names):
+        screen.print(text_table(names, zip(*columns, strict=True), right=numbers))
+    elif row_count <= _LIST_ROWS_MAX:
+        _print_lists(names, columns, screen)
+    else:
+        row_count = _print_blocks(names, columns, numbers, is_preview, screen)
+    if row_count < rows.num_rows:
+        screen.print(f"the first {row_count} rows: --limit shows more, --count counts them", style="dim")
+    return row_count
+
+
+def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
+    """Return how many of the columns fit side by side; at least one."""
+    from rich.cells import cell_len
+
+    used = 0
+    for number, (name, texts) in enumerate(zip(names, columns, strict=True)):
+        used += max(cell_len(line) for text in [name, *texts] for line in text.splitlines() or [""])
+        used += 2 if number else 0
+        if used > width:
+            return max(1, number)
+    return len(names)
+
+
+def _print_lists(names: list[str], columns: list[list[str]], screen: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    for row in range(len(columns[0])):
+        if row:
+            screen.print()
+        grid = Table.grid(padding=(0, 2))
+        for name, texts in zip(names, columns, strict=True):
+            grid.add_row(Text(name, style="bold"), Text(texts[row]))
+        screen.print(grid)
+
+
+def _print_blocks(
+    names: list[str], columns: list[list[str]], numbers: list[str], is_preview: bool, screen: Console
+) -> int:
+    """Print columns that do not fit side by side as blocks below each other, each with the numbers of its rows. Return
+    how many rows are shown: fewer of a preview if there are many blocks."""
+    from rich.cells import cell_len, set_cell_size
+
+    def cut(text: str) -> str:
+        return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
+
+    short = [[cut(text) for text in texts] for texts in columns]
+    row_count = len(columns[0])
+    width = screen.width - len(str(row_count)) - 2
+    blocks: list[tuple[int, int]] = []
+    start = 0
+    while start < len(names) and len(blocks) < _BLOCKS_MAX:
+        blocks.append((start, start + _fitting(names[start:], short[start:], width)))
+        start = blocks[-1][1]
+    if is_preview:
+        row_count = min(row_count, max(_PREVIEW_LINES // len(blocks) - 3, _PREVIEW_ROWS_MIN))
+    ordinals = [str(number) for number in range(1, row_count + 1)]
+    for first, stop in blocks:
+        if first:
+            screen.print()
+        cells = [ordinals, *(texts[:row_count] for texts in short[first:stop])]
+        right = ["#", *(name for name in names[first:stop] if name in numbers)]
+        screen.print(text_table(["#", *names[first:stop]], zip(*cells, strict=True), right=right))
+    if more := names[start:]:
+        shown = ", ".join(more[:_NAMES_SHOWN]) + (", ..." if len(more) > _NAMES_SHOWN else "")
+        screen.print(f"{count_of(len(more), 'more column')}, to be named with --columns: {shown}", style="dim")
+    if short != columns:
+        screen.print(f"long values are cut to {_CUT_CELLS} characters; --format csv or json is whole", style="dim")
+    return row_count
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def explain(
+    path: Path,
+    where: Where = None,
+    file: Annotated[str | None, Option(metavar="FILE", help="Why this file is, or is not, read.")] = None,
+    mode: Mode = "snapshot",
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a scan would read, step by step, and which index decided it."""
+    with opened(path, index_path, version) as table:
+        plan = table.scan(where, mode=mode)
+        if file is not None:
+            is_local = "://" not in table.location and os.path.exists(file)
+            _print_file(plan, table.handle.relative(os.path.abspath(file) if is_local else file), as_json)
+        elif as_json:
+            _print_plan_json(plan)
+        else:
+            print_plan(plan)
+
+
+def _print_file(plan: Plan, name: str, as_json: bool) -> None:
+    import pyarrow.compute as pc
+
+    verdict = plan.explain(name)
+    if not as_json:
+        stdout().print(verdict, soft_wrap=True)
+        return
+    reasons = plan.reasons()
+    of_file = reasons.filter(pc.equal(reasons.column("path"), name)).drop_columns(["path"])
+    print_json({"file": name, "verdict": verdict, "reasons": records(of_file)})
+
+
+def print_plan(plan: Plan) -> None:
+    """Print a plan's steps as a table, with the query above and remarks below."""
+    from ..engine.scan.explain import HEADINGS, cells, kept_lines
+
+    screen = stdout()
+    for line in plan.explain().splitlines()[:2]:
+        screen.print(line, soft_wrap=True)
+    screen.print()
+    numbers = ("in", "out", "uncovered", "requests", "read", "ms")
+    screen.print(text_table(list(HEADINGS), [list(cells(step)) for step in plan.steps], right=numbers))
+    for remark in plan.remarks:
+        screen.print(f"  {remark}", style="yellow", soft_wrap=True)
+    for number, line in enumerate(kept_lines(plan.planning)):
+        if number == 0:
+            screen.print()
+        screen.print(line, style=None if number else "bold", soft_wrap=True)
+
+
+def _print_plan_json(plan: Plan) -> None:
+    """Print the same for machines, with the row groups that would be read; null: all of the file."""
+    from ..engine.scan.explain import why
+
+    planning = plan.planning
+    groups: dict[str, list[int] | None] = {}
+    for row in plan.row_groups().to_pylist():
+        if row["row_group"] is None:
+            groups[row["path"]] = None
+        else:
+            groups[row["path"]] = [*(groups.get(row["path"]) or []), row["row_group"]]
+    query = {"location": planning.location, "version": planning.instant.version, "where": str(plan.bound)}
+    reasons = [{"code": one.reason.value, "leaf": str(one.part), "files": one.files} for one in why(planning)]
+    print_json({**query, "steps": [asdict(s) for s in plan.steps], "why_kept": reasons, "row_groups": groups})
+
+
+# -- contents ---------------------------------------------------------------------------------------------------------
+
+_HEADINGS = {"partition": "partition", "path": "file", "file_count": "files", "row_count": "rows", "size_bytes": "size"}
+_SHOW: dict[str, Callable[[int], str]] = {
+    "file_count": "{:,}".format,
+    "row_count": "{:,}".format,
+    "size_bytes": bytes_text,
+}
+
+
+def ls(
+    path: Path,
+    files: Annotated[bool, Option(help="List files instead of partitions.")] = False,
+    partitions: Annotated[bool, Option(help="List partitions (the default).")] = False,
+    partition: Partition = None,
+    limit: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            minimum=0,
+            help=f"At most this many lines; {LISTED_ROWS_MAX:,} by default, all with --json.",
+        ),
+    ] = None,
+    fallback: FallbackTo = None,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """List partitions, or files, with their rows and sizes: from the index, without listing the storage."""
+    is_files = files or partition is not None
+    if partitions and is_files:
+        raise UsageError("--partitions lists partitions; --files and --partition list files: give one")
+    with opened(path, index_path, version, fallback) as table:
+        rows = table.files(partition) if is_files else table.partitions()
+        rows_max = limit if limit is not None else rows.num_rows if as_json else LISTED_ROWS_MAX
+        shown = rows.slice(0, rows_max)
+        if as_json:
+            print_json(records(shown))
+            return
+        names = ["path" if is_files else "partition", *([] if is_files else ["file_count"]), "row_count", "size_bytes"]
+        nameless = "(beside the partitions)" if table.handle.instant.partitioning else "(all)"
+        cells = [
+            [_SHOW[name](row[name]) if name in _SHOW else row[name] or nameless for name in names]
+            for row in shown.select(names).to_pylist()
+        ]
+        screen = stdout()
+        screen.print(text_table([_HEADINGS[name] for name in names], cells, right=["rows", "size", "files"]))
+        if shown.num_rows < rows.num_rows:
+            screen.print(f"... {rows.num_rows - shown.num_rows:,} more: --limit shows them", style="dim")
+        counts = [count_of(rows.num_rows if is_files else _total(rows, "file_count"), "file")]
+        if not is_files and table.handle.instant.partitioning:
+            counts.insert(0, count_of(rows.num_rows, "partition"))
+        counts += [count_of(_total(rows, "row_count"), "row"), bytes_text(_total(rows, "size_bytes"))]
+        screen.print(f"{', '.join(counts)}; version {table.version}", style="dim")
+
+
+def _total(rows: pa.Table, name: str) -> int:
+    return sum(filter(None, rows.column(name).to_pylist()))
+
+
+def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """List the versions: what each did, and when; then the transactions that are in flight."""
+    with opened(path, index_path) as table:
+        rows = table.history()
+    if as_json:
+        print_json(records(rows))
+        return
+    headings = ["version", "time (UTC)", "action", "files added", "removed", "files then", "rows then", "detail"]
+    cells = []
+    for row in rows.to_pylist():
+        time_text = row["time"].strftime("%Y-%m-%d %H:%M:%S")
+        if row["state"] != "completed":  # a transaction that has no version yet
+            cells.append(["-", time_text, f"{row['action']}, in flight", "-", "-", "-", "-", ""])
+            continue
+        added, removed = row["files_added"], row["files_removed"]
+        changes = [f"+{added:,}" if added else "-", f"-{removed:,}" if removed else "-"]
+        totals = [f"{row['files']:,}", f"{row['rows']:,}"]
+        cells.append([str(row["version"]), time_text, row["action"], *changes, *totals, row["detail"] or ""])
+    stdout().print(text_table(headings, cells, right=[headings[0], *headings[3:-1]]))
+
+
+def slices(
+    path: Path,
+    partition: Partition = None,
+    every: Annotated[bool, Option("--all", help="Superseded slices, too.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """List file slices: the base of each file group, and the logs that are read over it."""
+    with opened(path, index_path, version) as table:
+        listed = table.slices(partition, latest=not every)
+    if as_json:
+        print_json(records(listed))
+        return
+    rows = listed.to_pylist()
+    cells = [
+        [
+            row["partition"] or "(all)",
+            row["file_group"] or "-",
+            row["slice_instant"] or "-",
+            row["base"] or "-",
+            bytes_text(row["base_size_bytes"]) if row["base"] else "-",
+            f"{row['log_count']:,}" if row["log_count"] else "-",
+            bytes_text(row["log_bytes"]) if row["log_count"] else "-",
+            _slice_state(row),
+        ]
+        for row in rows
+    ]
+    headings = ["partition", "file group", "instant", "base", "size", "logs", "their size", "state"]
+    screen = stdout()
+    screen.print(text_table(headings, cells, right=["size", "logs", "their size"]))
+    compacted = sum(row["is_compacted"] for row in rows)
+    screen.print(f"{count_of(len(rows), 'slice')}, {compacted:,} of them without logs", style="dim")
+
+
+def _slice_state(row: dict) -> str:
+    if not row["is_latest"]:
+        return "superseded" if row["base"] or row["log_count"] else "dead"
+    return "pending" if row["is_pending"] else "read"
