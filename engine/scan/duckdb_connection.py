@@ -43,6 +43,7 @@ _NAN_SETTING = "parquet_can_have_nan"  # footer statistics without NaN counts do
 
 _lock = threading.Lock()
 _connection: Any = None
+_query_connection: Any = None
 _nan_rows: str | None = None
 _open_objects: list[Any] = []  # the connection and its cursors
 _free_cursors: list[Any] = []
@@ -84,6 +85,19 @@ def _connected() -> Any:
             _open_objects.append(connection)
             _connection = connection
         return _connection
+
+
+def query_connection() -> Any:
+    """A connection for whole queries, with DuckDB's own settings, in UTC. It may spill into a temporary folder."""
+    global _query_connection
+    with _lock:
+        if _query_connection is None:
+            folder = tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)
+            connection = duckdb.connect(":memory:", config={"temp_directory": folder.name})
+            connection.execute("SET GLOBAL TimeZone = 'UTC'")
+            _open_objects.extend([connection, folder])
+            _query_connection = connection
+        return _query_connection.cursor()
 
 
 def is_supported() -> bool:
@@ -142,12 +156,12 @@ def _tested_nan_rows() -> str:
 
 def _keep_parents() -> None:
     """In a child: leave the parent's objects alone for as long as the process runs."""
-    global _connection, _lock
+    global _connection, _query_connection, _lock
     for kept in _open_objects:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     _open_objects.clear()
     _free_cursors.clear()
-    _connection, _lock = None, threading.Lock()
+    _connection, _query_connection, _lock = None, None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

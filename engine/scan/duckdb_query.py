@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import json
-import os
-import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
@@ -32,8 +29,8 @@ from ..predicates.duckdb_trees import Bound, NotUnderstoodError, nodes_of
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from ..predicates.sql_operands import arrow_type
-from .duckdb_connection import is_supported
-from .duckdb_query_plan import INSTANT, Keys, TableUse, condition_sql, is_of_zone, marker, table_uses
+from .duckdb_connection import is_supported, query_connection
+from .duckdb_query_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .duckdb_source import NotPlainError, source_sql
 from .duckdb_text import type_text
 from .lake_dataset import LakeDataset
@@ -51,16 +48,12 @@ class Scannable(Protocol):
     handle: Any
     schema: pa.Schema
 
-    def scan(self, where: object = None, columns: Sequence[str] | None = None) -> Plan: ...
+    def scan(self, where: object = None) -> Plan: ...
     def files(self) -> pa.Table: ...
 
 
 def sql(
-    query: str,
-    con: duckdb.DuckDBPyConnection | None = None,
-    *,
-    explain: bool = False,
-    **tables: Any,
+    query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: bool = False, **tables: Any
 ) -> duckdb.DuckDBPyRelation | str:
     """A query of DuckDB over tables: only the files and row groups that its conditions leave are read, by DuckDB.
 
@@ -80,46 +73,15 @@ def sql(
     Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for arguments that are none,
     and NotReadableError for files that are gone or changed.
     """
-    lakes = {name.casefold(): table for name, table in tables.items() if _is_table(table)}
-    objects = {name: value for name, value in tables.items() if name.casefold() not in lakes}
+    lakes = {name.casefold(): one for name, one in tables.items() if hasattr(one, "handle") and hasattr(one, "scan")}
     if not lakes:
         raise InvalidArgumentError('no table of Skipstone is given: sql("SELECT ... FROM lake", lake=ss.open(path))')
     if not is_supported():
         raise InvalidArgumentError(f"sql() needs DuckDB 2.0 or later, and {duckdb.__version__} is installed")
-    for table in lakes.values():
-        table.handle.check_quarantined()
     with no_fork():
-        session = _Session(_own_connection() if con is None else con, objects, query)
-        made = _Query(session, query, lakes)
+        objects = {name: one for name, one in tables.items() if name.casefold() not in lakes}
+        made = _Query(_Session(query_connection() if con is None else con, objects, query), lakes)
         return made.explanation() if explain else made.relation()
-
-
-def _is_table(value: Any) -> bool:
-    return hasattr(value, "handle") and hasattr(value, "scan")
-
-
-# -- the connection ----------------------------------------------------------------------------------------------------
-
-_connections: dict[int, tuple[Any, Any]] = {}  # by process: a child must not use its parent's
-
-
-def _own_connection() -> Any:
-    if os.getpid() not in _connections:
-        folder = tempfile.TemporaryDirectory(prefix="skipstone-", ignore_cleanup_errors=True)
-        connection = duckdb.connect(":memory:", config={"temp_directory": folder.name})
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        _connections.setdefault(os.getpid(), (connection, folder))
-    return _connections[os.getpid()][0].cursor()
-
-
-def _keep_parents() -> None:
-    for kept in _connections.values():  # a child that collects its parent's connection dies
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-    _connections.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_parents)
 
 
 @dataclass
@@ -138,271 +100,196 @@ class _Session:
         except duckdb.Error as error:
             raise PredicateError(f"DuckDB cannot run this: {message_of(error)}", text=self.query) from None
 
-    def value(self, text: str) -> Any:
-        """The one value of a query."""
-        return self.run(text).fetchall()[0][0]
+    def value(self, expression: str) -> Any:
+        """The value of an expression."""
+        return self.run(f"SELECT {expression}").fetchall()[0][0]
 
     def tree(self, text: str) -> dict[str, Any]:
-        """The tree of a statement. Raises PredicateError for what is no SELECT."""
-        tree = json.loads(self.value(f"SELECT json_serialize_sql({string_sql(text)})"))
-        if tree["error"]:
-            raise PredicateError(f"DuckDB cannot read this: {tree['error_message']}", text=self.query)
-        if len(tree["statements"]) != 1:
-            raise PredicateError("a query is one SELECT statement", text=self.query)
+        """The tree of a SELECT statement. Raises PredicateError for anything else."""
+        tree = json.loads(self.value(f"json_serialize_sql({string_sql(text)})"))
+        if tree["error"] or len(tree["statements"]) != 1:
+            why = tree.get("error_message", "it has several statements")
+            raise PredicateError(f"a query is one SELECT statement: {why}", text=self.query)
         return tree
 
     def text(self, tree: dict[str, Any]) -> str:
-        """The text of a tree."""
-        return str(self.value(f"SELECT json_deserialize_sql({string_sql(json.dumps(tree))})"))
+        return str(self.value(f"json_deserialize_sql({string_sql(json.dumps(tree))})"))
 
-    def has_utc(self) -> bool:
-        """Whether the session's time zone is UTC."""
-        zone, calendar = self.run("SELECT current_setting('TimeZone'), current_setting('Calendar')").fetchall()[0]
-        return zone in ("UTC", "Etc/UTC") and calendar == "gregorian"
-
-
-# -- the query ---------------------------------------------------------------------------------------------------------
+    def plan(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """The bound plan of a query. Raises ValueError if DuckDB has none, or writes no JSON (a constant of NaN)."""
+        text = string_sql(self.text(tree))
+        planned = json.loads(self.value(f"json_serialize_plan({text}, optimize := false)"))
+        if planned["error"]:
+            raise ValueError(message_of(Exception(planned["error_message"])))
+        return planned["plans"][0]
 
 
 @dataclass
 class _Use:
-    """A use of a table: its name in the query, its node in the tree, its columns, and the table (None: not ours)."""
+    """One use of a table in the query.
+
+    node          its node in the tree
+    columns       its columns, with DuckDB's types
+    table         None for a table that is not ours
+    conditions    what the scan was planned by, for people
+    """
 
     name: str
     node: dict[str, Any]
-    columns: list[str]
-    types: list[str]
+    columns: dict[str, str]
     table: Scannable | None
-    conditions: tuple[str, ...] = ()
     plan: Plan | None = None
-    note: str = ""
+    conditions: list[str] = field(default_factory=list)
+    reader: str = "DuckDB"
 
 
 class _Query:
-    def __init__(self, session: _Session, query: str, lakes: Mapping[str, Scannable]):
-        self._session, self._lakes = session, lakes
-        self._tree = session.tree(query)
-        self._token = f"{_PREFIX}{uuid.uuid4().hex}:"
-        self.note = ""
-        self._uses = self._tables()
+    def __init__(self, session: _Session, lakes: dict[str, Scannable]):
+        self._session = session
+        self._tree = session.tree(session.query)
+        self._uses = self._tables(lakes)
         if not any(use.table is not None for use in self._uses):
             names = ", ".join(lakes)
-            raise PredicateError(f"the query reads none of the tables that were given: {names}", text=query)
-        self._used = _names_used(self._tree, {use.node.get("alias") or use.name for use in self._uses})
-        self._plan_scans()
+            raise PredicateError(f"the query reads none of the tables that were given: {names}", text=session.query)
+        self._note = self._plan_scans()
 
     def relation(self) -> Any:
         """The relation over what is left of each table."""
         for number, use in enumerate(self._uses):
-            if use.table is not None:
-                source = self._source(use, f"{_PREFIX}{number}")
-                _replace(use.node, self._session.tree(f"SELECT * FROM {source}"), use)
+            if use.plan is not None:
+                _replace(use, use.node, self._session.tree(f"SELECT * FROM ({self._source(number, use)})"))
         return self._session.run(self._session.text(self._tree))
 
     def explanation(self) -> str:
         """What `relation` would read, for people."""
-        lines = [self.note] if self.note else []
+        lines = [self._note] if self._note else []
         for number, use in enumerate(self._uses):
-            if use.table is None or use.plan is None:
-                continue
-            self._source(use, f"{_PREFIX}{number}")
-            kept, total = use.plan.files().num_rows, use.table.files().num_rows
-            lines.append(f"{use.name}: {kept:,} of {total:,} files, {use.note}")
-            lines += [f"  where {text}" for text in use.conditions]
+            if use.plan is not None and use.table is not None:
+                self._source(number, use)
+                kept, total = use.plan.files().num_rows, use.table.files().num_rows
+                lines.append(f"{use.name}: {kept:,} of {total:,} files, read by {use.reader}")
+                lines += [f"  where {condition}" for condition in use.conditions]
         return "\n".join(lines)
 
-    # -- the tables of the query ---------------------------------------------------------------------------------------
-
-    def _tables(self) -> list[_Use]:
-        ctes = {
-            one["key"].casefold() for node in nodes_of(self._tree) for one in (node.get("cte_map") or {}).get("map", ())
-        }
-        for name in sorted(ctes & set(self._lakes)):
-            raise PredicateError(
-                f"WITH defines {name!r}, which is a table that was given: give one another name",
-                text=self._session.query,
-            )
+    def _tables(self, lakes: dict[str, Scannable]) -> list[_Use]:
+        maps = [node["cte_map"]["map"] for node in nodes_of(self._tree) if node.get("cte_map")]
+        ctes = {one["key"].casefold() for one_map in maps for one in one_map}
+        if ctes & set(lakes):
+            message = f"WITH defines {min(ctes & set(lakes))!r}, a table that was given: give one another name"
+            raise PredicateError(message, text=self._session.query)
         uses = []
-        for node in list(nodes_of(self._tree)):
-            if node.get("type") != "BASE_TABLE" or node.get("at_clause"):
-                continue
-            name = node["table_name"]
-            is_qualified = bool(node.get("schema_name") or node.get("catalog_name"))
-            table = None if is_qualified else self._lakes.get(name.casefold())
+        for node in [node for node in nodes_of(self._tree) if node.get("type") == "BASE_TABLE"]:
+            name, is_bare = node["table_name"], not (node["schema_name"] or node["catalog_name"] or node["at_clause"])
+            table = lakes.get(name.casefold()) if is_bare else None
             if table is not None:
-                types = [_type_of(field) for field in table.schema]
-                uses.append(_Use(name, node, table.schema.names, types, table))
+                table.handle.check_quarantined()
+                columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in table.schema}
+                uses.append(_Use(name, node, columns, table))
             elif name.casefold() not in ctes:
                 with contextlib.suppress(PredicateError):  # the query itself raises it
-                    found = self._session.run(f"SELECT * FROM {self._name_of(node)} LIMIT 0")
-                    uses.append(_Use(name, node, list(found.columns), [str(one) for one in found.types], None))
+                    found = self._session.run(f"SELECT * FROM {_full_name(node)} LIMIT 0")
+                    uses.append(_Use(name, node, dict(zip(found.columns, map(str, found.types), strict=True)), None))
         return uses
 
-    def _name_of(self, node: dict[str, Any]) -> str:
-        parts = [node.get("catalog_name"), node.get("schema_name"), node["table_name"]]
-        return ".".join(quoted(part) for part in parts if part)
-
-    def _plan_scans(self) -> None:
-        """Plan a scan of each table by the conditions that the plan of the query has for it."""
-        uses: dict[int, TableUse] = {}
+    def _plan_scans(self) -> str:
+        """Plan a scan of each table by the conditions that it has in DuckDB's plan. Return why there is no plan, or ""."""
+        token, note, uses, keys = f"{_PREFIX}{uuid.uuid4().hex}:", "", {}, {}
         try:
-            uses = table_uses(self._planned(), self._token)
-        except (PredicateError, _NoPlanError) as error:
-            self.note = f"nothing is skipped: the query has no plan over empty tables ({error})"
-        is_utc = self._session.has_utc()
+            found = QueryPlan(self._session.plan(self._over_empty_tables(token)), token)
+            uses, keys = found.uses, found.keys
+        except (PredicateError, ValueError) as error:
+            note = f"nothing is skipped, since DuckDB shows no plan of the query: {error}"
+        settings = self._session.run("SELECT current_setting('TimeZone'), current_setting('Calendar')").fetchall()
+        is_utc = settings[0] in (("UTC", "gregorian"), ("Etc/UTC", "gregorian"))
         for number, use in enumerate(self._uses):
-            if use.table is None:
-                continue
-            found = uses.get(number, TableUse())
-            where, texts = self._predicate(use, found, uses, is_utc)
-            use.conditions = tuple(texts)
-            columns = [name for name in use.columns if self._used is None or name.casefold() in self._used]
-            use.plan = use.table.scan(where, columns=columns)
+            if use.table is not None:
+                of_use = uses.get(number, TableUse())
+                nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
+                nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
+                known = tuple(node for node in nodes if node is not None)
+                use.plan = use.table.scan(And(known) if known else None)
+        return note
 
-    def _planned(self) -> dict[str, Any]:
-        """The bound plan of the query over empty tables."""
+    def _over_empty_tables(self, token: str) -> dict[str, Any]:
         tree = copy.deepcopy(self._tree)
         numbers = {id(use.node): number for number, use in enumerate(self._uses)}
         for original, node in list(zip(nodes_of(self._tree), nodes_of(tree), strict=True)):
             number = numbers.get(id(original))
-            if number is None:
-                continue
-            use = self._uses[number]
-            fields = ", ".join(
-                f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in zip(use.columns, use.types, strict=True)
-            )
-            empty = self._session.tree(f"SELECT * FROM (SELECT {fields} WHERE {marker(self._token, number)})")
-            _replace(node, empty, use)
-        text = self._session.value(
-            f"SELECT json_serialize_plan({string_sql(self._session.text(tree))}, optimize := false)"
-        )
-        try:
-            planned = json.loads(text)
-        except ValueError:  # a constant of NaN, which JSON does not have
-            raise _NoPlanError("DuckDB writes no valid JSON") from None
-        if planned["error"]:
-            raise _NoPlanError(message_of(Exception(planned["error_message"])))
-        (plan,) = planned["plans"]
-        return plan
+            if number is not None:
+                use = self._uses[number]
+                nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in use.columns.items())
+                empty = f"SELECT * FROM (SELECT {nulls} WHERE {marker(token, number)})"
+                _replace(use, node, self._session.tree(empty))
+        return tree
 
-    # -- the predicate of a table --------------------------------------------------------------------------------------
-
-    def _predicate(
-        self, use: _Use, found: TableUse, uses: Mapping[int, TableUse], is_utc: bool
-    ) -> tuple[Node | None, list[str]]:
+    def _condition(self, use: _Use, condition: Bound, is_utc: bool) -> Node | None:
+        """A condition on our table, as `where=` would read it; None for one that is not understood."""
         assert use.table is not None
-        nodes: list[Node] = []
-        texts = []
-        for condition in found.conditions:
-            try:
-                text = condition_sql(condition if is_utc else self._in_utc(condition), use.columns)
-                nodes.append(prepare(text, use.table.schema))
-                texts.append(text)
-            except (NotUnderstoodError, PredicateError, SchemaError):
-                continue
-        for column, keys in found.keys:
-            node = self._among_keys(use, column, keys, uses)
-            if node is not None:
-                nodes.append(node)
-                texts.append(f"{_key_column(column, use.columns)} among the keys of {self._uses[keys.table].name}")
-        return (And(tuple(nodes)) if nodes else None), texts
+        with contextlib.suppress(NotUnderstoodError, PredicateError, SchemaError):
+            if not is_utc:
+                condition = self._with_instants(condition)
+                if is_of_zone(condition):
+                    return None
+            text = expression_sql(condition, list(use.columns))
+            node = prepare(text, use.table.schema)
+            use.conditions.append(text)
+            return node
+        return None
 
-    def _in_utc(self, condition: Bound) -> Bound:
-        """The condition with constants that do not depend on the session's time zone."""
+    def _with_instants(self, one: Bound) -> Bound:
+        """The condition with constant instants as the session's time zone makes them."""
+        if one.type != "TIMESTAMP WITH TIME ZONE" or one.has_columns():
+            return replace(one, children=tuple(map(self._with_instants, one.children)))
+        text = self._session.value(f"CAST({expression_sql(one, ())} AT TIME ZONE 'UTC' AS VARCHAR)")
+        return Bound(INSTANT, one.type, value=f"{text}+00")
 
-        def fixed(one: Bound) -> Bound:
-            if one.type == "TIMESTAMP WITH TIME ZONE" and not one.has_columns():
-                wall_clock = f"CAST({condition_sql(one, ())} AT TIME ZONE 'UTC' AS VARCHAR)"
-                return Bound(INSTANT, one.type, value=f"{self._session.value(f'SELECT {wall_clock}')}+00")
-            return replace(one, children=tuple(map(fixed, one.children)))
-
-        made = fixed(condition)
-        if is_of_zone(made):
-            raise NotUnderstoodError
-        return made
-
-    def _among_keys(self, use: _Use, column: Bound, keys: Keys, uses: Mapping[int, TableUse]) -> Node | None:
-        """The keys of the other table, if they are few and it is not ours."""
-        other, name = self._uses[keys.table], _key_column(column, use.columns)
-        assert use.table is not None
-        if other.table is not None or name is None:
+    def _among(self, use: _Use, value: Bound, keys: tuple[int, Bound] | None, uses: dict[int, TableUse]) -> Node | None:
+        """The values that a join with a small table of somebody else's leaves; None if there are many."""
+        name = _column_of(value, list(use.columns))
+        other = None if keys is None else self._uses[keys[0]]
+        if keys is None or other is None or other.table is not None or use.table is None or name is None:
             return None
-        conditions = []
-        for condition in uses.get(keys.table, TableUse()).conditions:
-            with contextlib.suppress(NotUnderstoodError):
-                conditions.append(condition_sql(condition, other.columns))
-        try:
-            key = condition_sql(keys.expression, other.columns)
-        except NotUnderstoodError:
-            return None
-        where = " AND ".join([f"{key} IS NOT NULL", *conditions])
-        source = f"{self._name_of(other.node)} WHERE {where}"
-        try:
-            values = self._session.run(f"SELECT DISTINCT {key} FROM {source} LIMIT {KEYS_MAX + 1}").to_arrow_table()
-            if values.num_rows > KEYS_MAX:
-                return None
-            return prepare(col(name).is_in(values.column(0)), use.table.schema)
-        except (PredicateError, duckdb.Error, pa.ArrowException):
-            return None
+        with contextlib.suppress(NotUnderstoodError, PredicateError, duckdb.Error, pa.ArrowException):
+            key, conditions = expression_sql(keys[1], list(other.columns)), []
+            for condition in uses[keys[0]].conditions:
+                with contextlib.suppress(NotUnderstoodError):
+                    conditions.append(expression_sql(condition, list(other.columns)))
+            where = " AND ".join([f"{key} IS NOT NULL", *conditions])
+            query = f"SELECT DISTINCT {key} FROM {_full_name(other.node)} WHERE {where} LIMIT {KEYS_MAX + 1}"
+            found = self._session.run(query).to_arrow_table().column(0)
+            if len(found) <= KEYS_MAX:
+                use.conditions.append(f"{quoted(name)} is among {len(found):,} keys of {other.name}")
+                return prepare(col(name).is_in(found), use.table.schema)
+        return None
 
-    # -- what is read --------------------------------------------------------------------------------------------------
-
-    def _source(self, use: _Use, name: str) -> str:
-        """What the occurrence is replaced by: a read of files, or, as an object of Python, our own scan."""
+    def _source(self, number: int, use: _Use) -> str:
+        """A read of files, or, where that is not exact, our own scan as an object of Python."""
         assert use.plan is not None
         try:
-            text = source_sql(use.plan.planning, use.plan.columns)
-            use.note = "read by DuckDB"
-            return f"({text})"
+            return source_sql(use.plan.planning)
         except NotPlainError as error:
-            use.note = f"read by Skipstone: {error}"
-        self._session.objects[name] = LakeDataset(use.plan)
-        if list(use.plan.columns) == use.columns:
-            return f"(SELECT * FROM {name})"
-        read = set(use.plan.columns)
-        fields = (
-            quoted(one) if one in read else f"CAST(NULL AS {kind}) AS {quoted(one)}"
-            for one, kind in zip(use.columns, use.types, strict=True)
-        )
-        return f"(SELECT {', '.join(fields)} FROM {name})"
+            use.reader = f"Skipstone: {error}"
+        self._session.objects[f"{_PREFIX}{number}"] = LakeDataset(use.plan)
+        return f"FROM {_PREFIX}{number}"
 
 
-class _NoPlanError(Exception):
-    """DuckDB has no plan that could be read."""
+def _full_name(node: dict[str, Any]) -> str:
+    return ".".join(quoted(part) for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
 
 
-def _type_of(field: pa.Field) -> str:
-    return type_text(field.type) or duckdb_type(field, "")
-
-
-def _replace(node: dict[str, Any], source: dict[str, Any], use: _Use) -> None:
-    """Put a subquery in the place of a table, under the name and with the columns' names that it has in the query."""
-    alias, columns, sample = node.get("alias"), node.get("column_name_alias"), node.get("sample")
+def _replace(use: _Use, node: dict[str, Any], source: dict[str, Any]) -> None:
+    """Put a subquery in the place of a table, under the names that the table and its columns have in the query."""
+    kept = {name: node[name] for name in ("column_name_alias", "sample")}
+    alias = node["alias"] or use.name
     node.clear()
-    node.update(source["statements"][0]["node"]["from_table"])
-    node.update(alias=alias or use.name, column_name_alias=columns, sample=sample)
+    node.update(source["statements"][0]["node"]["from_table"], alias=alias, **kept)
 
 
-def _names_used(tree: dict[str, Any], aliases: set[str]) -> set[str] | None:
-    """The names, in lower case, that columns of the query may have; None if it may read all columns."""
-    folded = {alias.casefold() for alias in aliases}
-    names: set[str] = set()
-    for node in nodes_of(tree):
-        if node.get("class") in ("STAR", "POSITIONAL_REFERENCE") or node.get("ref_type") in ("NATURAL", "POSITIONAL"):
-            return None
-        if node.get("class") == "COLUMN_REF":
-            names |= {part.casefold() for part in node["column_names"]}
-        names |= {name.casefold() for name in node.get("using_columns") or ()}
-        if node.get("column_name_alias") or node.get("type") in ("PIVOT", "SHOW_REF"):
-            return None
-    return None if names & folded else names
-
-
-def _key_column(column: Bound, names: Sequence[str]) -> str | None:
+def _column_of(value: Bound, names: Sequence[str]) -> str | None:
     """The name of a column that is compared as it is, or by a cast that keeps each value."""
-    while column.op == "cast":
-        source, target = arrow_type(column.children[0].type), arrow_type(column.type)
+    while value.op == "cast":
+        source, target = arrow_type(value.children[0].type), arrow_type(value.type)
         if source is None or target is None or not is_exact_widening(source, target):
             return None
-        column = column.children[0]
-    return names[column.value] if column.op == "column" else None
+        value = value.children[0]
+    return names[value.value] if value.op == "column" else None

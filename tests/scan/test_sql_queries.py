@@ -282,7 +282,6 @@ def test_a_type_that_duckdb_does_not_read_exactly(tmp_path: Path) -> None:
     pq.write_table(rows, tmp_path / "part.parquet")
     table = ss.create(tmp_path)
     assert "read by Skipstone" in table.sql("SELECT long FROM self", explain=True)
-    assert "read by DuckDB" in table.sql("SELECT sum(k) FROM self", explain=True)
     assert table.sql("SELECT long FROM self WHERE k = 3").fetchall() == [(dt.timedelta(microseconds=3),)]
     assert table.sql("SELECT sum(k) FROM self").fetchall() == [(6,)]
 
