@@ -192,7 +192,7 @@ class _Query:
         return uses
 
     def _plan_scans(self) -> str:
-        """Plan a scan of each table by the conditions that it has in DuckDB's plan. Return why there is no plan, or ""."""
+        """Plan a scan of each table by its conditions in DuckDB's plan. Return why there is no plan, or ""."""
         token, note, uses, keys = f"{_PREFIX}{uuid.uuid4().hex}:", "", {}, {}
         try:
             found = QueryPlan(self._session.plan(self._over_empty_tables(token)), token)

@@ -18,7 +18,7 @@ from ..predicates.operands import quoted
 from .duckdb_reader import DuckDBReader
 from .duckdb_text import type_text, value_text
 from .file_reader import check_identity, planned_entry
-from .file_tasks import FileTask, ReadContext, RowGroups
+from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 from .planned_rows import to_merge
 from .planning import Pair, Planning
 
@@ -58,7 +58,9 @@ class _Source:
     def text(self, pairs: Sequence[Pair]) -> str:
         """One SELECT per physical schema, and one per file that is read by row numbers."""
         rows = [self._rows(task, groups) for task, groups in pairs]
-        if sum(part is not None for part, _ in rows) > _PARTS_MAX:
+        kept, total = sum(rows_kept(*pair) for pair in pairs), sum(task.row_count for task, _ in pairs)
+        # DuckDB skips row groups by their statistics, and pushes more into one SELECT than into several.
+        if sum(part is not None for part, _ in rows) > _PARTS_MAX or 2 * kept > total:
             rows = [(None, deleted) for _, deleted in rows]
         alike: dict[tuple, list[FileTask]] = {}
         for number, ((task, _), (part, deleted)) in enumerate(zip(pairs, rows, strict=True)):
