@@ -1,6 +1,6 @@
 """The command `skipstone`. Each verb is a function that opens a table, calls it, and prints.
 
-    create_sync  create, sync                       read      scan, explain, ls, history, slices
+    create_sync  create, sync                       read      scan, sql, explain, ls, history, slices
     index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
     inspect      inspect                            diagnose  doctor, perf, advise, report
     layout       layout                             demo      demo
@@ -57,6 +57,7 @@ VERBS = {
     "layout": "layout",
     "explain": "read",
     "scan": "read",
+    "sql": "read",
     "demo": "demo",
     **dict.fromkeys(("index add", "index refresh", "index drop", "index list"), "index"),
 }

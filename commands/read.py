@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 import pyarrow as pa
 
 from .arguments import (
+    Argument,
     AsJson,
     CommandExit,
     FallbackTo,
@@ -106,6 +107,27 @@ def scan(
             rows = _print_table(plan, is_preview) if chosen == "table" else _WRITERS[chosen](plan, sys.stdout.buffer)
             _note_work(plan, rows, table.handle.instant.totals["files"], time.perf_counter() - start_s)
         if table.handle.instant.quarantined:  # the plan warned of them
+            raise CommandExit(Status.QUARANTINED)
+
+
+def sql(
+    path: Path,
+    query: Annotated[str, Argument(metavar="QUERY", help="A SELECT of DuckDB; the table is called self in it.")],
+    explain: Annotated[bool, Option(help="Show which files are read, and by which conditions.")] = False,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a query of DuckDB, reading only files and row groups that it needs."""
+    with opened(path, index_path, version) as table:
+        if explain:
+            text = table.sql(query, explain=True)
+            print_json({"explain": text.splitlines()}) if as_json else stdout().print(text, soft_wrap=True)
+        else:
+            with working("reading"):
+                rows = table.sql(query).to_arrow_table()
+            _print_groups(rows, "json" if as_json else "table")
+        if table.handle.instant.quarantined:
             raise CommandExit(Status.QUARANTINED)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from library_versions import needs
 from skipstone.commands.app import main
 
 SCRIPT = Path(sys.executable).with_name("skipstone")
@@ -313,6 +314,18 @@ def test_scan_count_and_versions(say, lake: str) -> None:
     assert _json(say, "scan", lake, "--count", "--version", "2") == {"count": 120}
     assert len(_json(say, "ls", lake, "--version", "1")) == 3
     assert say("scan", lake, "--count", "--where", "k = 205")[:2] == (0, "1\n")
+
+
+@needs("duckdb", 2, what="sql")
+def test_sql(say, lake: str) -> None:
+    query = "SELECT month, count(*) AS n FROM self WHERE k < 110 GROUP BY month ORDER BY month"
+    status, out, _ = say("sql", lake, query)
+    assert (status, out.split()[:2]) == (0, ["month", "n"])
+    assert _json(say, "sql", lake, query) == [{"month": 1, "n": 10}]
+    told = _json(say, "sql", lake, query, "--explain")["explain"]
+    assert told[0] == "self: 1 of 3 files, read by DuckDB"
+    status, out, err = say("sql", lake, "SELECT nothing FROM self")
+    assert (status, out) == (1, "") and "nothing" in err
 
 
 def test_explain(say, lake: str) -> None:
