@@ -17,7 +17,7 @@ from .engine.observing import opentelemetry_hook as opentelemetry_hook
 from .engine.open import open as open
 from .engine.open import scan_polars as scan_polars
 from .engine.predicates import col as col
-from .engine.scan.duckdb_query import sql as sql
+from .engine.scan.duckdb_sql import sql as sql
 from .engine.scan.lake_dataset import LakeDataset as LakeDataset
 from .engine.scan.plan import Plan as Plan
 from .engine.scan_log import ScanLog as ScanLog

@@ -312,7 +312,7 @@ class ReadableTable:
 
         table.sql("SELECT action, sum(amount) FROM self WHERE ts >= '2026-01-01' GROUP BY action").show()
         """
-        from .scan.duckdb_query import sql
+        from .scan.duckdb_sql import sql
 
         return sql(query, con, explain=explain, self=self)
 

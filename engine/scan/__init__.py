@@ -26,6 +26,6 @@ For people and engines
     steps.py, explain.py, reasons.py    what each step did, and why a file was kept
     plan_events.py        what the log, hooks and the scan log hear of a plan
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
-    duckdb_query.py       whole queries of DuckDB. duckdb_query_plan.py reads the conditions of each table from DuckDB's
+    duckdb_sql.py       whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
                           plan, duckdb_source.py writes the read of what is left
 """

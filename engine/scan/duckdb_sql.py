@@ -1,6 +1,6 @@
 """Whole queries of DuckDB over tables, at DuckDB's speed: each use of a table reads the files that matter to it.
 
-    text -> tree -> a plan over empty tables (`duckdb_query_plan`) -> conditions per use of a table -> a scan each
+    text -> tree -> a plan over empty tables (`duckdb_sql_plan`) -> conditions per use of a table -> a scan each
     -> `read_parquet` of what is left, in the table's place (`duckdb_source`) -> a relation
 
 Only the plan of the query tells what to skip, and the query itself runs unchanged: a condition that is not understood
@@ -30,8 +30,8 @@ from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from ..predicates.sql_operands import arrow_type
 from .duckdb_connection import is_supported, query_connection
-from .duckdb_query_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .duckdb_source import NotPlainError, source_sql
+from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
 from .duckdb_text import type_text
 from .lake_dataset import LakeDataset
 
