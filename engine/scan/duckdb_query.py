@@ -33,13 +33,13 @@ from ..predicates import (
 )
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
-from .duckdb_connection import guarded
+from .duckdb_connection import guarded, guarded_key
 from .duckdb_text import condition_text, type_text, value_text
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
 FILE, ROW = "__skipstone_file", "__skipstone_row"
 VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
-_DELETED, _NAMED = "__skipstone_deleted", "__skipstone_named"
+_DELETED, _NAMED = "deleted", "named"
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
 
@@ -81,10 +81,15 @@ class QueryWriter:
     types    the DuckDB type of each of them, except partition columns
     tests    the conditions on rows, joined by AND: the predicate, or, for rows that an index named, the look-up's keys
     guarded  those of them that no statistics may decide
+    hidden   columns whose statistics decide nothing, whatever reads the query's rows
+    options  further options of read_parquet
+    prefix   of the names of the tables that queries join
     """
 
     def __init__(self, context: ReadContext, file_schemas: Sequence[pa.Schema], path_of: Callable[[FileTask], str]):
         self._context, self._file_schemas, self._path_of = context, file_schemas, path_of
+        self.hidden: set[str] = set()
+        self.options, self.prefix = "", "__skipstone_"
         self._schema = context.schema
         self._is_lookup = context.bound == Constant(True)
         self.tests = _conjuncts(context.bound)
@@ -162,8 +167,8 @@ class QueryWriter:
             conditions = " AND ".join(condition for condition in (positions, where) if condition not in ("", "TRUE"))
             selects.append(f"{select} WHERE {conditions}" if conditions else select)
         tables = {
-            _DELETED: _row_numbers([self._context.deletes.get(task.path) for task in tasks]),
-            _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
+            self.prefix + _DELETED: _row_numbers([self._context.deletes.get(task.path) for task in tasks]),
+            self.prefix + _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
         }
         tables = {name: table for name, table in tables.items() if table is not None}
         return Query(" UNION ALL ".join(selects), tasks, columns, tables)
@@ -183,6 +188,8 @@ class QueryWriter:
             column, wanted = quoted(file_name), self.types[name]
             if type_text(file_schema.field(file_name).type) != wanted or "TIMESTAMP_MS" in wanted:
                 column = f"CAST({column} AS {wanted})"
+            if name in self.hidden:
+                column = guarded_key(column)
             inner.append(f"{column} AS {quoted(name)}")
         for name in constants:
             texts = [value_text(self.value_of(name, piece.task)) for piece in pieces]
@@ -197,11 +204,10 @@ class QueryWriter:
         inner.append(f"file_row_number AS {ROW}")
         paths = ", ".join(string_sql(self._path_of(piece.task)) for piece in pieces)
         outer = ", ".join([*map(quoted, columns), FILE, ROW])
-        text = (
-            f"SELECT {outer} FROM (SELECT {', '.join(inner)} FROM read_parquet([{paths}], hive_partitioning = false))"
-        )
+        source = f"read_parquet([{paths}], hive_partitioning = false{self.options})"
+        text = f"SELECT {outer} FROM (SELECT {', '.join(inner)} FROM {source})"
         for kind, table, is_joined in zip(("ANTI", "SEMI"), (_DELETED, _NAMED), joins, strict=True):
-            text += f" {kind} JOIN {table} USING ({FILE}, {ROW})" if is_joined else ""
+            text += f" {kind} JOIN {self.prefix}{table} USING ({FILE}, {ROW})" if is_joined else ""
         return text
 
     def _positions(self, piece: Piece, names_positions: bool) -> str:
@@ -261,7 +267,7 @@ class QueryWriter:
 
 def _by_file(texts: list[str]) -> str:
     """The text for each file of a SELECT, by its number."""
-    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}][file_index + 1]"
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}][CAST(file_index AS INTEGER) + 1]"
 
 
 def _row_numbers(rows_of_files: Sequence[np.ndarray | None]) -> pa.Table | None:

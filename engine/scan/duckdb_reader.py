@@ -77,7 +77,7 @@ class DuckDBReader:
         self._storage: Counted = plan.storage
         self._schema = context.schema
         self._file_schemas = [one.schema for one in plan.instant.file_schemas]
-        self._writer = QueryWriter(context, self._file_schemas, self._path_of)
+        self.writer = QueryWriter(context, self._file_schemas, self._path_of)
         self._by_schema: dict[int, str] = {}
         self._values_max = _VALUES_MAX
         self.refusal = self._refusal()
@@ -86,7 +86,7 @@ class DuckDBReader:
         return str(self._storage.open_file(planned_entry(task)))
 
     def _refusal(self) -> str:
-        writer = self._writer
+        writer = self.writer
         if self._storage.gap_bytes:
             return "the files are remote"
         if self._context.parquet_options:
@@ -102,17 +102,21 @@ class DuckDBReader:
     def _may_prune(self, columns: Iterable[str]) -> bool:
         """Whether DuckDB may prune by footer statistics of some columns: each writer orders values of the type right,
         or an index has bounds for each file, and NaN occurs in none, or is nothing that DuckDB excludes."""
+        return self.is_ordered(columns, may_be_nan=nan_rows() == "plain")
+
+    def is_ordered(self, columns: Iterable[str], *, may_be_nan: bool = True) -> bool:
+        """The same of columns (dotted paths) if what reads them handles NaN (`may_be_nan`), or does not."""
         units = self._plan.pruned.units
         for name in columns:
             if name in self._context.partitioning:
                 continue
             if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
                 continue
-            known, has_no_nan = np.zeros(units.count, dtype=bool), np.zeros(units.count, dtype=bool)
+            known = np.zeros(units.count, dtype=bool)
             for evidence, covered in self._plan.about(name):
-                known |= covered & ((evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value)
-                has_no_nan |= covered & ~evidence.may_be_nan
-            if not known.all() or not (has_no_nan.all() or nan_rows() == "plain"):
+                is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
+                known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
+            if not known.all():
                 return False
         return True
 
@@ -142,7 +146,7 @@ class DuckDBReader:
         folded = [name.casefold() for name in file_schema.names]
         if len(set(folded)) < len(folded) or VIRTUAL_COLUMNS & set(folded) or any("\0" in name for name in folded):
             return "names of columns in the files are ambiguous"
-        for name in self._writer.used:
+        for name in self.writer.used:
             file_name = context.names[schema_id].get(name)
             if file_name is None or name in context.partitioning:
                 continue
@@ -191,7 +195,7 @@ class DuckDBReader:
         ascending per chunk, nulls last. Files that DuckDB cannot read are added to `left`."""
 
         def grouped(query: Query, opened: Any) -> tuple[list[pa.ChunkedArray], np.ndarray]:
-            keys = ", ".join(f"{self._writer.leaf_text(name)} AS {quoted(str(i))}" for i, name in enumerate(names))
+            keys = ", ".join(f"{self.writer.leaf_text(name)} AS {quoted(str(i))}" for i, name in enumerate(names))
             text = f"SELECT {keys}, count(*) AS {_COUNT} FROM ({query.text}) GROUP BY ALL ORDER BY ALL NULLS LAST"
             rows = _run(opened, text)
             return rows.columns[:-1], to_numpy(rows.column(_COUNT)).astype(np.int64)
@@ -213,7 +217,7 @@ class DuckDBReader:
             return iter(())
 
         def first(query: Query, opened: Any) -> KeyedRows:
-            texts = [self._writer.leaf_text(key.column) for key in keys]
+            texts = [self.writer.leaf_text(key.column) for key in keys]
             if not may_prune:
                 texts[0] = guarded_key(texts[0])
             selected = [f"{text} AS {name}" for text, name in zip(texts, names, strict=True)]
@@ -241,7 +245,7 @@ class DuckDBReader:
         waiting = [piece for pair in pairs for piece in self._pieces(pair)]
         waiting.sort(key=lambda piece: piece.task.schema_id)
         while waiting:
-            chunk = _first_chunk(waiting, self._values_max // max(len(self._writer.used), 1))
+            chunk = _first_chunk(waiting, self._values_max // max(len(self.writer.used), 1))
             del waiting[: len(chunk)]
             result, error = self._result_of(chunk, result_of, with_constants)
             if result is None:
@@ -255,7 +259,7 @@ class DuckDBReader:
         self, chunk: list[Piece], result_of: Callable[[Query, Any], R], with_constants: bool
     ) -> tuple[R | None, str]:
         """What DuckDB returns for a chunk, or why it cannot read it. Raises NotReadableError if a file changed."""
-        query = self._writer.write(chunk, with_constants=with_constants)
+        query = self.writer.write(chunk, with_constants=with_constants)
         if query is None:
             return None, "DuckDB has no text for the query"
         result, error = None, ""
@@ -264,7 +268,7 @@ class DuckDBReader:
                 check_identity(task, self._storage)
             try:
                 with cursor() as opened:
-                    self._check_types(chunk[0].task, opened)
+                    self.check_types(chunk[0].task, opened)
                     for name, table in query.tables.items():
                         opened.register(name, table)
                     result = result_of(query, opened)
@@ -295,15 +299,15 @@ class DuckDBReader:
             elif name in rows.column_names:
                 columns.append(cast_column(rows.column(name), self._schema.field(name).type, tasks[0].path, name))
             else:
-                columns.append(pa.repeat(self._writer.value_of(name, tasks[0]), rows.num_rows))
+                columns.append(pa.repeat(self.writer.value_of(name, tasks[0]), rows.num_rows))
         if not columns:
             return rows_without_columns(rows.num_rows)
         return pa.Table.from_arrays(columns, names=list(names))
 
-    def _check_types(self, task: FileTask, opened: Any) -> None:
+    def check_types(self, task: FileTask, opened: Any) -> None:
         """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
         The first file of each physical schema is looked at."""
-        stored = tuple(self._writer.stored(task).values())
+        stored = tuple(self.writer.stored(task).values())
         key = (self._path_of(task), task.size_bytes, task.modified_ns, stored)
         if not stored or key in _checked_files:
             return
@@ -321,7 +325,7 @@ class DuckDBReader:
     def _pieces(self, pair: Pair) -> Iterator[Piece]:
         """A file, or row groups of a large one."""
         task, groups = pair
-        rows_max = self._values_max // max(len(self._writer.used), 1)
+        rows_max = self._values_max // max(len(self.writer.used), 1)
         if groups.kept is None or groups.first_rows is None or rows_kept(*pair) <= 2 * rows_max:
             yield Piece(task, groups)
             return

@@ -266,9 +266,12 @@ class _Query:
         """A read of files, or, where that is not exact, our own scan as an object of Python."""
         assert use.plan is not None
         try:
-            return source_sql(use.plan.planning)
+            text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
         except NotPlainError as error:
             use.reader = f"Skipstone: {error}"
+        else:
+            self._session.objects |= tables
+            return text
         self._session.objects[f"{_PREFIX}{number}"] = LakeDataset(use.plan)
         return f"FROM {_PREFIX}{number}"
 
