@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from ..predicates import Constant
 from ..predicates.operands import quoted
+from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor
 from .duckdb_query import Piece
 from .duckdb_reader import DuckDBReader
 from .file_reader import check_identity
-from .file_tasks import RowGroups, rows_kept
+from .file_tasks import ReadContext, RowGroups, rows_kept
 from .planned_rows import to_merge
 from .planning import Pair, Planning
 
+_hidden_columns: WeakKeyDictionary[Snapshot, set[str]] = WeakKeyDictionary()
 _PARTS_MAX = 32  # files that are read by row numbers, each by a SELECT of its own
 
 
@@ -37,14 +40,14 @@ def source_sql(planning: Planning, prefix: str) -> tuple[str, dict[str, pa.Table
     planning.check_readable()
     context = replace(planning.context, bound=Constant(True), keys=Constant(True))
     reader = DuckDBReader(planning, context)
-    pairs = [pair for pair in planning.pairs_to_read() if pair[1].kept != []]
+    pairs = _pairs(planning)
     if reader.refusal or not all(map(reader.served, pairs)):
         raise NotPlainError(reader.why_not() or "paths of files have characters that DuckDB expands")
     with planning.noting_changes():
         for task, _ in pairs:
             check_identity(task, planning.storage)
     writer, schema = reader.writer, context.schema
-    writer.hidden = {field.name for field in schema if not reader.is_ordered(_leaves(field.name, field.type))}
+    writer.hidden = _hidden(planning, context)
     writer.options, writer.prefix = ", can_have_nan = true" if any(map(_has_floats, schema.types)) else "", prefix
     selects: list[str] = []
     tables: dict[str, pa.Table] = {}
@@ -65,6 +68,24 @@ def source_sql(planning: Planning, prefix: str) -> tuple[str, dict[str, pa.Table
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return " UNION ALL ".join(selects), tables
+
+
+def _hidden(planning: Planning, context: ReadContext) -> set[str]:
+    """The columns whose statistics in the files of the version may be wrong."""
+    snapshot = planning.snapshot
+    if snapshot not in _hidden_columns or snapshot.tail is not None:
+        reader = DuckDBReader(Planning(planning.request), context)
+        columns = [field for field in context.schema if not reader.is_ordered(_leaves(field.name, field.type))]
+        _hidden_columns[snapshot] = {field.name for field in columns}
+    return _hidden_columns[snapshot]
+
+
+def _pairs(planning: Planning) -> list[Pair]:
+    """The files that are left, with their row groups and rows if an index other than statistics knows these: DuckDB
+    skips row groups by statistics itself."""
+    if not planning.pruned.fine and planning.pruned.rows_matching is None:
+        return [(task, RowGroups(None)) for task in planning.tasks_of_whole_files()]
+    return [pair for pair in planning.pairs_to_read() if pair[1].kept != []]
 
 
 def _pieces(pairs: list[Pair]) -> list[Piece]:
