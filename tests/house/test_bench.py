@@ -268,10 +268,3 @@ def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path
     wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
     with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
         wrong.run(1)
-
-
-@pytest.mark.parametrize("name", ["ids", pytest.param("inverted", marks=only_in_test_all)])
-def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
-    result = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
-    assert {one["kind"] for one in result["cases"]} >= {"us", "peer"}
-    assert result["sections"]
