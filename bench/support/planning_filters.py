@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 
 import numpy as np
 from skipstone.engine.advice.advise import suggested_fpp
@@ -29,6 +30,10 @@ def wrong_units() -> list[str]:
     return lines
 
 
+def _hashes(hashes: np.ndarray, _: str) -> np.ndarray:
+    return hashes
+
+
 def _measured(files: int, fpp: float) -> str:
     random = np.random.default_rng([files, 3])
     with tempfile.TemporaryDirectory() as folder, Spool() as spool:
@@ -42,9 +47,8 @@ def _measured(files: int, fpp: float) -> str:
             run = writer.finish((1, 1))
         opened, ids = FilterRun(RunReaders(storage), run), np.arange(files, dtype=np.uint64)
         needles = random.integers(0, 1 << 64, NEEDLES, dtype=np.uint64)
-        read = 0
-        for needle in np.split(needles, NEEDLES):
-            read += int(opened.may_hold([lambda _, hashes=needle: hashes], ids)[0].sum())
+        questions = [partial(_hashes, needle) for needle in np.split(needles, NEEDLES)]
+        read = sum(int(opened.may_hold([question], ids)[0].sum()) for question in questions)
         row_bytes = sum(section.stride + 4 for section in opened.coarse.sections(opened.reader))
     bits = 8 * run.size_bytes / (files * VALUES_A_FILE)
     return f"| {files:,} | {fpp:g} | {bits:.1f} | {read / NEEDLES:.2f} | {row_bytes / 1e3:,.0f} |"
