@@ -37,6 +37,7 @@ from bench.support import planning_data
 from bench.support.data import CACHE
 from bench.support.harness import RESULTS, Bench
 from bench.support.planning_data import RANDOM_DOMAIN, RANDOM_WIDTH_MAX, SEEN_FROM_US, SEEN_STEP_US, Statistics
+from bench.support.planning_filters import wrong_units
 from bench.support.planning_lake import DUCKDB, NUMPY, SORTED, Lake, next_of
 from bench.support.planning_sizes import sizes
 from bench.support.targets import Target, verdicts
@@ -94,7 +95,9 @@ def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = R
     _other_scales(bench, lake, cache, built)
     bench.run(rounds, apart=True)
     targets = verdicts(TARGETS, bench.figures())
-    return bench.report([*targets, "", *sizes(files, cache), "", *_built(built), "", *_survivors(lake)])
+    return bench.report(
+        [*targets, "", *sizes(files, cache), "", *wrong_units(), "", *_built(built), "", *_survivors(lake)]
+    )
 
 
 def _clustered_values(statistics: Statistics, seed: int) -> list[int]:

@@ -6,7 +6,7 @@ to probe with (`probes`). Start with `filter`. Each module imports only from tho
     numpy_filter    the filter in numpy; `kernels`, the same in compiled code, which `base.lazy` loads
     hashing         hash_array (equal values have equal hashes), hash_raw (as Parquet's own filters do)
     probes          Probes: the hashes of a value; probe_rows: those of a value in the rows of a group
-    sizing          solve_blocks, solve_exact_blocks, fpp_of: sizes and false-positive probabilities
+    sizing          solve_blocks, fpp_of: sizes and false-positive probabilities
     filter          SplitBlockFilter: one filter, bits as in Parquet
     group           FilterGroup: many filters, transposed, so that one range read answers for all
 """
@@ -20,23 +20,15 @@ from .hashing import HashedValues, distinct, hash_array, hash_raw
 from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
 
 if TYPE_CHECKING:
-    from .filter import (
-        SplitBlockFilter,
-        estimated_keys,
-        fold_words,
-        insert_hashes,
-        measured_fpp,
-        replicate_words,
-    )
+    from .filter import SplitBlockFilter, insert_hashes, measured_fpp
     from .group import FilterGroup, GroupPart
-    from .sizing import cheapest_blocks, fpp_of, plan_sizes, solve_blocks, solve_exact_blocks
+    from .sizing import fpp_of, plan_repeats, plan_sizes, shared_blocks, solve_blocks
 
 # Modules that only builders need are loaded when they are first used.
 _HOMES = {
     **dict.fromkeys(("FilterGroup", "GroupPart"), ".group"),
-    **dict.fromkeys(("cheapest_blocks", "fpp_of", "plan_sizes", "solve_blocks", "solve_exact_blocks"), ".sizing"),
-    **dict.fromkeys(("SplitBlockFilter", "estimated_keys", "fold_words"), ".filter"),
-    **dict.fromkeys(("insert_hashes", "measured_fpp", "replicate_words"), ".filter"),
+    **dict.fromkeys(("fpp_of", "plan_repeats", "plan_sizes", "shared_blocks", "solve_blocks"), ".sizing"),
+    **dict.fromkeys(("SplitBlockFilter", "insert_hashes", "measured_fpp"), ".filter"),
 }
 
 __all__ = [
@@ -46,23 +38,19 @@ __all__ = [
     "Probes",
     "SplitBlockFilter",
     "bucket_of",
-    "cheapest_blocks",
     "distinct",
-    "estimated_keys",
-    "fold_words",
     "fpp_of",
     "hash_array",
     "hash_raw",
     "insert_hashes",
     "measured_fpp",
+    "plan_repeats",
     "plan_sizes",
     "probe_rows",
     "probe_together",
     "probes_for",
-    "replicate_words",
+    "shared_blocks",
     "solve_blocks",
-    "solve_exact_blocks",
 ]
-
 
 __getattr__ = names_from(__name__, _HOMES)

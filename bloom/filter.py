@@ -18,7 +18,6 @@ neither loses a member.
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -43,13 +42,7 @@ from .hashing import (
     pieces,
 )
 from .probes import probes_for
-from .sizing import (
-    BLOCKS_MAX,
-    checked_blocks,
-    checked_fpp,
-    solve_blocks,
-    solve_exact_blocks,
-)
+from .sizing import BLOCKS_MAX, checked_blocks, checked_fpp, solve_blocks
 
 _MAGIC = b"SSBF"
 _VERSION = 1
@@ -93,8 +86,7 @@ class SplitBlockFilter:
             ndv: how many distinct values to size for; None counts them, see `estimated_distinct`.
             hash: "canonical", or "parquet:INT32" and so on for the bits that Parquet would have.
             blocks: the size in blocks of 32 bytes, whatever the target; None solves it.
-            power_of_two: True takes the next power of two of blocks, which `union`, `fold` and
-                `FilterGroup.from_filters` need.
+            power_of_two: True takes the next power of two of blocks: any two such filters have a union.
 
         Raises:
             InvalidArgumentError: a type or an argument that has no meaning here.
@@ -105,7 +97,8 @@ class SplitBlockFilter:
             if ndv is None:
                 hashed = list(hashed)
                 ndv = estimated_distinct([each.present() for each in hashed])
-            blocks = solve_blocks(ndv, fpp) if power_of_two else solve_exact_blocks(ndv, fpp)
+            blocks = solve_blocks(ndv, fpp)
+            blocks = 1 << (blocks - 1).bit_length() if power_of_two else blocks
         words = _empty_words(blocks)
         for each in hashed:
             insert_hashes(words, each.present())
@@ -290,16 +283,6 @@ def replicate_words(words: np.ndarray, blocks: int) -> np.ndarray:
 def measured_fpp(words: np.ndarray) -> float:
     """The mean over blocks, of uint32 [blocks, 8], of the product over words of the share of bits that are set."""
     return float((bit_counts(words) / 32.0).prod(axis=1).mean())
-
-
-def estimated_keys(words: np.ndarray) -> int:
-    """How many distinct hashes were inserted in uint32 [blocks, 8], by the bits that are not set: within 1% if there
-    are 8 bits per key or more and 10,000 keys (K.-Y. Whang et al., "A Linear-Time Probabilistic Counting Algorithm for
-    Database Applications", TODS 1990)."""
-    bits = 32 * words.size
-    unset = bits - int(bit_counts(words).sum(dtype=np.int64))
-    one_stays_unset = math.log1p(-1 / (32 * len(words)))
-    return round(math.log(max(unset, 0.5) / bits) / one_stays_unset)
 
 
 def _checked_words(words: np.ndarray) -> np.ndarray:

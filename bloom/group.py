@@ -21,15 +21,13 @@ from ..errors import InvalidArgumentError
 from . import numpy_filter
 from .filter import (
     SplitBlockFilter,
-    fold_words,
     hash_for_build,
     insert_hashes,
-    measured_fpp,
     replicate_words,
 )
 from .hashing import checked_hashes, checked_name, distinct
 from .probes import probes_for
-from .sizing import checked_fpp, plan_sizes, solve_blocks
+from .sizing import checked_fpp, plan_repeats, plan_sizes, solve_blocks
 
 _GATHERED_BYTES_MAX = 4 << 20
 
@@ -113,33 +111,22 @@ class FilterGroup:
         return cls(parts, names.pop())
 
     @classmethod
-    def from_filters(cls, filters: Sequence[SplitBlockFilter], fpp: float | None = 0.01) -> FilterGroup:
-        """Filters that exist, joined. Each is folded only while its own fpp stays within `fpp` (None: within what it
-        is), else the smaller are replicated to the larger, or go to another part.
+    def from_filters(cls, filters: Sequence[SplitBlockFilter]) -> FilterGroup:
+        """Filters that exist, as they are: where one is smaller than its group, its blocks are repeated.
 
         Raises:
-            InvalidArgumentError: no filters, unlike hashes, or a size that is no power of two.
+            InvalidArgumentError: no filters, or unlike hashes.
         """
-        fpp = None if fpp is None else checked_fpp(fpp)
         names = {each.hash for each in filters}
         if len(names) != 1:
             raise InvalidArgumentError(
                 f"the members of a group must be of one hash: got {sorted(names) or 'no filters'}"
             )
-        for each in filters:
-            if each.blocks & (each.blocks - 1):
-                raise InvalidArgumentError(
-                    f"a filter has {each.blocks:,} blocks, and the sizes of a group are powers of two: build it "
-                    "with power_of_two=True"
-                )
         parts = []
-        for size, members in plan_sizes([_least_blocks(each, fpp) for each in filters]):
-            words = np.empty((size, len(members), numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
+        for blocks, members in plan_repeats([each.blocks for each in filters]):
+            words = np.empty((blocks, len(members), numpy_filter.WORDS_PER_BLOCK), dtype=np.uint32)
             for place, member in enumerate(members):
-                of_member = filters[member].words
-                words[:, place] = (
-                    fold_words(of_member, size) if len(of_member) > size else replicate_words(of_member, size)
-                )
+                words[:, place] = replicate_words(filters[member].words, blocks)
             parts.append(GroupPart(members, read_only(words)))
         return cls(parts, names.pop())
 
@@ -182,17 +169,3 @@ class FilterGroup:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(part.members)} of {part.blocks} blocks" for part in self.parts)
         return f"FilterGroup(hash={self.hash!r}, {sizes})"
-
-
-def _least_blocks(each: SplitBlockFilter, fpp: float | None) -> int:
-    """The least size to which a filter may be folded: halved while the bits that this gives stay within `fpp`; with
-    None, while nothing is lost, as of one that was replicated."""
-    words = each.words
-    while len(words) > 1:
-        if fpp is None and not np.array_equal(words[::2], words[1::2]):
-            break
-        smaller = fold_words(words, len(words) // 2)
-        if fpp is not None and measured_fpp(smaller) > fpp:
-            break
-        words = smaller
-    return len(words)

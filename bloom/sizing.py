@@ -5,8 +5,8 @@ it gives 1.47%. Here the expected false-positive probability is summed over the 
 it (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009, section 3): a block
 that received i of the n keys has each of its eight words' 32 bits still empty with (31/32)**i, and i is binomial.
 
-Filters that are combined with others have a power of two of 32-byte blocks: any two such sizes become one by folding or
-by replicating. A filter that stays alone has exactly the size that it needs.
+A filter that stays alone, or whose group is built from its values, has exactly the size that it needs. Filters that are
+put in groups later have one of a few sizes (`shared_blocks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ _EMPTY_BIT_RATE = 31 / 32
 _SATURATED_LOAD = 4096.0
 _POISSON_ABOVE_KEYS = 1_000_000_000
 _STRETCHED_SHARE_MAX = 1 / 8
-_USELESS_LOAD = 128
 
 
 def fpp_of(ndv: int, blocks: int) -> float:
@@ -72,66 +71,28 @@ def _log_binomial(keys: int, ndv: int, blocks: int) -> float:
 
 
 def solve_blocks(ndv: int, fpp: float) -> int:
-    """Return the smallest power of two of blocks whose expected false-positive probability is at most `fpp`.
+    """Return the smallest number of blocks whose expected false-positive probability is at most `fpp`, made a multiple
+    of a power of two (by at most 1/512) or even, so that a filter of that size can be folded in halves.
 
     Raises:
         InvalidArgumentError: ndv below 0, fpp not between 0 and 1, or a filter that would pass 2 GiB.
     """
-    ndv, fpp = checked_count("ndv", ndv), checked_fpp(fpp)
-    # Parquet's formula is a good first guess: the answer is that or near.
+    return _solve_blocks(checked_count("ndv", ndv), checked_fpp(fpp))
+
+
+@lru_cache(maxsize=4096)
+def _solve_blocks(ndv: int, fpp: float) -> int:
+    # Parquet's formula is too low by at most a third; it is where the search begins.
     guess = -8 * ndv / math.log1p(-(fpp ** (1 / 8))) / 256
-    blocks = 1 << min(max(0, math.ceil(math.log2(max(1.0, guess)))), BLOCKS_MAX.bit_length() - 1)
-    while blocks > 1 and fpp_of(ndv, blocks // 2) <= fpp:
-        blocks //= 2
-    while fpp_of(ndv, blocks) > fpp:
-        blocks *= 2
-        if blocks > BLOCKS_MAX:
+    enough = min(max(1, math.ceil(guess)), BLOCKS_MAX)
+    too_few = 0
+    while fpp_of(ndv, enough) > fpp:
+        too_few, enough = enough, 2 * enough
+        if enough > BLOCKS_MAX:
             raise InvalidArgumentError(
                 f"a filter of {ndv:,} distinct values at fpp {fpp} would pass {BLOCKS_MAX * 32:,} bytes: raise the "
                 "fpp, or filter smaller parts"
             )
-    return blocks
-
-
-def cheapest_blocks(ndv: int, lookups: float, false_bytes: float) -> int:
-    """Return the power of two of blocks with which a filter costs the least bytes over its life, to within 2%: its own,
-    and those that are read unnecessarily.
-
-    Args:
-        ndv: how many distinct values it holds.
-        lookups: how often it is requested a value that it does not hold.
-        false_bytes: what is read each time that it says yes all the same.
-
-    Raises:
-        InvalidArgumentError: ndv below 0.
-    """
-    return _cheapest_blocks(_rounded(checked_count("ndv", ndv)), _rounded(int(max(0.0, lookups * false_bytes))))
-
-
-def _rounded(count: int) -> int:
-    """To seven binary digits, so that row groups that are nearly equal share a result."""
-    spare = max(0, count.bit_length() - 7)
-    return count >> spare << spare
-
-
-@lru_cache(maxsize=4096)
-def _cheapest_blocks(ndv: int, worth: int) -> int:
-    best, least = 1, 32 + worth * fpp_of(ndv, 1)
-    # A block of more keys than this says yes to nearly everything: larger than one block, it is only more bytes.
-    blocks = 1 << max(1, (ndv // _USELESS_LOAD).bit_length())
-    while blocks <= BLOCKS_MAX and 32 * blocks < least:
-        cost = 32 * blocks + worth * fpp_of(ndv, blocks)
-        if cost < least:
-            best, least = blocks, cost
-        blocks *= 2
-    return best
-
-
-def solve_exact_blocks(ndv: int, fpp: float) -> int:
-    """The smallest number of blocks whose expected false-positive probability is at most `fpp`, made a multiple of a
-    power of two, at most 1/512 of it, or even: such a filter can be folded in halves. Errors as above."""
-    enough = solve_blocks(ndv, fpp)
-    too_few = enough // 2
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         if fpp_of(ndv, middle) <= fpp:
@@ -142,13 +103,20 @@ def solve_exact_blocks(ndv: int, fpp: float) -> int:
     return enough if enough == 1 else -(-enough // step) * step
 
 
+def shared_blocks(blocks: int, *, at_most: bool = False) -> int:
+    """Return the next number of blocks that is 8 to 15 times a power of two, at most 1/8 larger; with `at_most`, the
+    one before, if `blocks` is not one itself. Filters of so few sizes are often equally large, and then share a group
+    (`plan_repeats`)."""
+    step = 1 << max(0, blocks.bit_length() - 4)
+    return blocks // step * step if at_most else -(-blocks // step) * step
+
+
 def plan_sizes(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
     """Return which members share a transposed group, and its size: `[(blocks, member indices), ...]`, largest first.
-    `sizes`: the least size in blocks (a power of two) that each member may have.
+    `sizes`: the least size in blocks that each member may have.
 
-    Members of one size share a group with those of half that size. A smaller member joins while all such members
-    together cost at most an eighth of the group. So a group takes less than 2.2 times what its members would alone, and
-    a small member is not stretched to the size of a giant. Indices ascend within a group.
+    A smaller member joins a group while all smaller ones together add at most an eighth to it. So a small member is
+    not stretched to the size of a giant. Indices ascend within a group.
     """
     groups: list[tuple[int, list[int]]] = []
     own_total = stretched_total = 0
@@ -156,15 +124,28 @@ def plan_sizes(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
         size = sizes[member]
         if groups:
             blocks, members = groups[-1]
-            is_near = 2 * size >= blocks
-            stretched = 0 if is_near else blocks - size
-            if stretched_total + stretched <= (own_total + size) * _STRETCHED_SHARE_MAX or is_near:
+            stretched = blocks - size
+            if stretched_total + stretched <= (own_total + size) * _STRETCHED_SHARE_MAX:
                 members.append(member)
                 own_total, stretched_total = own_total + size, stretched_total + stretched
                 continue
         groups.append((size, [member]))
         own_total, stretched_total = size, 0
     return [(blocks, sorted(members)) for blocks, members in groups]
+
+
+def plan_repeats(sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """As `plan_sizes`, for filters that exist: each block of a smaller member is repeated, so members share a group
+    only if their sizes differ by powers of two."""
+    by_odd_part: dict[int, list[int]] = {}
+    for member, size in enumerate(sizes):
+        by_odd_part.setdefault(size // (size & -size), []).append(member)
+    groups = [
+        (blocks, [alike[place] for place in places])
+        for alike in by_odd_part.values()
+        for blocks, places in plan_sizes([sizes[member] for member in alike])
+    ]
+    return sorted(groups, key=lambda group: -group[0])
 
 
 def checked_fpp(fpp: float) -> float:

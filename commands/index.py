@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from ..engine.choices import FilterSource, IndexKindName, Maintenance
+from ..engine.choices import IndexKindName, Maintenance
 from ..engine.table import Table
 from .arguments import Argument, AsJson, IndexPath, Option, Path, opened
 from .output import bytes_text, print_json, stdout, text_table
 
 _KINDS = "bloom: which values files may contain; secondary: which rows contain them; stats: bounds of files."
 _NEW_COLUMNS = "bloom: a filter each; secondary: together one key; stats: one index."
-_FPP = "Of a filter: how often a row group without the value is read all the same."
+_FPP = "Of a filter: how often a row group without the value is read. Default: 0.001."
 IndexKind = Annotated[IndexKindName, Option(help=_KINDS)]
 
 
@@ -21,13 +21,6 @@ def index_add(
     columns: Annotated[list[str], Argument(metavar="COLUMN", help=_NEW_COLUMNS)],
     kind: IndexKind = "bloom",
     fpp: Annotated[float | None, Option(help=_FPP)] = None,
-    lookups: Annotated[
-        int | None, Option(help="Of a filter without an fpp: how many look-ups a file sees in its life. Default: 100.")
-    ] = None,
-    source: Annotated[
-        FilterSource | None,
-        Option(help="Of a filter: data: reads the column; parquet: copies the filters that Parquet files have."),
-    ] = None,
     maintain: Annotated[
         Maintenance, Option(help="commit: what is written later is indexed with it; refresh: by index refresh.")
     ] = "commit",
@@ -36,7 +29,7 @@ def index_add(
 ) -> None:
     """Build indexes over the files that exist, while others write."""
     with opened(path, index_path) as table:
-        table.create_index(columns, kind, fpp=fpp, lookups=lookups, source=source, maintain=maintain)
+        table.create_index(columns, kind, fpp=fpp, maintain=maintain)
         _print_indexes(table, as_json)
 
 
@@ -100,11 +93,7 @@ def _print_indexes(table: Table, as_json: bool) -> None:
 
 
 def _option(name: str, value: Any) -> str:
-    """Return one option in words; "" for an option that another one shows: `size` shows fpp and look-ups."""
+    """One option in words; "" for one that has a column of its own."""
     if name == "shard_bytes":
         return f"shards of {bytes_text(int(value))}"
-    if name == "source":
-        return "copied from Parquet files" if value == "parquet" else ""
-    if name == "size":
-        return str(value)
-    return "" if name in ("maintain", "fpp", "lookups") else f"{name} {value}"
+    return "" if name == "maintain" else f"{name} {value}"

@@ -8,7 +8,6 @@ from typing import Literal
 CacheLevel = Literal["coarse"]
 Curve = Literal["linear", "zorder", "hilbert"]
 Fallback = Literal["list"]
-FilterSource = Literal["data", "parquet"]
 IndexKindName = Literal["stats", "bloom", "secondary"]
 Maintenance = Literal["commit", "refresh"]
 NewColumns = Literal["adopt", "report"]

@@ -17,7 +17,7 @@ from ..errors import InvalidArgumentError, check_flags
 from .readable import ReadableTable
 
 if TYPE_CHECKING:
-    from .choices import FilterSource, IndexKindName, Maintenance, NewColumns, NewTypes, ShardSize
+    from .choices import IndexKindName, Maintenance, NewColumns, NewTypes, ShardSize
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
     from .commit.moved_files import RebindResult
@@ -99,8 +99,6 @@ class Table(ReadableTable):
         kind: IndexKindName,
         *,
         fpp: float | None = None,
-        lookups: int | None = None,
-        source: FilterSource | None = None,
         maintain: Maintenance = "commit",
         shard_bytes: int | ShardSize | None = None,
         progress: Progress | bool | None = None,
@@ -112,11 +110,8 @@ class Table(ReadableTable):
                 index they are the key, in their order: its first columns can be asked for without the others.
             kind: "bloom": which files and row groups may hold a value; "secondary": which rows hold it; "stats": what
                 files and row groups span, from their footers.
-            fpp: of a filter: how often a row group without the value may be read all the same. None: what costs the
-                least bytes over the life of a file, its filters' own and those of row groups read for nothing.
-            lookups: of a filter without an fpp: how many look-ups a file sees in its life (default: 100).
-            source: of a filter: "data" (default) reads the column; "parquet" copies the filters that the Parquet files
-                have themselves, and reads no data: files without, or whose cannot be believed, may match.
+            fpp: of a filter: how often a row group without the value may be read, from 1e-6 to 0.1 (default: 0.001).
+                A filter over a file of several row groups has a rate of its own.
             maintain: "commit": what transactions write is indexed as it is written; "refresh": not even that. Files
                 that are merely added, or synced, wait for `refresh_index` of a filter or a secondary index, and may
                 match until then.
@@ -131,7 +126,7 @@ class Table(ReadableTable):
         from .commit.indexing import create_index
 
         self.handle.check_latest()
-        all_options = {"fpp": fpp, "lookups": lookups, "source": source, "shard_bytes": shard_bytes}
+        all_options = {"fpp": fpp, "shard_bytes": shard_bytes}
         options = {name: value for name, value in all_options.items() if value is not None}
         return create_index(
             self.handle, columns, kind, maintain=maintain, options=options, progress=_reported(progress)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy, joined, offsets_of, repeated, string_array, to_numpy
 from ..errors import InvalidArgumentError
-from .state import IndexState, Instant, Marker, Timeline
+from .state import Instant, Marker, Timeline
 from .state.coverage import is_covered
 from .state.manifest import any_of, slices_of
 from .state.snapshot import Snapshot
@@ -180,15 +180,6 @@ def savepoints_view(instant: Instant, timeline: Timeline) -> pa.Table:
     )
 
 
-def _described(index: IndexState) -> dict[str, str]:
-    """What options mean, where they do not say it themselves."""
-    if index.kind != "bloom":
-        return {}
-    from .indexes.bloom.task_filters import FilterSizing
-
-    return {"size": FilterSizing.description(index.options)}
-
-
 def indexes_view(snapshot: Snapshot) -> pa.Table:
     """name, columns, kind, files_covered, files_total, size_bytes, options (JSON)."""
     instant = snapshot.instant
@@ -209,7 +200,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
                 "files_covered": int(is_covered(index.coverage, segments, ids).sum()),
                 "files_total": len(ids),
                 "size_bytes": sum(r.size_bytes for r in index.runs),
-                "options": json.dumps({**index.options, **_described(index), "maintain": index.maintain}),
+                "options": json.dumps({**index.options, "maintain": index.maintain}),
             }
         )
     schema = pa.schema(

@@ -37,7 +37,7 @@ from .footer import GroupHandle, StridedSection
 from .id_scan import IdEntries, IdKeys
 from .key_layout import KeyLayout
 from .reader import SortedFileReader
-from .rows import read_strided_rows
+from .rows import read_strided_many, read_strided_rows
 from .scan import read_block_range
 from .source import BytesSource, PathSource, Source
 
@@ -78,6 +78,7 @@ __all__ = [
     "prefix_changes",
     "prefix_successor",
     "read_block_range",
+    "read_strided_many",
     "read_strided_rows",
 ]
 

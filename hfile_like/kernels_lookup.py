@@ -22,7 +22,6 @@ from ..base.compiling import load64 as _load64
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24
 _FIXED_KEYS, _BUNDLES, _NUMBERS = 1, 2, 3
-_UNFIT = np.iinfo(np.int64).min
 
 
 @_inlined
@@ -51,24 +50,27 @@ def _order(a, i, size_a, b, k, size_b):
 
 
 @_called
-def _bundle_ends(raw, begin, end, count, cap, ends):
-    """Fill `ends` with the end of each suffix of a section of bundles, and from `count` on with that of each bundle's
-    prefix. Return the bytes that all keys share, or -1 if the section does not fit, or decodes to more than `cap`."""
+def _open_bundles(raw, begin, end, count, cap, ends):
+    """The place of a section of bundles: (where the bytes that all keys share are, how many; where the prefixes of the
+    bundles begin; 0, 0). Fill `ends` with the end of each suffix, and from `count` on with that of each prefix. If the
+    section does not fit, or decodes to more than `cap`, -1 bytes are shared."""
+    unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _BUNDLE_HEAD_BYTES:
-        return np.int64(-1)
+        return unfit
     shared = np.int64(_load32(raw, begin))
     head_width, suffix_width = np.int64(raw[begin + 4]), np.int64(raw[begin + 5])
     if not (head_width == 1 or head_width == 2 or head_width == 4):
-        return np.int64(-1)
+        return unfit
     if not (suffix_width == 1 or suffix_width == 2 or suffix_width == 4):
-        return np.int64(-1)
+        return unfit
     bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
-    heads = begin + _BUNDLE_HEAD_BYTES + shared
+    shared_at = begin + _BUNDLE_HEAD_BYTES
+    heads = shared_at + shared
     suffixes = heads + head_width * bundles
-    data = suffixes + suffix_width * count
-    if data > end:
-        return np.int64(-1)
-    decoded = shared * count
+    first = suffixes + suffix_width * count
+    if first > end:
+        return unfit
+    data, decoded = first, shared * count
     for bundle in range(bundles):
         head = _length(raw, heads, head_width, bundle)
         data += head
@@ -79,126 +81,109 @@ def _bundle_ends(raw, begin, end, count, cap, ends):
         data += _length(raw, suffixes, suffix_width, i)
         ends[i] = data
     decoded += data
-    return shared if data == end and decoded <= cap else np.int64(-1)
+    return (shared_at, shared, first, np.int64(0), np.int64(0)) if data == end and decoded <= cap else unfit
 
 
 @_called
-def _find_bundled(raw, begin, count, shared, ends, wanted, offset, size):
-    """Return the row of a key; if it is not there, ~ of the first row after it."""
-    order, same = _order(wanted, offset, size, raw, begin + _BUNDLE_HEAD_BYTES, shared)
-    if same < shared:
-        return ~(count if order > 0 else np.int64(0))
-    offset, size = offset + shared, size - shared
-    bundles = (count + _BUNDLE_KEYS - 1) // _BUNDLE_KEYS
-    heads_end = ends[count + bundles - 1]
-    head_width = np.int64(raw[begin + 4])
-    heads_at = ends[count] - _length(raw, begin + _BUNDLE_HEAD_BYTES + shared, head_width, 0)
-    low, high = np.int64(0), count
-    while low < high:
-        i = (low + high) >> 1
-        bundle = i // _BUNDLE_KEYS
-        head = ends[count + bundle - 1] if bundle else heads_at
-        head_size = ends[count + bundle] - head
-        order, same = _order(wanted, offset, size, raw, head, head_size)
-        if same == head_size:
-            suffix = ends[i - 1] if i else heads_end
-            order, same = _order(wanted, offset + head_size, size - head_size, raw, suffix, ends[i] - suffix)
-        if order == 0:
-            return i
-        if order < 0:
-            high = i
-        else:
-            low = i + 1
-    return ~low
-
-
-@_called
-def _fixed_place(raw, begin, end, count, cap):
-    """(width, bytes that all keys share, where the others begin) of transposed keys; a width of -1 if the section
-    does not fit."""
+def _open_fixed(raw, begin, end, count, cap):
+    """The place of a section of transposed keys: (where the shared bytes are, how many; where the others begin; the
+    width of the others; 0)."""
+    unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _FIXED_HEAD_BYTES:
-        return np.int64(-1), np.int64(0), np.int64(0)
+        return unfit
     width, shared = np.int64(_load32(raw, begin)), np.int64(_load32(raw, begin + 4))
     rest, body = width - shared, begin + _FIXED_HEAD_BYTES + shared
     if rest < 0 or body + rest * count != end or (rest == 0 and count > 1) or width * count > cap:
-        return np.int64(-1), np.int64(0), np.int64(0)
-    return width, shared, body
+        return unfit
+    return begin + _FIXED_HEAD_BYTES, shared, body, rest, np.int64(0)
 
 
 @_called
-def _find_fixed(raw, begin, end, count, cap, wanted, offset, size):
-    """As `_find_bundled`, in transposed keys; `_UNFIT` if the section does not fit."""
-    width, shared, body = _fixed_place(raw, begin, end, count, cap)
-    if width < 0:
-        return _UNFIT
-    order, same = _order(wanted, offset, size, raw, begin + _FIXED_HEAD_BYTES, shared)
-    if same < shared:
-        return ~(count if order > 0 else np.int64(0))
-    offset, compared = offset + shared, min(size, width) - shared
-    low, high = np.int64(0), count
-    while low < high:
-        i = (low + high) >> 1
-        order, k = size - width, np.int64(0)
-        while k < compared and wanted[offset + k] == raw[body + k * count + i]:
-            k += 1
-        if k < compared:
-            order = np.int64(wanted[offset + k]) - np.int64(raw[body + k * count + i])
-        if order == 0:
-            return i
-        if order < 0:
-            high = i
-        else:
-            low = i + 1
-    return ~low
-
-
-@_called
-def _numbers_place(raw, begin, end, count, cap):
-    """(width, how many of their last bytes are numbers, where the items begin, bytes an item) of keys as numbers; a
-    width of -1 if the section does not fit."""
-    nothing = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+def _open_numbers(raw, begin, end, count, cap):
+    """The place of a section of keys as numbers: (where the shared bytes are, how many; where the items begin; the
+    width of the numbers; bytes per item)."""
+    unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _NUMBERS_HEAD_BYTES:
-        return nothing
+        return unfit
     width = np.int64(_load32(raw, begin))
     last = min(width, np.int64(8))
     items_at = begin + _NUMBERS_HEAD_BYTES + width - last
     items_at += (begin - items_at) % 8
     if not width or items_at > end or width * count > cap:
-        return nothing
+        return unfit
     items = (end - items_at) // count
     if items * count != end - items_at or items > 8 or items == 7:
-        return nothing
-    return width, last, items_at, items
+        return unfit
+    return begin + _NUMBERS_HEAD_BYTES, width - last, items_at, last, items
 
 
 @_inlined
-def _number(raw, begin, count, last, items_at, items, i):
-    """Number i of keys as numbers."""
-    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * last)
+def _compare_bundled(raw, count, first, ends, wanted, offset, size, i):
+    """A number below, at or above 0: how wanted[offset : offset + size] compares with what key i has after the bytes
+    that all keys share."""
+    bundle = i // _BUNDLE_KEYS
+    head = ends[count + bundle - 1] if bundle else first
+    head_size = ends[count + bundle] - head
+    order, same = _order(wanted, offset, size, raw, head, head_size)
+    if same == head_size:
+        suffix = ends[i - 1] if i else ends[count + (count - 1) // _BUNDLE_KEYS]
+        order, same = _order(wanted, offset + head_size, size - head_size, raw, suffix, ends[i] - suffix)
+    return order
+
+
+@_inlined
+def _compare_fixed(raw, count, body, width, wanted, offset, size, i):
+    """As `_compare_bundled`."""
+    compared, k = min(size, width), np.int64(0)
+    while k < compared and wanted[offset + k] == raw[body + k * count + i]:
+        k += 1
+    if k < compared:
+        return np.int64(wanted[offset + k]) - np.int64(raw[body + k * count + i])
+    return size - width
+
+
+@_inlined
+def _compare_number(raw, begin, count, items_at, width, items, number, size, i):
+    """As `_compare_bundled`; `number`: that of the wanted bytes."""
+    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * width)
     at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, items_at, count, items, i))
-    return np.uint64(np.uint64(at << shift) >> shift)
+    at = np.uint64(np.uint64(at << shift) >> shift)
+    if number != at:
+        return np.int64(1) if number > at else np.int64(-1)
+    return size - width
+
+
+@_inlined
+def _number(wanted, offset, size, width):
+    """The big-endian number of some bytes; nothing precedes zeros, so those of a shorter key end with them."""
+    number = np.uint64(0)
+    for k in range(width):
+        byte = np.uint64(wanted[offset + k]) if k < size else np.uint64(0)
+        number = np.uint64(np.uint64(number << np.uint64(8)) | byte)
+    return number
 
 
 @_called
-def _find_number(raw, begin, end, count, cap, wanted, offset, size):
-    """As `_find_fixed`, in keys as numbers."""
-    width, last, items_at, items = _numbers_place(raw, begin, end, count, cap)
-    if width < 0:
-        return _UNFIT
-    order, same = _order(wanted, offset, size, raw, begin + _NUMBERS_HEAD_BYTES, width - last)
-    if same < width - last:
+def _find(raw, begin, count, encoding, place, ends, wanted, offset, size):
+    """Return the row of a key in a section; if it is not there, ~ of the first row after it."""
+    shared_at, shared, first, width, items = place
+    order, same = _order(wanted, offset, size, raw, shared_at, shared)
+    if same < shared:
         return ~(count if order > 0 else np.int64(0))
-    number = np.uint64(0)
-    for k in range(width - last, width):  # of a shorter key: nothing precedes zeros
-        byte = np.uint64(wanted[offset + k]) if k < size else np.uint64(0)
-        number = np.uint64(np.uint64(number << np.uint64(8)) | byte)
+    offset, size = offset + shared, size - shared
+    number = _number(wanted, offset, size, width) if encoding == _NUMBERS else np.uint64(0)
     low, high = np.int64(0), count
     while low < high:
         i = (low + high) >> 1
-        at = _number(raw, begin, count, last, items_at, items, i)
-        if at == number and size == width:
+        if encoding == _BUNDLES:
+            order = _compare_bundled(raw, count, first, ends, wanted, offset, size, i)
+        elif encoding == _FIXED_KEYS:
+            order = _compare_fixed(raw, count, first, width, wanted, offset, size, i)
+        else:
+            order = _compare_number(raw, begin, count, first, width, items, number, size, i)
+        if order == 0:
             return i
-        if number < at or (at == number and size < width):
+        if order < 0:
             high = i
         else:
             low = i + 1
@@ -212,23 +197,19 @@ def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, 
     wanted[offsets[k]:offsets[k + 1]]. `scratch`: int64, of the largest count and its bundles. Returns whether all
     sections fit."""
     for b in range(len(counts)):
-        begin, end, count, shared = begins[b], ends[b], counts[b], np.int64(0)
-        if encodings[b] == _BUNDLES:
-            shared = _bundle_ends(raw, begin, end, count, cap, scratch)
-            if shared < 0:
-                return False
+        begin, end, count, encoding = begins[b], ends[b], counts[b], encodings[b]
+        if encoding == _BUNDLES:
+            place = _open_bundles(raw, begin, end, count, cap, scratch)
+        elif encoding == _FIXED_KEYS:
+            place = _open_fixed(raw, begin, end, count, cap)
+        elif encoding == _NUMBERS:
+            place = _open_numbers(raw, begin, end, count, cap)
+        else:
+            return False
+        if place[1] < 0:
+            return False
         for k in range(lows[b], highs[b]):
             offset = np.int64(offsets[k])
             size = np.int64(offsets[k + 1]) - offset
-            if encodings[b] == _BUNDLES:
-                row = _find_bundled(raw, begin, count, shared, scratch, wanted, offset, size)
-            elif encodings[b] == _FIXED_KEYS:
-                row = _find_fixed(raw, begin, end, count, cap, wanted, offset, size)
-            elif encodings[b] == _NUMBERS:
-                row = _find_number(raw, begin, end, count, cap, wanted, offset, size)
-            else:
-                return False
-            if row == _UNFIT:
-                return False
-            out[k] = row
+            out[k] = _find(raw, begin, count, encoding, place, scratch, wanted, offset, size)
     return True

@@ -1,8 +1,4 @@
-"""Compiled twin of `key_order.sorted_keys`: keys as words of a few bits, sorted by radix, ties by the next word.
-
-Of keys of one width the bytes that differ in some go into words, each by its rank among those that are there: so three
-passes sort the values of a column and the places of its rows, or hexadecimal digits of what is random. Of others a word
-is 5 bytes.
+"""Compiled twin of `key_sort.sorted_by_arrow`: keys as words of 5 bytes, sorted by radix, ties by the next word.
 
 Imported by `skipstone.base.lazy` alone. Every position is an int64: uint64 with int64 is a *float64* to numba.
 """
@@ -15,11 +11,7 @@ from ..base.compiling import compiled
 from ..base.compiling import load64 as _load64
 from ..base.compiling import swapped as _swapped
 
-_WORD_BITS = 44  # four passes; more would resolve few ties that are left
-_NARROW_BITS = 33  # of few keys: three passes
-_NARROW_MAX = 1 << 16
-_WIDE_BYTES = 5
-_RANKED_MAX = 12  # so many bytes are ranked for the first word
+_WORD_BYTES = 5
 _INSERTED_MAX = 48  # so many are sorted by insertion
 _SMALL_MAX = 1 << 14  # so many take digits of 8 bits: counting those of 11 would take longer than a pass
 _SMALL_BITS, _LARGE_BITS = 8, 11
@@ -27,58 +19,7 @@ _IN_CACHE_MAX = 1 << 17
 
 
 @compiled
-def _differing(data, begin, count, width, places):
-    """Fills int64 `places` [width] with the bytes that differ in some of the keys of one width, from data[begin:] on.
-    Returns how many."""
-    words = width // 8
-    narrow, wide = np.zeros(8, np.uint8), np.zeros(words, np.uint64)
-    for i in range(1, count):
-        row = begin + i * width
-        for k in range(words):
-            wide[k] |= _load64(data, row + 8 * k) ^ _load64(data, begin + 8 * k)
-        for k in range(8 * words, width):
-            narrow[k & 7] |= data[row + k] ^ data[begin + k]
-    found = 0
-    for k in range(width):
-        mask = wide[k >> 3] >> np.uint64(8 * (k & 7)) & np.uint64(255) if k < 8 * words else np.uint64(narrow[k & 7])
-        if mask:
-            places[found] = k
-            found += 1
-    return found
-
-
-@compiled
-def _rank(data, begin, count, width, places, ranks, bits):
-    """Ranks the bytes at some places of all keys: uint8 `ranks` [places, 256], and how many bits each takes."""
-    ranks[:] = np.uint8(0)
-    for i in range(count):
-        row = begin + i * width
-        for k in range(len(places)):
-            ranks[k, data[row + places[k]]] = 1
-    for k in range(len(places)):
-        rank = np.int64(0)
-        for byte in range(256):
-            is_there = ranks[k, byte]
-            ranks[k, byte] = np.uint8(rank)
-            rank += is_there
-        bits[k] = 0
-        while rank > np.int64(1) << bits[k]:
-            bits[k] += 1
-
-
-@compiled
-def _take_narrow(data, begin, width, places, ranks, bits, order, low, high, words):
-    """Words of the keys order[low:high], of one width: the ranks of the bytes at some places."""
-    for i in range(low, high):
-        row = begin + np.int64(order[i]) * width
-        word = np.uint64(0)
-        for k in range(len(places)):
-            word = word << np.uint64(bits[k]) | np.uint64(ranks[k, data[row + places[k]]])
-        words[i] = word
-
-
-@compiled
-def _take_wide(data, offsets, offset, order, low, high, words):
+def _take_words(data, offsets, offset, order, low, high, words):
     """Words of the keys order[low:high]: 5 bytes from `offset` on, zeros where a key has ended."""
     for i in range(low, high):
         row = np.int64(order[i])
@@ -92,7 +33,7 @@ def _take_wide(data, offsets, offset, order, low, high, words):
             word = np.uint64(0)
             for k in range(8):
                 word = word << np.uint64(8) | (np.uint64(data[place + k]) if place + k < stop else np.uint64(0))
-        words[i] = word >> np.uint64(8 * (8 - _WIDE_BYTES))
+        words[i] = word >> np.uint64(8 * (8 - _WORD_BYTES))
 
 
 @compiled
@@ -170,38 +111,16 @@ def sort_keys(data, offsets, order, is_again):
     """The keys data[offsets[i]:offsets[i + 1]], of which none is the beginning of another but for equal ones: fills
     int32 `order` [n] with the positions of the keys as they ascend, equal ones as they come, and bool `is_again` [n]
     with whether a key is the one before it in that order."""
-    count, begin = len(offsets) - 1, np.int64(offsets[0])
-    width, longest, is_even = np.int64(offsets[1]) - begin, np.int64(0), True
+    count, longest = len(offsets) - 1, np.int64(0)
     for i in range(count):
-        length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-        is_even &= length == width
-        longest = max(longest, length)
+        longest = max(longest, np.int64(offsets[i + 1]) - np.int64(offsets[i]))
         order[i] = i
     words, words_room = np.empty(count, np.uint64), np.empty(count, np.uint64)
     order_room, counts = np.empty(count, np.int32), np.empty(1 << _LARGE_BITS, np.int64)
-    places = np.empty(width if is_even else 0, np.int64)
-    found = np.int64(_differing(data, begin, count, width, places) if is_even else 0)
-    ranks, each_bits = np.empty((_RANKED_MAX, 256), np.uint8), np.empty(_RANKED_MAX, np.int64)
-    bits_max = _NARROW_BITS if count <= _NARROW_MAX else _WORD_BITS
     is_again[:] = True
     is_again[0] = False
     level, is_tied = np.int64(0), count > 1
-    while is_tied and level < (found if is_even else longest):
-        following, bits = level + _WIDE_BYTES, np.int64(8 * _WIDE_BYTES)
-        if is_even:
-            following, bits = min(found, level + _RANKED_MAX), np.int64(0)
-            if level == 0:
-                _rank(data, begin, count, width, places[:following], ranks, each_bits)
-            else:
-                for k in range(following - level):
-                    each_bits[k] = 8
-                    for byte in range(256):
-                        ranks[k, byte] = np.uint8(byte)
-            used = 0
-            while level + used < following and bits + each_bits[used] <= bits_max:
-                bits += each_bits[used]
-                used += 1
-            following = level + used
+    while is_tied and level < longest:
         is_tied = False
         high = np.int64(0)
         while high < count:
@@ -211,13 +130,9 @@ def sort_keys(data, offsets, order, is_again):
                 high += 1
             if high - low == 1:
                 continue
-            if is_even:
-                chosen = places[level:following]
-                _take_narrow(data, begin, width, chosen, ranks, each_bits, order, low, high, words)
-            else:
-                _take_wide(data, offsets, level, order, low, high, words)
-            _sort_large(words, order, low, high, bits, words_room, order_room, counts)
+            _take_words(data, offsets, level, order, low, high, words)
+            _sort_large(words, order, low, high, 8 * _WORD_BYTES, words_room, order_room, counts)
             for i in range(low + 1, high):
                 is_again[i] = words[i] == words[i - 1]
                 is_tied |= is_again[i]
-        level = following
+        level += _WORD_BYTES

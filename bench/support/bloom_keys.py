@@ -16,7 +16,7 @@ import rbloom
 import xxhash
 from numba import njit
 from pyfusefilter._xorfilter import ffi, lib
-from skipstone.bloom import SplitBlockFilter, hash_array, kernels, solve_exact_blocks
+from skipstone.bloom import SplitBlockFilter, hash_array, kernels, solve_blocks
 
 from bench.support.data import random_uuids
 
@@ -175,7 +175,7 @@ fuse.hash = lambda item: xxhash.xxh64_intdigest(str(item).encode())
 
 def build_hashed(keyset: Keys) -> None:
     """Ours, from hashes that are there."""
-    blocks = solve_exact_blocks(keyset.count, FPP)
+    blocks = solve_blocks(keyset.count, FPP)
     keyset.filters["hashed"] = SplitBlockFilter.build_from_hashes(keyset.hashes, blocks, "int")
 
 

@@ -29,7 +29,6 @@ DEVICE_ENTRIES = 4_000
 _SIZE_SPREAD_BYTES = 1 << 16  # files are closed at a size that is asked for
 _NULL_SHARE = 0.05
 _CITIES = 1_000
-_LARGE_ENTRIES = 5_000_000
 _FIRST_US = 1_577_836_800_000_000  # 2020
 _SEED = 6
 _LAYOUT = 1  # raised where this file makes something else for the same arguments
@@ -40,41 +39,22 @@ class Column:
     """A column of the table of results: what all files of it hold.
 
     name          "E", "1 M typed"
-    kind          "names" or "typed"
     keys          binary [n], ascending
     values        n rows of the value columns
     partitions    the prefix of each partition, ascending
-    starts        int64 [partitions + 1]: where each begins, and the end
-    random_bytes  the random bits of keys and values, which nobody stores in less
     """
 
     name: str
-    kind: str
     keys: pa.ChunkedArray
     values: pa.Table
     partitions: list[bytes]
-    starts: np.ndarray
-    random_bytes: int
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def prefix_bytes(self) -> int:
-        return PREFIX_BYTES[self.kind]
-
-    @property
-    def cache_bytes(self) -> int:
-        """Of the cache that everybody has who has one: all blocks of the column fit."""
-        return 512 << 20 if len(self) < _LARGE_ENTRIES else 4 << 30
-
     def sample(self, count: int, random: np.random.Generator) -> list[bytes]:
-        """Keys that are there, at random and in no order."""
-        return self.keys_of(random.integers(0, len(self), count))
-
-    def keys_of(self, places: np.ndarray) -> list[bytes]:
-        """The keys at some positions."""
-        return self.keys.take(pa.array(places)).to_pylist()
+        """Keys that are there, at random, each once and in no order."""
+        return self.keys.take(pa.array(random.permutation(len(self))[:count])).to_pylist()
 
 
 def names(shape: Shape, cache: Path = CACHE) -> Column:
@@ -87,9 +67,8 @@ def names(shape: Shape, cache: Path = CACHE) -> Column:
         order = pc.sort_indices(keys)
         return pa.table({"key": keys.take(order), "size": pa.array(sizes).take(order)})
 
-    # Of a version 4 uuid 122 bits are random, of a size 16.
     name = f"names-{shape.name}-{shape.files}-{shape.partitions}"
-    return _column(shape.name, "names", name, make, shape.files * (122 + 16) // 8, cache)
+    return _column(shape.name, "names", name, make, cache)
 
 
 def typed(rows: int, cache: Path = CACHE) -> Column:
@@ -122,16 +101,15 @@ def typed(rows: int, cache: Path = CACHE) -> Column:
             }
         )
 
-    # id 40, the cents of a price about 12, seen 26, a city 10, flag 1, the key's time 10; less the nulls.
     title = f"{rows / 1e6:g} M typed"
-    return _column(title, "typed", f"typed-{rows}", make, rows * (40 + 12 + 26 + 10 + 1 + 10) // 8, cache)
+    return _column(title, "typed", f"typed-{rows}", make, cache)
 
 
 def _city_names() -> pa.Array:
     return pa.array([f"{'abcdefghijklmnop'[i % 16] * (1 + i % 5)}ville-{i}" for i in range(_CITIES)])
 
 
-def _column(title: str, kind: str, folder: str, make: Callable[[], pa.Table], random_bytes: int, cache: Path) -> Column:
+def _column(title: str, kind: str, folder: str, make: Callable[[], pa.Table], cache: Path) -> Column:
     def write(folder: Path) -> None:
         table = make()
         with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -143,6 +121,5 @@ def _column(title: str, kind: str, folder: str, make: Callable[[], pa.Table], ra
     keys = table.column("key")
     prefixes = pc.binary_slice(keys, 0, PREFIX_BYTES[kind]).combine_chunks()
     changes = np.flatnonzero(pc.not_equal(prefixes[1:], prefixes[:-1]).to_numpy(zero_copy_only=False)) + 1
-    starts = np.array([0, *changes.tolist(), len(keys)])
-    partitions = prefixes.take(pa.array(starts[:-1])).to_pylist()
-    return Column(title, kind, keys, table.drop_columns(["key"]), partitions, starts, random_bytes)
+    partitions = prefixes.take(pa.array([0, *changes.tolist()])).to_pylist()
+    return Column(title, keys, table.drop_columns(["key"]), partitions)

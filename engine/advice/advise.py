@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..clustering import LINEAR
 from ..handle import Handle
+from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
 from ..lakes import DIRECTORY
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Leaf, Node, columns_of, leaves_of
@@ -146,10 +148,17 @@ def cells(one: Suggestion) -> tuple[str, ...]:
     )
 
 
-def _code(kind: str, columns: tuple[str, ...], source: str) -> str:
+def suggested_fpp(row_groups: float) -> float:
+    """The largest power of ten, at most the default, at which a look-up reads at most one row group of a table
+    unnecessarily."""
+    return max(FPP_MIN, min(FPP_DEFAULT, float(f"1e-{math.ceil(math.log10(max(1.0, row_groups)))}")))
+
+
+def _code(kind: str, columns: tuple[str, ...], source: str, options: Mapping[str, Any]) -> str:
     named = repr(columns[0]) if len(columns) == 1 else repr(list(columns))
     if kind != CLUSTER:
-        return f"table.create_index({named}, kind={kind!r})"
+        given = "".join(f", {name}={value!r}" for name, value in options.items())
+        return f"table.create_index({named}, kind={kind!r}{given})"
     if source != DIRECTORY:
         return f"rewrite the rows clustered by {', '.join(columns)} with a writer of the {source} table"
     return f"spark_adapter.cluster(spark, path, {named}{', curve=' + repr(LINEAR) if len(columns) == 1 else ''})"
@@ -281,13 +290,22 @@ class _Trials:
         return suggestions
 
     def _indexed(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
-        tried = self._scratch.tried(columns, kind, [self._workload.queries[i][0] for i in touched])
+        options = self._options(kind)
+        tried = self._scratch.tried(columns, kind, options, [self._workload.queries[i][0] for i in touched])
         then = list(self._now)
         for i, kept in zip(touched, tried.kept, strict=True):
             then[i] = {path: min(share, kept[path]) for path, share in then[i].items() if path in kept}
         files, sizes = zip(*map(self._totals, then), strict=True)
         index_bytes = tried.index_bytes * self._trial.table_scale
-        return self._suggestion(kind, columns, files, sizes, index_bytes, 0, tried.build_s * self._trial.table_scale)
+        build_s = tried.build_s * self._trial.table_scale
+        return self._suggestion(kind, columns, files, sizes, index_bytes, 0, build_s, options)
+
+    def _options(self, kind: str) -> dict[str, Any]:
+        """What is passed to `create_index` of that kind."""
+        if kind != "bloom":
+            return {}
+        files = self._workload.handle.snapshot.instant.totals["files"]
+        return {"fpp": suggested_fpp(files * self._scratch.row_groups_a_file)}
 
     def _ordered(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
         if self._rows is None:
@@ -303,7 +321,7 @@ class _Trials:
                 files[i], sizes[i] = min(files[i], file_count), min(sizes[i], share * whole)
         finally:
             ordered.close()
-        return self._suggestion(kind, columns, files, sizes, 0, self._table_bytes, None)
+        return self._suggestion(kind, columns, files, sizes, 0, self._table_bytes, None, {})
 
     def _totals(self, kept: Kept) -> tuple[float, float]:
         """(files, bytes) that a query reads of all files, by what it reads of the sample."""
@@ -330,6 +348,7 @@ class _Trials:
         index_bytes: float,
         rewritten_bytes: int,
         build_s: float | None,
+        options: Mapping[str, Any],
     ) -> Suggestion:
         now = list(map(self._totals, self._now))
         weights = self._weights
@@ -348,5 +367,5 @@ class _Trials:
             rewritten_bytes,
             build_s,
             _RUNS * (bytes_now - bytes_then) - index_bytes - rewritten_bytes,
-            _code(kind, columns, self._workload.handle.instant.source["kind"]),
+            _code(kind, columns, self._workload.handle.instant.source["kind"], options),
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -132,10 +133,10 @@ class Scratch:
         for name in columns_read(query):  # SQL text was bound to the table's own schema
             resolve(name, self._handle.schema)
 
-    def tried(self, columns: Sequence[str], kind: str, queries: Sequence[Node]) -> Tried:
+    def tried(self, columns: Sequence[str], kind: str, options: Mapping[str, Any], queries: Sequence[Node]) -> Tried:
         """Builds an index, plans the queries with it, and drops it. Raises what `create_index` does."""
         bytes_before, start_s = self._size_bytes(), time.perf_counter()
-        create_index(self._handle, list(columns), kind, maintain="commit", options={}, progress=None)
+        create_index(self._handle, list(columns), kind, maintain="commit", options=dict(options), progress=None)
         build_s, index_bytes = time.perf_counter() - start_s, self._size_bytes() - bytes_before
         try:
             return Tried([self.kept(query) for query in queries], index_bytes, build_s)

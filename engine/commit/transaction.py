@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..choices import Overwritten
-from ..indexes.bloom.task_filters import FilterSizing
 from ..indexes.secondary.merge import task_key_paths
 from ..indexes.secondary.sort import KeySpec
 from ..indexes.task_result import TaskResult
@@ -374,7 +373,7 @@ def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) ->
     """What a task of a transaction that begins at the table's version needs. `marker_base`: see `TaskSpec`."""
     base = handle.instant
     filters = [
-        FilterSpec(base.path_of(i.columns[0]), FilterSizing.of(i.options))
+        FilterSpec(base.path_of(i.columns[0]), i.options["fpp"])
         for i in base.indexes
         if i.kind == "bloom" and i.maintain == "commit"
     ]

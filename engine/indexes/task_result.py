@@ -6,8 +6,8 @@ The task index file holds the fine statistics and filters of the files that the 
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
     groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
              it in one range and needs no footer
-    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `task/COLUMN` [bucket] over all
-             files of the task
+    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `file/COLUMN/FILE` [bucket] over
+             all of a file
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
 `path_mark` of its data file as `min_bytes`, so that a reader of the range knows whose it is.
@@ -34,10 +34,9 @@ from ..state.runs import written_as
 from ..storage import Storage
 
 if TYPE_CHECKING:
-    from ...hfile_like import StridedSection
     from ..parquet.footer_bytes import RowGroup
-    from .bloom.file_filter import FileFilter
-    from .bloom.task_filters import FineFilters
+    from .bloom.file_filter import StoredFilters
+    from .bloom.task_filters import FileFilters
     from .secondary.sort import KeyRun
 
 # -- the result -------------------------------------------------------------------------------------------------------
@@ -231,8 +230,7 @@ class TaskIndex:
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
-    file_filters: dict[str, list[FileFilter | None]] = field(default_factory=dict)
-    task_filters: dict[str, StridedSection] = field(default_factory=dict)
+    filters: dict[str, list[StoredFilters | None]] = field(default_factory=dict)
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
     footers: list[bytes | None] = field(default_factory=list)
     digests: list[bytes | None] = field(default_factory=list)
@@ -294,17 +292,18 @@ class TaskIndexWriter:
         self._count += 1
         return self._count - 1
 
-    def add_file_filter(self, ordinal: int, column: str, filters: FineFilters, hash_name: str) -> None:
-        """Stores a file's fine filter."""
-        from .bloom.file_filter import write_file_filter
+    def add_file_filters(self, ordinal: int, column: str, filters: FileFilters, hash_name: str) -> None:
+        """Stores a file's filters of one column."""
+        from .bloom.file_filter import StoredFilters, write_file_filter
 
-        filters_of = self._index.file_filters.setdefault(column, [])
-        filters_of += [None] * (ordinal - len(filters_of))
-        filters_of.append(write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name))
-
-    def add_task_filter(self, column: str, rows: np.ndarray) -> None:
-        """Stores the filter over all rows of the task, uint8 [buckets, 32]."""
-        self._index.task_filters[column] = self._writer.write_strided(f"task/{column}", rows, rows.shape[1])
+        stored = self._index.filters.setdefault(column, [])
+        stored += [None] * (ordinal - len(stored))
+        fine = write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name)
+        over_file = None
+        if filters.over_file is not None:
+            rows = filters.over_file.view(np.uint8)
+            over_file = self._writer.write_strided(f"file/{column}/{ordinal}", rows, rows.shape[1])
+        stored.append(StoredFilters(hash_name, fine, over_file))
 
     def finish(self) -> TaskIndex:
         """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
@@ -312,6 +311,6 @@ class TaskIndexWriter:
         groups = self._writer.groups
         places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
         self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
-        for filters_of in self._index.file_filters.values():
-            filters_of += [None] * (self._count - len(filters_of))
+        for stored in self._index.filters.values():
+            stored += [None] * (self._count - len(stored))
         return self._index

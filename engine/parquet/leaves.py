@@ -111,13 +111,6 @@ def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     return {path: kind for path, kind in types.items() if path not in twice}
 
 
-def leaf_position(schema: pa.Schema, count: int, path: str) -> tuple[int, pa.DataType] | None:
-    """(which of a file's `count` Parquet leaves has that path, its Arrow type); None where that is not certain."""
-    leaves = list(leaves_of(schema))
-    matching = [(index, kind) for index, (name, kind) in enumerate(leaves) if name == path and kind is not None]
-    return matching[0] if len(matching) == 1 and len(leaves) == count else None
-
-
 def leaf_type(schema: pa.Schema, path: str) -> pa.DataType | None:
     """The type of one leaf, as `leaf_types` has it, found without walking the others; None where it is no such leaf."""
     parts = path.split(".")

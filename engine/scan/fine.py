@@ -177,7 +177,7 @@ def _probed(tasks: Sequence[FileTask], leaves: list[AnyLeaf], storage: Storage) 
                 continue
             name = task.filters[leaf.column][1].hash_name
             if (leaf, name) not in hashed:
-                from ..indexes.bloom.hashed_values import hash_probes
+                from ..indexes.bloom.file_filter import hash_probes
 
                 hashed[leaf, name] = hash_probes(values, name)
             hashes = hashed[leaf, name]

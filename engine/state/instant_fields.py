@@ -206,10 +206,7 @@ _INDEX_FIELDS = record(
 _SHARD_BYTES = integer(1, INT64_MAX)
 _OPTIONS: dict[str, Field] = {
     "stats": record({"shard_bytes": _SHARD_BYTES}, optional=("shard_bytes",)),
-    "bloom": record(
-        {"fpp": nullable(probability), "lookups": integer(1, INT64_MAX), "source": one_of("data", "parquet")},
-        optional=("lookups",),
-    ),
+    "bloom": record({"fpp": probability}),
     "secondary": record({"shard_bytes": _SHARD_BYTES, "types": _texts}),
 }
 _SOURCE = record(

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, is_integer
-from ..indexes.bloom.task_filters import FilterSizing
 from ..indexes.secondary.sort import KeySpec
 from ..storage import StorageOptions
 
@@ -25,10 +24,10 @@ SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 
 @dataclass(frozen=True)
 class FilterSpec:
-    """A filter that a task keeps: the column's dotted path, and what it is sized for."""
+    """A filter that a task keeps: the column's dotted path, and the rate that it is sized for."""
 
     column: str
-    sizing: FilterSizing
+    fpp: float
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
 from .. import hive
-from ..indexes.bloom.task_filters import FineFilters, Spool, TaskFilter
+from ..indexes.bloom.task_filters import FileFilters, Spool
 from ..indexes.secondary.sort import TaskKeys
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
@@ -31,7 +31,7 @@ from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
-from .written_file import FileParts, WrittenFile
+from .written_file import WrittenFile
 
 FILE_PREFIX = "part-"
 
@@ -57,7 +57,6 @@ class TaskWriter:
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, WrittenFile] = {}
         self._closed: list[WrittenFile] = []
-        self._filters = {spec.column: TaskFilter(spec.sizing) for spec in spec.filters}
         self._spool = Spool()
         self._sequence = 0
         self._keys = [TaskKeys(key) for key in spec.keys]
@@ -160,7 +159,7 @@ class TaskWriter:
 
     def _close(self, file: WrittenFile) -> None:
         self._closed.append(self._open.pop(file.partition))
-        file.flush()
+        file.end_rows()
         file.close()
 
     def _relieve(self) -> None:
@@ -188,9 +187,8 @@ class TaskWriter:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
         number = self._sequence
         self._sequence += 1
-        fine = {spec.column: FineFilters(spec.sizing, self._spool) for spec in self.spec.filters}
-        parts = FileParts(fine, self._filters, self._keys)
-        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, parts)
+        filters = {spec.column: FileFilters(spec.fpp, self._spool) for spec in self.spec.filters}
+        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, filters, self._keys)
 
     def _hash_name(self, column: str) -> str:
         return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
@@ -203,8 +201,8 @@ class TaskWriter:
         remaining = list(self._open.values())
         self._closed += remaining
         self._open.clear()
-        for file in remaining:  # here, since what is made of the rows is of all files
-            file.flush()
+        for file in remaining:  # here, because the filters of all files wait in one spool
+            file.end_rows()
         list(side_by_side(self._storage, WrittenFile.close, remaining, "skipstone-write"))
         if not self._closed:
             for keys in self._keys:
@@ -215,9 +213,8 @@ class TaskWriter:
             for file in self._closed:
                 ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer, file.digest)
                 for spec in self.spec.filters:
-                    fine = file.filters[spec.column]
-                    self._filters[spec.column].add_file(fine.finish([g.size_bytes for g in file.row_groups]))
-                    index.add_file_filter(ordinal, spec.column, fine, self._hash_name(spec.column))
+                    filters = file.filters[spec.column]
+                    index.add_file_filters(ordinal, spec.column, filters, self._hash_name(spec.column))
                 entry = file.entry
                 assert entry is not None
                 built.add(
@@ -230,9 +227,6 @@ class TaskWriter:
                     row_groups=file.row_groups,
                     stats=file.stats,
                 )
-            for spec in self.spec.filters:
-                whole = self._filters[spec.column].finish(self._hash_name(spec.column))
-                index.add_task_filter(spec.column, whole.words.view(np.uint8))
             finished = index.finish()
         for place, keys in enumerate(self._keys):
             path = self._index_path(f"keys{place}-")

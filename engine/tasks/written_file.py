@@ -6,14 +6,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from ...bloom import hash_array
 from ...errors import SchemaError, SkipstoneError, StorageError
-from ..indexes.bloom.task_filters import FineFilters, TaskFilter
+from ..indexes.bloom.task_filters import FileFilters
 from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.dictionaries import dictionary_columns
@@ -23,15 +22,6 @@ from ..parquet.footers import packed_where_far, row_groups_of
 from ..parquet.leaves import leaf_array, leaf_types
 from ..storage import Entry, Storage
 from .spec import TaskSpec
-
-
-@dataclass
-class FileParts:
-    """What is made of the rows of a file as they pass: its fine filters, and the task's own filters and keys."""
-
-    fine: dict[str, FineFilters]
-    whole: dict[str, TaskFilter]
-    keys: Sequence[TaskKeys]
 
 
 class WrittenFile:
@@ -50,17 +40,18 @@ class WrittenFile:
         partition: str,
         name: str,
         number: int,
-        parts: FileParts,
+        filters: dict[str, FileFilters],
+        keys: Sequence[TaskKeys],
     ):
         self._spec, self._storage, self._schema = spec, storage, schema
         self.partition, self.number = partition, number
-        self._parts, self._groups, self._written_rows = parts, 0, 0
+        self.filters, self._keys = filters, keys
+        self._groups, self._written_rows = 0, 0
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
         self.row_groups: list[RowGroup] = []
         self.packed_footer: bytes | None = None
         self.stats: dict[str, list[ColumnStats]] = {}
-        self.filters = parts.fine
         self._leaves = [leaf for leaf in leaf_types(schema) if leaf in set(spec.stats_columns)]
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -85,8 +76,14 @@ class WrittenFile:
         if self._waiting_rows:
             self._flush(self._waiting_rows)
 
+    def end_rows(self) -> None:
+        """Writes what waits, and builds the filters: no more rows are written."""
+        self.flush()
+        for filters in self.filters.values():
+            filters.finish()
+
     def close(self) -> None:
-        """Publishes the file, of which nothing waits any more (`flush`): durable on return. In any thread."""
+        """Publishes the file, of which nothing waits any more (`end_rows`): durable on return. In any thread."""
         self._stack.close()
         if self._footers:
             self.row_groups = row_groups_of(self._footers[0])
@@ -133,9 +130,8 @@ class WrittenFile:
             if stats is not None:
                 self.stats.setdefault(leaf, []).append(stats)
         for spec in self._spec.filters:
-            hashes = hash_array(leaf_array(group, spec.column)).present()
-            self._parts.whole[spec.column].add(self.filters[spec.column].add(hashes, group.nbytes))
-        for keys in self._parts.keys:
+            self.filters[spec.column].add(hash_array(leaf_array(group, spec.column)).present())
+        for keys in self._keys:
             keys.add(self.number, self._groups, self._written_rows, group)
         self.stored_bytes = self._sink.tell()
         self._groups += 1

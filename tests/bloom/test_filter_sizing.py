@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.bloom import (
-    FilterGroup,
     SplitBlockFilter,
-    cheapest_blocks,
     fpp_of,
+    plan_repeats,
     plan_sizes,
+    shared_blocks,
     solve_blocks,
-    solve_exact_blocks,
 )
 from skipstone.errors import InvalidArgumentError
 
@@ -64,21 +63,21 @@ def test_binomial_and_poisson_meet():
 
 
 @given(st.integers(0, 10_000_000), st.floats(1e-6, 0.5))
-def test_the_rung_is_the_smallest_that_meets_the_target(ndv: int, fpp: float):
+def test_a_solved_size_is_hardly_larger_than_the_smallest_that_meets_the_target_and_folds(ndv: int, fpp: float):
     blocks = solve_blocks(ndv, fpp)
-    assert blocks & (blocks - 1) == 0
-    assert fpp_of(ndv, blocks) <= fpp
-    assert blocks == 1 or fpp_of(ndv, blocks // 2) > fpp
-
-
-@given(st.integers(0, 10_000_000), st.floats(1e-6, 0.5))
-def test_the_exact_size_is_hardly_larger_than_the_smallest_that_meets_the_target_and_folds(ndv: int, fpp: float):
-    blocks = solve_exact_blocks(ndv, fpp)
-    assert blocks <= solve_blocks(ndv, fpp) < 2 * blocks
     assert fpp_of(ndv, blocks) <= fpp
     assert blocks == 1 or blocks % 2 == 0
     spare = max(2, blocks // 64)
     assert blocks <= spare or fpp_of(ndv, blocks - spare) > fpp
+
+
+@given(st.integers(1, 1 << 26))
+def test_sizes_that_many_filters_share_are_few_and_near(blocks: int):
+    larger, smaller = shared_blocks(blocks), shared_blocks(blocks, at_most=True)
+    assert smaller <= blocks <= larger <= blocks * 9 / 8 and blocks <= smaller * 9 / 8
+    for size in (larger, smaller):
+        odd = size // (size & -size)
+        assert odd < 16 and shared_blocks(size) == size == shared_blocks(size, at_most=True)
 
 
 @pytest.mark.parametrize("fpp", [0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.01", None, True])
@@ -100,15 +99,20 @@ def test_a_filter_too_large_is_refused_and_says_what_to_do():
         solve_blocks(10**11, 0.01)
 
 
+@pytest.mark.parametrize("plan_of", [plan_sizes, plan_repeats])
 @given(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=40), st.sampled_from([0.1, 0.01, 0.001]))
-def test_rule_31_plans_hold_every_member_once_and_bound_the_waste(ndvs: list[int], fpp: float):
-    plan = plan_sizes([solve_blocks(ndv, fpp) for ndv in ndvs])
+def test_rule_31_plans_hold_every_member_once_and_bound_the_waste(plan_of, ndvs: list[int], fpp: float):
+    sizes = [shared_blocks(solve_blocks(ndv, fpp)) for ndv in ndvs]
+    plan = plan_of(sizes)
     assert sorted(member for _, members in plan for member in members) == list(range(len(ndvs)))
+    assert [blocks for blocks, _ in plan] == sorted((blocks for blocks, _ in plan), reverse=True)
     for blocks, members in plan:
-        own = [solve_blocks(ndvs[member], fpp) for member in members]
+        own = [sizes[member] for member in members]
         assert members == sorted(members)
         assert max(own) == blocks
-        assert blocks * len(members) <= 2.2 * sum(own)
+        assert blocks * len(members) <= 9 / 8 * sum(own)
+        if plan_of is plan_repeats:
+            assert all((blocks // size).bit_count() == 1 and blocks % size == 0 for size in own)
 
 
 def test_rule_31_skewed_members_go_apart():
@@ -122,29 +126,4 @@ def test_a_short_last_row_group_stays_with_its_fellows():
 
 
 def test_no_members_no_groups():
-    assert plan_sizes([]) == []
-
-
-@given(st.integers(0, 5_000_000), st.sampled_from([1, 30, 100, 10_000]), st.sampled_from([1, 5_000, 4_000_000, 10**9]))
-def test_the_cheapest_rung_costs_the_least_bytes(ndv: int, lookups: int, false_bytes: int):
-    def cost(blocks: int) -> float:
-        return 32 * blocks + lookups * false_bytes * fpp_of(ndv, blocks)
-
-    best = cheapest_blocks(ndv, lookups, false_bytes)
-    assert best & (best - 1) == 0
-    assert cost(best) <= min(cost(1 << rung) for rung in range(27)) * 1.03 + 1
-
-
-def test_a_filter_that_saves_nothing_is_one_block():
-    assert cheapest_blocks(1_000_000, 100, 0) == 1
-    assert cheapest_blocks(1_000_000, 0, 10**9) == 1
-    assert cheapest_blocks(0, 100, 10**9) == 1
-
-
-def test_filters_that_were_replicated_are_folded_back_where_no_fpp_is_asked():
-    rng = np.random.default_rng(7)
-    small = SplitBlockFilter.build_from_hashes(rng.integers(0, 2**64, 100, dtype=np.uint64), 8, "int")
-    large = SplitBlockFilter.build_from_hashes(rng.integers(0, 2**64, 2_000, dtype=np.uint64), 128, "int")
-    group = FilterGroup.from_filters([small.replicate(64), large, small.replicate(16)], None)
-    assert [(part.blocks, part.members) for part in group.parts] == [(128, [1]), (8, [0, 2])]
-    assert group.parts[1].words[:, 0].tobytes() == small.words.tobytes()
+    assert plan_sizes([]) == plan_repeats([]) == []

@@ -26,7 +26,7 @@ def next_filter(step: str, one: SplitBlockFilter, other: SplitBlockFilter, facto
         return SplitBlockFilter.from_bytes(one.to_bytes())
     if step == "pickle":
         return pickle.loads(pickle.dumps(one))
-    group = FilterGroup.from_filters([other, one], fpp=0.01 * factor)
+    group = FilterGroup.from_filters([other, one])
     return member(group, 1)
 
 

@@ -68,7 +68,7 @@ def test_create_index_scan(say, files: Path) -> None:
     assert "indexed 3 files in 3 partitions: 120 rows" in out
     status, out, _ = say("index", "add", lake, "id", "k", "--fpp", "0.001")
     assert status == 0
-    assert "bloom(id)" in out and "bloom(k)" in out and "fpp of 0.001" in out
+    assert "bloom(id)" in out and "bloom(k)" in out and "fpp 0.001" in out
     status, out, _ = say("scan", lake, "--where", "id = '2-007'", "--columns", "k,month")
     assert (status, out.split()) == (0, ["k", "month", *[w for w in out.split() if "─" in w], "207", "2"])
 
@@ -133,7 +133,7 @@ def test_create_names_quarantined_files(say, files: Path) -> None:
 def test_index_list_drop_refresh(say, lake: str) -> None:
     rows = _json(say, "index", "list", lake)
     assert [(r["name"], r["files_covered"], r["files_total"]) for r in rows] == [("stats", 3, 3), ("bloom(id)", 3, 3)]
-    assert rows[1]["options"]["fpp"] is None and rows[1]["options"]["lookups"] == 100
+    assert rows[1]["options"]["fpp"] == 0.001
     with ss.open(lake) as table:
         table.create_index("k", kind="bloom", maintain="refresh")
         with table.transaction() as tx:
@@ -143,10 +143,12 @@ def test_index_list_drop_refresh(say, lake: str) -> None:
     covered = {r["name"]: r["files_covered"] for r in _json(say, "index", "refresh", lake)}
     assert covered["bloom(k)"] == covered["bloom(id)"] == 4
     assert [r["name"] for r in _json(say, "index", "drop", lake, "id", "k")] == ["stats"]
-    rows = _json(say, "index", "add", lake, "k", "--lookups", "7")
-    assert rows[1]["options"]["lookups"] == 7 and "7 look-ups" in rows[1]["options"]["size"]
-    status, out, err = say("index", "add", lake, "id", "--source", "parquet", "--fpp", "0.02")
-    assert status == 0 and "copied from Parquet files" in " ".join(out.split()) and "no Parquet filter" in err
+    rows = _json(say, "index", "add", lake, "k", "--fpp", "0.02")
+    assert rows[1]["options"]["fpp"] == 0.02
+    status, out, _ = say("index", "list", lake)
+    assert status == 0 and "fpp 0.02" in " ".join(out.split())
+    status, _, err = say("index", "add", lake, "id", "--fpp", "0.5")
+    assert status != 0 and "fpp is how often" in err
 
 
 def test_statistics_are_added_refreshed_and_dropped(say, files: Path) -> None:

@@ -115,7 +115,7 @@ def test_filters_that_wait_on_a_full_disk_are_a_storage_error(monkeypatch: pytes
     for size_bytes in (0, 31, 100_000):
         with files_of_at_most(size_bytes), pytest.raises(ss.StorageError), task_filters.Spool() as spool:
             for _ in range(2):
-                spool.words(spool.put(np.zeros((2_000, 8), np.uint32)), 0, 2_000)
+                spool.read(spool.put(np.zeros(16_000, np.uint32)))
 
 
 @pytest.mark.parametrize("size_bytes", [0, 100, 50_000])

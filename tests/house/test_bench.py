@@ -185,7 +185,7 @@ def test_a_lake_is_made_once_as_asked(data: ModuleType, tmp_path: Path) -> None:
 
 
 _PEERS = {"planning": ["polars", "deltalake", "pyiceberg"], "listing": ["polars", "deltalake", "pyiceberg"]}
-_PEERS |= {"sorted_file": ["rocksdict", "lmdb", "plyvel"]}
+_PEERS |= {"sorted_file": ["lmdb"]}
 
 
 def _run_small(name: str, call: str, folder: Path) -> dict[str, Any]:
@@ -226,22 +226,10 @@ def test_listing_agrees_with_its_peers(tmp_path: Path) -> None:
 
 
 def test_the_sorted_file_agrees_with_its_peers(tmp_path: Path) -> None:
-    arguments = "[b.Shape('E', 600, 3), '0.0008'], 1, b.Load(20, 10, 50, 100), folder / 'cache', folder"
-    result = _run_small("sorted_file", arguments, tmp_path)
-    assert {one["contender"] for one in result["cases"]} >= {
-        "skipstone",
-        "RocksDB",
-        "LMDB",
-        "LevelDB",
-        "SQLite",
-        "Parquet",
-    }
-    ours = [one for one in result["cases"] if one["kind"] == "us"]
-    assert len(ours) == 11 + 12  # typed values have a scan of two columns besides
-    reading = [one for one in ours if one["row"].rpartition(": ")[2].startswith(("get", "full scan", "cold"))]
-    assert all(one["requests"] is not None and one["bytes"] is not None for one in reading)
-    judged = [line for line in result["sections"] if " / " in line and ("won" in line or "**lost**" in line)]
-    assert len(judged) == 10  # and the size
+    result = _run_small("sorted_file", "[b.Shape('E', 600, 3), '0.0008'], 1, folder / 'cache', folder", tmp_path)
+    assert {one["contender"] for one in result["cases"]} == {"skipstone", "LMDB", "Parquet"}
+    assert len([one for one in result["cases"] if one["kind"] == "us"]) == 2 * 4
+    assert len([line for line in result["sections"] if "entries" in line]) == 2
 
 
 def test_rows_that_were_timed_stay_and_let_go(harness: ModuleType, tmp_path: Path) -> None:
@@ -268,10 +256,3 @@ def test_large_answers_are_compared_in_their_order(harness: ModuleType, tmp_path
     wrong.case("row", "other", lambda: rows.slice(1).append_column("z", pa.array(np.zeros(count - 1))))
     with pytest.raises(harness.AnswersDifferError, match="150,000 rows"):
         wrong.run(1)
-
-
-@pytest.mark.parametrize("name", ["ids", pytest.param("inverted", marks=only_in_test_all)])
-def test_layouts_that_were_not_chosen_answer_alike(name: str, tmp_path: Path) -> None:
-    result = _run_small(name, "5_000, rounds=1, results=folder", tmp_path)
-    assert {one["kind"] for one in result["cases"]} >= {"us", "peer"}
-    assert result["sections"]

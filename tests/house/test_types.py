@@ -24,7 +24,6 @@ import skipstone as ss
 table = ss.open("lake", fallback={list!r}, cache={coarse!r})
 ss.create("lake", source={delta!r})
 table.create_index("a", kind={bloom!r})
-table.create_index("a", "bloom", source={parquet!r})
 table.create_index("a", "bloom", maintain={refresh!r})
 table.refresh_index("a", kind={stats!r})
 table.drop_index("a", {secondary!r})
@@ -84,7 +83,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ss.Table:
         lambda table: ss.open(table.location, cache="coarses"),
         lambda table: ss.create(table.location, source="deltas"),
         lambda table: table.create_index("a", kind="blom"),
-        lambda table: table.create_index("a", kind="bloom", source="parquets"),
         lambda table: table.create_index("a", kind="bloom", maintain="never"),
         lambda table: table.refresh_index("a", kind="blom"),
         lambda table: table.drop_index("a", "blom"),

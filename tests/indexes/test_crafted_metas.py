@@ -3,6 +3,7 @@
 import io
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from skipstone.engine.indexes.bloom import coarse_groups as coarse
@@ -10,7 +11,7 @@ from skipstone.engine.indexes.secondary import format as secondary
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 
-BODY = bytes(3 + 32)
+BODY = bytes(4 * 3 + 32)
 
 
 def run_with(name: str, meta: bytes) -> SortedFileReader:
@@ -21,7 +22,11 @@ def run_with(name: str, meta: bytes) -> SortedFileReader:
 
 
 def head(**more: object) -> bytes:
-    return json.dumps({"groups": [["int", 3]], "ranges": 2, **more}).encode()
+    return json.dumps({"groups": [group()], "ranges": 2, "others": 0, **more}).encode()
+
+
+def group(members: object = 3, **more: object) -> dict[str, object]:
+    return {"hash": "int", "members": members, "fpp": 0.01, **more}
 
 
 @pytest.mark.parametrize(
@@ -31,12 +36,16 @@ def head(**more: object) -> bytes:
         b'{"groups":' + b"[" * 50_000,
         b'{"groups": [], "ranges": 0, "x": [' + b"[]," * 500_000 + b"[]]}",
         b"[1, 2]",
-        head(groups=[["int", 2**70]]),
-        head(groups=[["int", -1], ["int", 4]]),
-        head(groups=[["int", 1e300]]),
-        head(groups=[["int", 10**18]] * 10),
+        head(groups=[group(2**70)]),
+        head(groups=[group(-1), group(4)]),
+        head(groups=[group(1e300)]),
+        head(groups=[group(10**18)] * 10),
         head(groups=7),
-        head(groups=[["int"]]),
+        head(groups=[["int", 3]]),
+        head(groups=[group(fpp=1.5)]),
+        head(groups=[group(fpp=None)]),
+        head(others=2**62),
+        head(others=1),
         head(ranges=-1),
         head(ranges=2**62),
         head(ranges="many"),
@@ -47,6 +56,17 @@ def head(**more: object) -> bytes:
 def test_a_filter_runs_head_is_checked(meta: bytes) -> None:
     with pytest.raises(CorruptionError):
         coarse.CoarseGroups.of(run_with(coarse.META, meta + b"\n" + BODY))
+
+
+@pytest.mark.parametrize("size", [0, 3, 5, 2**32 - 1])
+def test_rule_31_a_member_of_no_size_that_repeats_to_its_groups_is_refused(size: int) -> None:
+    target = io.BytesIO()
+    meta = json.dumps({"groups": [group(1)], "ranges": 1, "others": 0}).encode() + b"\n"
+    with SortedFileWriter(target, schema=pa.schema([])) as writer:
+        writer.write_strided("coarse/0", np.zeros((4, 32), dtype=np.uint8), 32)
+        writer.put_meta(coarse.META, meta + size.to_bytes(4, "little") + bytes(16))
+    with pytest.raises(CorruptionError):
+        coarse.CoarseGroups.of(SortedFileReader(target.getvalue()))
 
 
 @pytest.mark.parametrize("size", [1, 8, 15, 17, 40])

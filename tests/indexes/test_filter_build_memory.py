@@ -17,7 +17,6 @@ from skipstone import col
 from skipstone.base.lazy import load
 from skipstone.engine.indexes.bloom import build as filter_building
 from skipstone.engine.indexes.bloom import task_filters
-from skipstone.engine.indexes.bloom import task_filters as filter_sizing
 from skipstone.hfile_like import SortedFileReader
 
 GROUPS, ROWS = 48, 50_000
@@ -45,18 +44,13 @@ def _peak_bytes(work: Callable[[], object]) -> int:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
     """Limits in the proportion that they have to a file of a thousand row groups of a million values."""
     monkeypatch.setattr(task_filters, "SPOOL_BYTES", 256 << 10)
-    monkeypatch.setattr(task_filters, "KEPT_KEYS_MAX", 1 << 15)
-    for module in (task_filters, filter_sizing):
-        monkeypatch.setattr(module, "TASK_BLOCKS_MAX", (2 << 20) // 32)
+    monkeypatch.setattr(task_filters, "_SAMPLE_MAX", 1 << 15)
     monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", 256 << 10)
     monkeypatch.setattr(filter_building, "BUILD_THREADS", 1)
     return 256 << 10
 
 
-@pytest.mark.parametrize("fpp", [None, 0.01])
-def test_a_file_of_many_row_groups_is_built_in_bounded_memory(
-    tmp_path: Path, small_limits: int, fpp: float | None
-) -> None:
+def test_a_file_of_many_row_groups_is_built_in_bounded_memory(tmp_path: Path, small_limits: int) -> None:
     with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("k", pa.int64())])) as file:
         for group in range(GROUPS):
             file.write_table(pa.table({"k": _keys(group)}))
@@ -65,7 +59,7 @@ def test_a_file_of_many_row_groups_is_built_in_bounded_memory(
     def build() -> None:
         if any(index.kind == "bloom" for index in table.handle.instant.indexes):
             table.drop_index("k", kind="bloom")
-        table.create_index("k", kind="bloom", fpp=fpp)
+        table.create_index("k", kind="bloom")
 
     peak = _peak_bytes(build)
     # A row group's hashes and what hashing takes, its filter, rows on their way, and the file's own filter.

@@ -20,7 +20,6 @@ import skipstone as ss
 from example_counts import examples, few_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from library_versions import needs
 
 ROWS = 6
 
@@ -176,27 +175,6 @@ def test_digests_say_which_files_are_the_same(lake: Path) -> None:
     again = _copied(copy, "again")  # what was covered by a refresh has digests, too
     with pytest.warns(UserWarning, match="4 of 4"):
         assert ss.open(again).rebind().rebound == 4
-
-
-@needs("pyarrow", 25, what="filters in Parquet files")
-def test_a_file_that_an_index_has_no_digest_of_is_attached_anew(tmp_path: Path) -> None:
-    """Filters that were copied from the files' own were not made from data."""
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    rows = pa.table({"k": list(range(50)), "other": list(range(50))})
-    for name in ("0.parquet", "1.parquet"):
-        pq.write_table(rows, lake / name, bloom_filter_options={"k": True})
-    with ss.create(lake) as table:
-        table.create_index("k", kind="bloom", source="parquet")
-        table.create_index("other", kind="secondary")
-    with pytest.warns(UserWarning, match="2 of 2"):
-        table = ss.open(_copied(lake))
-    result = table.rebind()
-    assert (result.rebound, result.uncovered, result.changed) == (0, 2, 0)
-    assert "no digest" in str(result)
-    assert "trusted=True" in str(result)
-    assert _covered(table) == {"stats": 2, "bloom": 0, "secondary": 0}
-    assert _rows(table, "k = 7") == [7, 7]
 
 
 def test_a_table_of_statistics_alone_is_not_read(lake: Path) -> None:

@@ -215,7 +215,7 @@ def test_a_slice_with_a_merged_row_that_matches_is_kept_whole(data: st.DataObjec
         states = data.draw(st.dictionaries(st.sampled_from(["c0", "c1", "c2", "c3"]), st.sampled_from(_STATES)))
         table = table_of(os.path.join(root, "t"), every)
         for column in data.draw(st.sets(st.sampled_from(SCHEMA.names), max_size=2)):
-            table.create_index(column, kind="bloom", fpp=0.3)
+            table.create_index(column, kind="bloom", fpp=0.1)
         for _ in range(data.draw(st.integers(0, 2))):
             key = data.draw(st.permutations(SCHEMA.names))[: data.draw(st.integers(1, 2))]
             if key not in [index["columns"] for index in table.indexes().to_pylist() if index["kind"] == "secondary"]:

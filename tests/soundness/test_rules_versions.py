@@ -247,7 +247,7 @@ def test_rule_06_an_index_dropped_and_made_anew_does_not_inherit_what_a_writer_b
         tx.write(pa.table({"a": [10], "b": [20]}))
         other.drop_index("a", kind="bloom")
         other.create_index("b", kind="bloom")
-        other.create_index("a", kind="bloom", fpp=0.2)
+        other.create_index("a", kind="bloom", fpp=0.1)
     ids = [i.id for v in range(1, writer.version + 1) for i in ss.open(tmp_path, version=v).handle.instant.indexes]
     assert max(ids) == 4 and len({i.id for i in writer.handle.instant.indexes}) == 3
     for where, count in {"a = 10": 1, "b = 20": 1, "a = 20": 0, "a = 1 AND b = 2": 1}.items():

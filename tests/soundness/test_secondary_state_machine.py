@@ -356,7 +356,7 @@ class Machine(RuleBasedStateMachine):
             if kind == "secondary":
                 options["shard_bytes"] = r.choice([300, 1 << 20])
             if kind == "bloom":
-                options |= {"source": r.choice(["data", "parquet"]), "fpp": r.choice([0.3, 0.01])}
+                options["fpp"] = r.choice([0.1, 0.01])
             many = r.randint(1, 3) if kind == "secondary" else 1
             table.create_index(r.sample(names, min(many, len(names))), kind=kind, **options)
             return

@@ -12,6 +12,7 @@ import pytest
 import skipstone as ss
 from skipstone.commands.app import main
 from skipstone.commands.demo_lake import uuids, write_lake
+from skipstone.engine.advice.advise import suggested_fpp
 
 ROWS = 12_000
 
@@ -60,6 +61,13 @@ def _kinds(advice) -> list[tuple[str, tuple[str, ...]]]:
     return [(one.kind, one.columns) for one in advice.suggestions]
 
 
+@pytest.mark.parametrize(
+    "row_groups, fpp", [(0, 1e-3), (1, 1e-3), (1_000, 1e-3), (1_001, 1e-4), (100_000, 1e-5), (10**9, 1e-6)]
+)
+def test_the_suggested_fpp_goes_by_the_number_of_row_groups(row_groups: float, fpp: float) -> None:
+    assert suggested_fpp(row_groups) == pytest.approx(fpp)
+
+
 def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
     """Tried on a third of the 48 files; the index is then built, and the same queries are planned."""
     table = ss.open(lake)
@@ -69,6 +77,7 @@ def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
     assert (advice.files_sampled, advice.files_total, advice.unread) == (16, 48, ())
     best = advice.suggestions[0]
     assert (best.kind, best.columns, best.queries) == ("bloom", ("flight_id",), len(queries))
+    assert best.code == "table.create_index('flight_id', kind='bloom', fpp=0.001)"
     assert ("secondary", ("flight_id",)) in _kinds(advice)
     files_now, bytes_now = _read(table, queries)
     assert (best.files_now, best.bytes_now) == (files_now, pytest.approx(bytes_now, rel=0.1))

@@ -1,12 +1,11 @@
 """The filter index: which files, and which of their row groups, may hold a value.
 
-In: the values of one column. Out: for a value, the files that may hold it (`coarse_groups.py`: all files of many tasks
-by one small read) and the row groups of one file (`file_filter.py`). `format.py` describes the runs of both.
+In: the values of one column. Out: for a value, the files that may hold it (`coarse_groups.py`: many files by one
+small read) and the row groups of one file (`file_filter.py`). `format.py` describes the runs of both.
 
     kind.py            the verbs of a kind
     probe.py           the look-up in coarse filters
-    task_filters.py    filters of rows as they are written, in bounded memory, and their sizes
-    build.py           filters of existing files, from their values or (`from_parquet.py`) their own filters
+    task_filters.py    the filters of one file, in bounded memory, and their sizes
+    build.py           filters of existing files
     merge.py           a commit's run, and merged runs
-    hashed_values.py   what a filter hashed, and the hashes to probe it with
 """

@@ -1,13 +1,15 @@
-"""The coarse level of a filter run: transposed groups of its tasks' filters, of which a look-up reads a few rows.
+"""The coarse level of a filter run: transposed groups of filters over files, of which a look-up reads a few rows.
 
     strided  `coarse/N`: group N, [bucket][member][32 bytes]
-    meta     `coarse`: what must be known of all groups before any row is read. A line of JSON: the hash and the number
-             of members of each group, and the number of ranges. Then, one after the other, the rungs (u8: the logarithm
-             of the size in blocks beyond which the member's rows repeat, of each member), and the first and the last
-             file number (u64, little-endian) of each range of files that the run holds.
+    meta     `coarse`: what must be known of all groups before any row is read. A line of JSON: the hash of each group,
+             its number of members and the largest rate of them as they are stored; the number of ranges of files, and
+             of files that are no members. Then, one after the other, the size of each member in blocks, beyond which
+             its rows repeat (u32, little-endian), and the first and the last file number (u64, little-endian) of each
+             range of files that the run holds, and of each range of files that are no members
 
-Members are numbered through the run, those of group 0 first. So a value that is nowhere costs the rows of its buckets,
-and nothing else of the run: which of its files is in which task matters only where a task may hold the value.
+A member is the filter over one file. Members are numbered through the run, those of group 0 first. So a value that is
+nowhere costs the rows of its buckets, and nothing else of the run: which file a member is matters only if it may hold
+the value. A file that is no member may hold any value: its own filters are probed.
 """
 
 from __future__ import annotations
@@ -16,16 +18,27 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ....bloom import bucket_of, probe_rows
 from ....errors import CorruptionError
 from ....hfile_like import SortedFileReader, StridedSection
-from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, pair, parse_json, record, text
+from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, parse_json, record, text
 
 META = "coarse"
-_META_FIELDS = record({"groups": array(pair(text, integer(0, 1 << 32))), "ranges": integer(0, 1 << 40)})
+
+
+def _rate(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise FieldError(f"{value!r} is not a rate from 0 to 1")
+    return value
+
+
+_COUNT = integer(0, 1 << 40)
+_GROUP = record({"hash": text, "members": integer(0, 1 << 32), "fpp": _rate})
+_META_FIELDS = record({"groups": array(_GROUP), "ranges": _COUNT, "others": _COUNT})
 # What one request is worth in bytes: ranges closer than that are read as one, and so is a whole group.
 REQUEST_BYTES_REMOTE, REQUEST_BYTES_LOCAL = 1 << 20, 16 << 10
 PIECE_BYTES = 2 << 20
@@ -43,21 +56,56 @@ def section_name(group: int) -> str:
     return f"coarse/{group}"
 
 
+def _no_ids() -> np.ndarray:
+    return np.empty(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class IdRanges:
+    """File numbers as ascending ranges: uint64 [ranges] each, both ends inclusive."""
+
+    first: np.ndarray = field(default_factory=_no_ids)
+    last: np.ndarray = field(default_factory=_no_ids)
+
+    @classmethod
+    def of(cls, ids: np.ndarray) -> IdRanges:
+        """Of numbers, uint64, ascending."""
+        if not len(ids):
+            return cls()
+        breaks = np.flatnonzero(np.diff(ids) != 1)
+        return cls(ids[np.append(0, breaks + 1)], ids[np.append(breaks, len(ids) - 1)])
+
+    def holds(self, ids: np.ndarray) -> np.ndarray:
+        """bool [n]: the number is in a range."""
+        if not len(self.first):
+            return np.zeros(len(ids), dtype=bool)
+        before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
+        return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
+
+    @property
+    def count(self) -> int:
+        """How many numbers."""
+        return int((self.last - self.first).sum()) + len(self.first)
+
+
 @dataclass
 class CoarseGroups:
     """What is known of the groups of a run.
 
     hashes        the name of the hash of each group
+    fpps          the largest rate of the members of each group
     starts        int64 [groups + 1]: the number of each group's first member, and how many members there are
-    rungs         uint8 [members]: the logarithm of the size beyond which a member's rows repeat
-    first, last   uint64 [ranges]: the files of the run, as ascending ranges of numbers, both ends inclusive
+    sizes         uint32 [members]: the size of each in blocks, beyond which its rows repeat
+    files         all files of the run
+    others        those of them that are no members
     """
 
     hashes: list[str] = field(default_factory=list)
+    fpps: list[float] = field(default_factory=list)
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    rungs: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
-    first: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
-    last: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    sizes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
+    files: IdRanges = field(default_factory=IdRanges)
+    others: IdRanges = field(default_factory=IdRanges)
 
     @classmethod
     def of(cls, reader: SortedFileReader) -> CoarseGroups:
@@ -69,49 +117,59 @@ class CoarseGroups:
             fields = _META_FIELDS(parse_json(head, INSTANT_BYTES_MAX))
         except FieldError as error:
             raise CorruptionError(f"its meta cannot be read ({error})", path=reader.name, check="coarse") from None
-        hashes, counts = [name for name, _ in fields["groups"]], [members for _, members in fields["groups"]]
-        ranges = fields["ranges"]
+        counts = [group["members"] for group in fields["groups"]]
+        ranges, others = fields["ranges"], fields["others"]
         starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         members = int(starts[-1])
         sections = reader.strided_sections()
-        widths = [sections[name].stride if (name := section_name(i)) in sections else -1 for i in range(len(counts))]
-        if widths != [32 * count for count in counts] or len(body) != members + 16 * ranges:
+        own = [sections.get(section_name(i)) for i in range(len(counts))]
+        widths = [section.stride if section else -1 for section in own]
+        if widths != [32 * count for count in counts] or len(body) != 4 * members + 16 * (ranges + others):
             raise CorruptionError("its meta does not fit its groups", path=reader.name, check="coarse")
-        ends = np.frombuffer(body[members:], dtype="<u8").astype(np.uint64)
-        rungs = np.frombuffer(body[:members], dtype=np.uint8)
-        return cls(hashes, starts, rungs, ends[:ranges], ends[ranges:])
+        sizes = np.frombuffer(body[: 4 * members], dtype="<u4").astype(np.uint32)
+        rows = np.repeat(np.array([s.rows if s else 0 for s in own], dtype=np.int64), counts)
+        if (sizes == 0).any() or (rows % np.maximum(sizes, 1)).any():
+            raise CorruptionError("members of a group of another size", path=reader.name, check="coarse")
+        ends = np.frombuffer(body[4 * members :], dtype="<u8").astype(np.uint64)
+        first, last, other_first, other_last = np.split(ends, np.cumsum([ranges, ranges, others]))
+        return cls(
+            [group["hash"] for group in fields["groups"]],
+            [group["fpp"] for group in fields["groups"]],
+            starts,
+            sizes,
+            IdRanges(first, last),
+            IdRanges(other_first, other_last),
+        )
 
     def to_bytes(self) -> bytes:
         """As `of` reads it."""
-        groups = list(zip(self.hashes, np.diff(self.starts).tolist(), strict=True))
-        head = json.dumps({"groups": groups, "ranges": len(self.first)}, separators=(",", ":"))
-        arrays = (self.rungs, self.first.astype("<u8"), self.last.astype("<u8"))
-        return b"".join([head.encode(), b"\n", *(array.tobytes() for array in arrays)])
+        groups = [
+            {"hash": name, "members": members, "fpp": fpp}
+            for name, members, fpp in zip(self.hashes, np.diff(self.starts).tolist(), self.fpps, strict=True)
+        ]
+        fields = {"groups": groups, "ranges": len(self.files.first), "others": len(self.others.first)}
+        ranges = (self.files.first, self.files.last, self.others.first, self.others.last)
+        return b"".join(
+            [
+                json.dumps(fields, separators=(",", ":")).encode(),
+                b"\n",
+                self.sizes.astype("<u4").tobytes(),
+                *(ends.astype("<u8").tobytes() for ends in ranges),
+            ]
+        )
 
     @property
     def members(self) -> int:
         """Of all groups."""
         return int(self.starts[-1])
 
-    def add_group(self, hash_name: str, rungs: np.ndarray) -> str:
-        """One more group, of members of these rungs; what its section is called."""
+    def add_group(self, hash_name: str, sizes: np.ndarray, fpp: float) -> str:
+        """Add a group of members of these sizes; return the name of its section."""
         self.hashes.append(hash_name)
-        self.starts = np.append(self.starts, self.starts[-1] + len(rungs))
-        self.rungs = np.concatenate([self.rungs, rungs.astype(np.uint8)])
+        self.fpps.append(fpp)
+        self.starts = np.append(self.starts, self.starts[-1] + len(sizes))
+        self.sizes = np.concatenate([self.sizes, sizes.astype(np.uint32)])
         return section_name(len(self.hashes) - 1)
-
-    def set_files(self, ids: np.ndarray) -> None:
-        """The files of the run: uint64, ascending."""
-        breaks = np.flatnonzero(np.diff(ids) != 1) + 1
-        self.first = ids[np.concatenate([[0], breaks]).astype(np.int64)] if len(ids) else ids
-        self.last = ids[np.concatenate([breaks - 1, [len(ids) - 1]]).astype(np.int64)] if len(ids) else ids
-
-    def holds(self, ids: np.ndarray) -> np.ndarray:
-        """bool [n]: the file, by number, is one of this run's."""
-        if not len(self.first):
-            return np.zeros(len(ids), dtype=bool)
-        before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
-        return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
 
     def sections(self, reader: SortedFileReader) -> list[StridedSection]:
         """Where the groups lie."""
@@ -119,7 +177,7 @@ class CoarseGroups:
 
     def is_little(self) -> bool:
         """True where it is no burden to keep."""
-        return self.members + 16 * len(self.first) <= 1 << 20
+        return 4 * self.members + 16 * (len(self.files.first) + len(self.others.first)) <= 1 << 20
 
 
 # -- probing ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where the fine filter of one column in one file lies: a member a row group, so that one row answers for all of them.
+"""Where the filters of one column in one file are: a member per row group, so that one row answers for all of them.
 
 The row groups of a file whose filters are of very unlike sizes lie in several strided sections, one a size: a row group
 with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each.
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ....bloom import bucket_of, probe_rows
-from ....bloom.hashing import BLOCKS_MAX
-from ....errors import CorruptionError
+from ....bloom import Probes, bucket_of, probe_rows, probes_for
+from ....bloom.hashing import BLOCKS_MAX, PARQUET_PREFIX
+from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import StridedSection, read_strided_rows
 from ....hfile_like.footer import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
 
 if TYPE_CHECKING:
     from ....hfile_like import SortedFileWriter
-    from .task_filters import FineFilters
+    from .task_filters import FileFilters
 
 
 FIELDS = [
@@ -37,12 +37,22 @@ FIELDS = [
 _BLOCK_BYTES = 32
 
 
+def hash_probes(values: pa.Array, name: str) -> Probes | None:
+    """The probes of a filter of that hash, for values without nulls; None if it cannot decide."""
+    if name.startswith(PARQUET_PREFIX):  # Parquet's hashes depend on how a file stores its values
+        return None
+    try:
+        return probes_for(values, name)
+    except InvalidArgumentError:  # values of a kind that it does not hold
+        return None
+
+
 @dataclass(frozen=True)
 class FileFilter:
     """Small and picklable: all that an executor needs to probe it.
 
     sections     one for each size
-    hash_name    what was hashed (`indexes/bloom/hashed_values.py`)
+    hash_name    what was hashed: the `canon.hash_name` of the type that the file was indexed in
     section_of   which section holds each row group, a byte each; None where there is one
     """
 
@@ -71,9 +81,12 @@ class FileFilter:
         }
 
     @classmethod
-    def of_row(cls, row: dict[str, Any], path: str) -> FileFilter:
-        """The filter of a row of FIELDS; `path` is the index file's. Raises CorruptionError."""
+    def of_row(cls, row: dict[str, Any], path: str) -> FileFilter | None:
+        """The filter of a row of FIELDS; None if the file has none. `path` is the index file's. Raises
+        CorruptionError."""
         place = row["fine_offset"], row["fine_rows"], row["fine_stride"]
+        if place == (None, None, None) and row["fine_more"] is None and row["hash"] is not None:
+            return None
         is_place = None not in place and place[0] >= 0 and 1 <= place[1] <= BLOCKS_MAX
         if not is_place or row["hash"] is None or not 1 <= place[2] <= STRIDE_BYTES_MAX or place[2] % _BLOCK_BYTES:
             raise CorruptionError("the place of a fine filter is none", path=path, check="fine filter")
@@ -104,8 +117,26 @@ class FileFilter:
         return hits
 
 
-def write_file_filter(writer: SortedFileWriter, name: str, filters: FineFilters, hash_name: str) -> FileFilter:
-    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ..."""
+@dataclass(frozen=True)
+class StoredFilters:
+    """Where the filters of a file are in a task index file.
+
+    fine        of its row groups; None if the filter over the file is all there is
+    over_file   a row per block; None if there is none
+    """
+
+    hash_name: str
+    fine: FileFilter | None
+    over_file: StridedSection | None
+
+
+def fields_of(fine: FileFilter | None, hash_name: str) -> dict[str, Any]:
+    """The values of `FIELDS`."""
+    return fine.row() if fine is not None else {**dict.fromkeys(field.name for field in FIELDS), "hash": hash_name}
+
+
+def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter | None:
+    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ...; None if there are none."""
     sections = []
     section_of = np.zeros(filters.row_groups, dtype=np.uint8)
     for number, (blocks, members) in enumerate(filters.parts):
@@ -113,4 +144,6 @@ def write_file_filter(writer: SortedFileWriter, name: str, filters: FineFilters,
         rows = filters.rows_of(blocks, members)
         own_name = f"{name}/{number}" if number else name
         sections.append(writer.write_strided(own_name, rows, len(members) * _BLOCK_BYTES))
+    if not sections:
+        return None
     return FileFilter(tuple(sections), hash_name, section_of.tobytes() if len(sections) > 1 else None)

@@ -1,16 +1,14 @@
 """The filter index: for one column, which files and which row groups may hold a value.
 
     key      (kind u8, partition u32, sequence u32)
-    kind 0   a file: where its fine filter lies (its section, and the name of its hash)
-    kind 1   a task, by its number among the members of the run's coarse groups (in the place of the file's): its files,
-             u64, little-endian, one after the other
-    coarse   the groups of the tasks' own filters, and what is known of them before they are read: see `coarse`
+    kind 0   a file: where the filters of its row groups are, if it has more than one, and the name of its hash
+    kind 1   a member of the run's coarse groups, by its number (in the place of the file's): its file
+    coarse   the groups of filters over files, and what is known of them before they are read: see `coarse_groups`
 
-A task is one writer's share of a commit; a file attached rather than written is a task of its own, and where its filter
-was copied, of which there is none over all row groups, each of them is one. What a commit or a
-build writes holds at most `MEMBERS_MAX` tasks or `GROUP_BYTES_MAX` bytes a group, so that a commit of any size is
-written in bounded memory; merging makes larger ones. Fine filters lie in this file, in the task index file that the
-writer made, or in the run in which they were first (`fine_path`): merging leaves them where they are.
+What a commit or a build writes holds at most `MEMBERS_MAX` members or `GROUP_BYTES_MAX` bytes a group, so that a commit
+of any size is written in bounded memory; merging makes larger ones. Filters of row groups are in this file, in the task
+index file that the writer made, or in the run in which they were first (`fine_path`): merging leaves them where they
+are.
 """
 
 from __future__ import annotations
@@ -25,53 +23,60 @@ import numpy as np
 import pyarrow as pa
 
 from .... import bloom, hfile_like
-from ....base.arrays import binary_array, from_numpy
+from ....base.arrays import from_numpy, positions, to_numpy
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader
 from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run, written_as
 from ...storage import Storage
-from .coarse_groups import META, REQUEST_BYTES_LOCAL, REQUEST_BYTES_REMOTE, CoarseGroups, HashesUnder, member_hits
-from .file_filter import FIELDS, FileFilter, write_file_filter
+from .coarse_groups import (
+    META,
+    REQUEST_BYTES_LOCAL,
+    REQUEST_BYTES_REMOTE,
+    CoarseGroups,
+    HashesUnder,
+    IdRanges,
+    member_hits,
+)
+from .file_filter import FIELDS, FileFilter, fields_of, write_file_filter
 
 if TYPE_CHECKING:
-    from ....bloom import SplitBlockFilter
     from ....hfile_like import SortedFileWriter
-    from .task_filters import FineFilters
+    from .task_filters import FileFilters
 
 
 KEYS = KeyLayout([("kind", 1), ("partition", 4), ("sequence", 4)])
-KIND_FILE, KIND_TASK = 0, 1
+KIND_FILE, KIND_MEMBER = 0, 1
 PLACE_SCHEMA = pa.schema(
     [
         pa.field("fine_path", pa.string()),  # null: in the run itself
         *FIELDS,
     ]
 )
-FILES_FIELD = pa.field("files", pa.binary())
-RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILES_FIELD])
+FILE_FIELD = pa.field("file", pa.int64())  # the number of a member's file
+RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILE_FIELD])
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
-_SCAN_SHARE = 16  # where more than that share of the tasks is looked up, all are read
+_SCAN_SHARE = 16  # if more than that share of the members is looked up, all are read
 
 
 class FilterRunWriter:
-    """Writes one run of a filter index, task by task. Used as a context manager; on an exception nothing is left."""
+    """Writes one run of a filter index, file by file. Used as a context manager; on an exception nothing is left."""
 
-    def __init__(self, storage: Storage, path: str, fpp: float | None):
+    def __init__(self, storage: Storage, path: str):
         self._stack = ExitStack()
-        self._path, self._fpp = path, fpp
+        self._path = path
         self._sink = self._stack.enter_context(storage.create(path))
         self._writer = self._stack.enter_context(
             hfile_like.SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get", metas=written_as(path))
         )
-        self._waiting: list[SplitBlockFilter] = []
+        self._waiting: list[tuple[int, np.ndarray]] = []  # a file, and the words of the filter over it
         self._waiting_bytes = 0
         self._hash_name = ""
-        self._entries: list[dict] = []
-        self._pairs: list[tuple[int, int]] = []  # an entry, and the number of a member that it is in
-        self._first_waiting = 0  # the first pair whose group is not written yet
+        self._ids: list[int] = []
+        self._places: list[dict] = []
+        self._member_files: list[int] = []
         self._coarse = CoarseGroups()
 
     def __enter__(self) -> FilterRunWriter:
@@ -80,32 +85,32 @@ class FilterRunWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def write_fine(self, ordinal: int, filters: FineFilters, hash_name: str) -> FileFilter:
-        """Stores a fine filter in this run."""
+    def write_fine(self, ordinal: int, filters: FileFilters, hash_name: str) -> FileFilter | None:
+        """Stores the filters of a file's row groups in this run; None if it has none."""
         return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
 
-    def add_task(self, files: Sequence[tuple[int, str | None, FileFilter]], *coarse: SplitBlockFilter) -> None:
-        """One task: (file id, path of its fine filter or None for this run, the fine filter) of each file, and the
-        filter over all of them, or several that hold all between them."""
-        hash_name = files[0][2].hash_name
+    def add_file(
+        self, file_id: int, path: str | None, fine: FileFilter | None, over_file: np.ndarray | None, hash_name: str
+    ) -> None:
+        """One file: where its `fine` filters are (`path`: None for this run), and the words of the filter over it,
+        uint32 [blocks, 8]. It has one of them, or both."""
+        self._ids.append(file_id)
+        self._places.append({"fine_path": path if fine is not None else None, **fields_of(fine, hash_name)})
+        if over_file is None:
+            return
         if self._waiting and hash_name != self._hash_name:
             self._flush()
         self._hash_name = hash_name
-        entries = range(len(self._entries), len(self._entries) + len(files))
-        self._entries += [{"file_id": file_id, "fine_path": path, **fine.row()} for file_id, path, fine in files]
-        for one in coarse:
-            self._pairs += [(entry, len(self._waiting)) for entry in entries]
-            self._waiting.append(one)
-            self._waiting_bytes += one.words.nbytes
-            if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
-                self._flush()
+        self._waiting.append((file_id, over_file))
+        self._waiting_bytes += over_file.nbytes
+        if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
+            self._flush()
 
     def finish(self, segments: tuple[int, int]) -> Run:
         """Writes what is left; the run is durable and whole on return."""
         self._flush()
-        ids = np.array([e.pop("file_id") for e in self._entries], dtype=np.uint64)
-        pairs = np.array(self._pairs, dtype=np.int64).reshape(-1, 2)
-        write_entries(self._writer, ids, pairs, pa.Table.from_pylist(self._entries, PLACE_SCHEMA), self._coarse)
+        ids, members = np.array(self._ids, dtype=np.uint64), np.array(self._member_files, dtype=np.uint64)
+        write_entries(self._writer, ids, members, pa.Table.from_pylist(self._places, PLACE_SCHEMA), self._coarse)
         self._writer.close()
         self._stack.close()
         return Run(self._path, self._writer.size_bytes, self._writer.num_entries, segments)
@@ -113,73 +118,52 @@ class FilterRunWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        group = bloom.FilterGroup.from_filters(self._waiting, self._fpp)
-        numbers = np.empty(len(self._waiting), dtype=np.int64)
+        group = bloom.FilterGroup.from_filters([bloom.SplitBlockFilter(w, self._hash_name) for _, w in self._waiting])
         for part in group.parts:
-            rungs = [min(len(self._waiting[i].words), part.blocks).bit_length() - 1 for i in part.members]
-            numbers[part.members] = self._coarse.members + np.arange(len(rungs))
-            name = self._coarse.add_group(self._hash_name, np.array(rungs))
+            chosen = [self._waiting[i] for i in part.members]
+            sizes = np.array([len(words) for _, words in chosen])
+            name = self._coarse.add_group(self._hash_name, sizes, max(bloom.measured_fpp(words) for _, words in chosen))
             self._writer.write_strided(name, part.rows, part.rows.shape[1])
-        for place in range(self._first_waiting, len(self._pairs)):
-            entry, member = self._pairs[place]
-            self._pairs[place] = entry, int(numbers[member])
-        self._first_waiting = len(self._pairs)
+            self._member_files += [file_id for file_id, _ in chosen]
         self._waiting, self._waiting_bytes = [], 0
 
 
 def write_entries(
-    writer: SortedFileWriter, ids: np.ndarray, pairs: np.ndarray, places: pa.Table, coarse: CoarseGroups
+    writer: SortedFileWriter, ids: np.ndarray, member_files: np.ndarray, places: pa.Table, coarse: CoarseGroups
 ) -> None:
-    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `pairs`, int64 [m, 2]: a
-    place among the ids, and a task that the file is in; `places`: n rows of PLACE_SCHEMA. Every task has a file, and
-    every file a task."""
+    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `member_files`, uint64 [m]:
+    the file of each member; `places`: n rows of PLACE_SCHEMA."""
     order = np.argsort(ids)
-    coarse.set_files(ids[order])
+    ids = ids[order]
+    coarse.files, coarse.others = IdRanges.of(ids), IdRanges.of(np.setdiff1d(ids, member_files))
     writer.put_meta(META, coarse.to_bytes())
     if not len(ids):
         return
-    partition, sequence = split_file_ids(ids[order])
+    partition, sequence = split_file_ids(ids)
     writer.write(
         KEYS.encode(kind=KIND_FILE, partition=partition, sequence=sequence),
-        places.take(from_numpy(order)).append_column(FILES_FIELD, pa.nulls(len(ids), pa.binary())),
+        places.take(from_numpy(order)).append_column(FILE_FIELD, pa.nulls(len(ids), FILE_FIELD.type)),
     )
-    files, member = ids[pairs[:, 0]], pairs[:, 1]
-    order = np.lexsort((files, member))
-    numbers, starts = np.unique(member[order], return_index=True)
-    lists = binary_array([part.astype("<u8").tobytes() for part in np.split(files[order], starts[1:])])
-    nothing = [pa.nulls(len(numbers), field.type) for field in PLACE_SCHEMA]
-    writer.write(
-        KEYS.encode(kind=KIND_TASK, partition=0, sequence=numbers),
-        pa.Table.from_arrays([*nothing, lists], schema=RUN_SCHEMA),
-    )
+    if len(member_files):
+        nothing = [pa.nulls(len(member_files), field.type) for field in PLACE_SCHEMA]
+        writer.write(
+            KEYS.encode(kind=KIND_MEMBER, partition=0, sequence=np.arange(len(member_files))),
+            pa.Table.from_arrays([*nothing, from_numpy(member_files.view(np.int64))], schema=RUN_SCHEMA),
+        )
 
 
-@dataclass
-class Tasks:
-    """The files of all tasks of a run: those of task number `i` are `files[starts[i]:starts[i + 1]]`."""
-
-    starts: np.ndarray
-    files: np.ndarray
-
-    @classmethod
-    def of(cls, reader: SortedFileReader) -> Tasks:
-        """Raises CorruptionError."""
-        entries = reader.by_id(KEYS.prefix(kind=KIND_TASK)).scan([FILES_FIELD.name])
-        if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
-            raise CorruptionError("tasks of a filter run are not numbered from 0 on", path=reader.name, check="tasks")
-        lists = [_file_list(reader, item) for item in entries.columns[FILES_FIELD.name].to_pylist()]
-        starts = np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64)
-        return cls(starts, np.concatenate(lists) if lists else np.empty(0, dtype=np.uint64))
-
-    def of_members(self, hits: np.ndarray) -> np.ndarray:
-        """uint64: the files of some tasks (bool [tasks])."""
-        return self.files[np.repeat(hits, np.diff(self.starts))]
+def read_member_files(reader: SortedFileReader) -> np.ndarray:
+    """uint64: the file of each member of a run. Raises CorruptionError."""
+    entries = reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).scan([FILE_FIELD.name])
+    if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
+        raise CorruptionError("members of a filter run are not numbered from 0 on", path=reader.name, check="members")
+    return _file_numbers(reader, entries.columns[FILE_FIELD.name])
 
 
-def _file_list(reader: SortedFileReader, item: bytes | None) -> np.ndarray:
-    if item is None or len(item) % 8:
-        raise CorruptionError("a task of a filter run without its files", path=reader.name, check="tasks")
-    return np.frombuffer(item, dtype="<u8").astype(np.uint64)
+def _file_numbers(reader: SortedFileReader, files: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    if files.null_count:
+        raise CorruptionError("a member of a filter run without its file", path=reader.name, check="members")
+    return to_numpy(files).view(np.uint64)
 
 
 class FilterRun:
@@ -191,37 +175,41 @@ class FilterRun:
         self.coarse = readers.decoded(run, CoarseGroups, CoarseGroups.of, CoarseGroups.is_little)
         self._readers = readers
 
-    def files_with(self, hashes_under: Sequence[HashesUnder]) -> list[np.ndarray]:
-        """For each question, uint64, ascending: the files of this run that may hold one of its values. Files of another
-        hash than a question can be put in are among them."""
+    def may_hold(self, hashes_under: Sequence[HashesUnder], ids: np.ndarray) -> list[np.ndarray]:
+        """For each question, bool [files]: those of some files of this run that may hold one of its values. Files of
+        another hash than a question can be put in are among them."""
         is_remote = bool(self._readers.storage.gap_bytes)
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
         hits_of = member_hits(
             self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)
         )
-        return [np.unique(self._files_of(hits)) for hits in hits_of]
+        others = self.coarse.others.holds(ids)
+        return [others | (positions(np.sort(self._files_of(hits)), ids) >= 0) for hits in hits_of]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:
         members = np.flatnonzero(hits)
         if not len(members):
             return np.empty(0, dtype=np.uint64)
         if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
-            return self._readers.decoded(self.run, Tasks, Tasks.of).of_members(hits)
-        prefix = KEYS.prefix(kind=KIND_TASK)
-        entries = self.reader.by_id(prefix).get(members.astype(np.uint64), [FILES_FIELD.name])
+            files = self._readers.decoded(self.run, "members", read_member_files)
+            if len(files) != self.coarse.members:
+                raise CorruptionError("a filter run lacks members", path=self.reader.name, check="members")
+            return files[members]
+        entries = self.reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).get(members.astype(np.uint64), [FILE_FIELD.name])
         if len(entries.ids) != len(members):
-            raise CorruptionError("a task of a filter run without its files", path=self.reader.name, check="tasks")
-        return np.concatenate([_file_list(self.reader, i) for i in entries.columns[FILES_FIELD.name].to_pylist()])
+            raise CorruptionError("a filter run lacks members", path=self.reader.name, check="members")
+        return _file_numbers(self.reader, entries.columns[FILE_FIELD.name])
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
-        """(path, fine filter) of those of some files, uint64, ascending, that this run has, by their numbers."""
+        """(path, fine filter) of those of some files, uint64, ascending, that have one here, by their numbers."""
         entries = self.reader.by_id(KEYS.prefix(kind=KIND_FILE)).get(ids, PLACE_SCHEMA.names)
         columns = {name: entries.columns[name].to_pylist() for name in PLACE_SCHEMA.names}
         places = {}
         for i, number in enumerate(entries.ids.tolist()):
             row = {name: values[i] for name, values in columns.items()}
             path = row["fine_path"] or self.run.path
-            places[number] = path, FileFilter.of_row(row, path)
+            if (found := FileFilter.of_row(row, path)) is not None:
+                places[number] = path, found
         return places
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ....base import canon
-from ....errors import InvalidArgumentError
 from ...predicates import Leaf, Node, leaves_of, probe_values
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from ..protocol import CommitWork, MergeWork
 
 
-SOURCES = ("data", "parquet")
-
-
 class BloomKind:
     name = "bloom"
     is_compound = False
@@ -34,13 +30,10 @@ class BloomKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        from .task_filters import FilterSizing
+        from .task_filters import FPP_DEFAULT, checked_fpp
 
-        checked_options(self.name, options, ["fpp", "lookups", "source"])
-        source = options.get("source", "data")
-        if source not in SOURCES:
-            raise InvalidArgumentError(f"source is one of {', '.join(map(repr, SOURCES))}, not {source!r}")
-        stored = {**FilterSizing.checked(options).options(), "source": source}
+        checked_options(self.name, options, ["fpp"])
+        stored = {"fpp": checked_fpp(options.get("fpp", FPP_DEFAULT))}
         ids = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
         return [IndexState(0, self.name, (number,), stored, maintain) for number, _ in ids]
 
@@ -93,10 +86,9 @@ class BloomKind:
                     values[leaf] = wanted
             if values:
                 from .probe import FilterProbe
-                from .task_filters import FilterSizing
 
-                size = FilterSizing.description(index.options)
-                probes.append(FilterProbe(index, column, values, note=f"bloom({column}) is {size}"))
+                note = f"bloom({column}) has an fpp of {index.options['fpp']:g}"
+                probes.append(FilterProbe(index, column, values, note=note))
         return probes
 
 

@@ -1,6 +1,6 @@
 """Merging the runs of a filter index: those that commits leave, and all of them, by `optimize`.
 
-Merging puts the coarse filters of the same tasks in groups together, so that one read probes all of them. Runs are of
+Merging puts the filters over files in groups together, so that one read probes all of them. Runs are of
 geometric sizes (`state/merge_policy.py`), and a commit writes no more than `commit_bytes`. So there are at most
 
     1 + log(entries of all runs) / log(ratio) + 2 * bytes of all runs / commit_bytes
@@ -8,9 +8,9 @@ geometric sizes (`state/merge_policy.py`), and a commit writes no more than `com
 runs however many commits there were, and after optimize 2 + 2 * bytes of all groups / RUN_BYTES_MAX: each costs a
 look-up three requests where nothing of it is cached, and one afterwards, side by side. See docs/decisions/0011.
 
-A merged run is one matrix, written a bounded number of rows at a time: tasks of like sizes form one group, however many
-they are. A member is never folded below what it holds; where a group is larger its rows are repeated, and where it was
-in a larger one the repeated rows are left out (rule 31). Fine filters stay where they are, in whatever file.
+A merged run is written a bounded number of rows at a time: filters of like sizes form one group, however many they are.
+A member keeps the size that it was built with: in a larger group its rows are repeated, in a smaller one the repeated
+rows are left out (rule 31). The filters of row groups stay where they are, in whatever file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import from_numpy, positions, string_array
-from ....bloom import SplitBlockFilter, plan_sizes
+from ....base.arrays import from_numpy, positions
+from ....bloom import plan_repeats
 from ....errors import CorruptionError
-from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_rows
+from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_many
 from ...state import IndexState, Run
 from ...state.merge_policy import MergePolicy
 from ...state.runs import DAMAGE, check_written_as, written_as
 from ...storage import Ranged, Storage
 from ..protocol import CommitWork
 from .coarse_groups import CoarseGroups, section_name
-from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Tasks, write_entries
+from .file_filter import StoredFilters
+from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, read_member_files, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
@@ -148,11 +149,11 @@ def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None
     opened = _opened(storage, run)
     if opened is None:
         return None
-    files, coarse = opened.file_count, opened.coarse
+    files = opened.coarse.files
     if live is None:
-        return opened.coarse_bytes, files, 0
-    live_files = np.searchsorted(live, coarse.last, side="right") - np.searchsorted(live, coarse.first)
-    return opened.coarse_bytes, files, files - int(live_files.sum())
+        return opened.coarse_bytes, files.count, 0
+    live_files = np.searchsorted(live, files.last, side="right") - np.searchsorted(live, files.first)
+    return opened.coarse_bytes, files.count, files.count - int(live_files.sum())
 
 
 def _opened(storage: Storage, run: Run) -> OpenRun | None:
@@ -180,30 +181,42 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
     none at all the segment stays uncovered."""
     paths = {number: path for path, number in work.named_at.columns.items()}
     column = paths.get(index.columns[0])  # none: it was added since, and no task knew of it
-    carried = [r.index is not None and column in r.index.task_filters for r in work.results]
+    carried = [r.index is not None and column in r.index.filters for r in work.results]
     if index.maintain != "commit" or column is None or not any(carried):
         return index
     writing, after, storage = work.writing, work.after, work.writing.storage
     holes: list[int] = []
     path = writing.path(f"i{index.id}")
-    with FilterRunWriter(storage, path, index.options["fpp"]) as writer:
-        for result, file_ids in zip(work.results, (files.ids for files in work.added), strict=True):
-            if result.index is None or column not in result.index.task_filters:
-                holes += file_ids.tolist()
+    with FilterRunWriter(storage, path) as writer:
+        for result, file_ids in zip(work.results, (files.ids.tolist() for files in work.added), strict=True):
+            stored = None if result.index is None else result.index.filters.get(column)
+            if result.index is None or stored is None:
+                holes += file_ids
                 continue
-            fine = result.index.file_filters.get(column, [None] * len(file_ids))
-            located = [(i, result.index.path, f) for i, f in zip(file_ids.tolist(), fine, strict=True) if f is not None]
-            holes += [i for i, f in zip(file_ids.tolist(), fine, strict=True) if f is None]
-            if not located:
-                continue
-            section = result.index.task_filters[column]
-            rows = read_strided_rows(Ranged(storage, result.index.path), section, np.arange(section.rows))
-            coarse = SplitBlockFilter(np.ascontiguousarray(rows).view(np.uint32), located[0][2].hash_name)
-            writer.add_task(located, coarse)
+            holes += [i for i, one in zip(file_ids, stored, strict=True) if one is None]
+            for file_id, one, words in _read_over_files(storage, result.index.path, file_ids, stored):
+                writer.add_file(file_id, result.index.path, one.fine, words, one.hash_name)
         run = writer.finish((after.version, after.version))
 
     runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
     return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))
+
+
+def _read_over_files(
+    storage: Storage, path: str, file_ids: Sequence[int], stored: Sequence[StoredFilters | None]
+) -> Iterator[tuple[int, StoredFilters, np.ndarray | None]]:
+    """(file, its filters, the words of the filter over it) of the files of a task, some filters at a time."""
+    source = Ranged(storage, path)
+    present = [(file_id, one) for file_id, one in zip(file_ids, stored, strict=True) if one is not None]
+    sizes = np.array([0 if one.over_file is None else one.over_file.length_bytes for _, one in present], dtype=np.int64)
+    parts = np.flatnonzero(np.diff(np.cumsum(sizes) // CHUNK_BYTES)) + 1
+    for part in np.split(np.arange(len(present)), parts):
+        chosen = [present[i] for i in part.tolist()]
+        sections = [one.over_file for _, one in chosen if one.over_file is not None]
+        rows = iter(read_strided_many(source, [(section, np.arange(section.rows)) for section in sections]))
+        for file_id, one in chosen:
+            words = None if one.over_file is None else np.ascontiguousarray(next(rows)).view(np.uint32)
+            yield file_id, one, words
 
 
 MEMBERS_MAX = 1 << 15  # of a group: a row of 1 MiB
@@ -230,21 +243,6 @@ class OpenRun:
         """Of its groups."""
         return sum(section.length_bytes for section in self.coarse.sections(self.reader))
 
-    @property
-    def file_count(self) -> int:
-        """The number of its files."""
-        return int((self.coarse.last - self.coarse.first).sum()) + len(self.coarse.first)
-
-
-@dataclass
-class _Files:
-    """The files of one run: numbers, places of the fine filters; and pairs, int64 [m, 2], of a file and a task that it
-    is in (among those of all runs)."""
-
-    ids: np.ndarray
-    pairs: np.ndarray
-    places: pa.Table
-
 
 def join_runs(
     storage: Storage,
@@ -255,55 +253,52 @@ def join_runs(
 ) -> Run | None:
     """Some runs, oldest first, as one at `path`; durable on return. None, and no file, where nothing is left.
 
-    Of a file in several, the newest counts; files that are not among the `live` ones (uint64, ascending) are left out,
-    and so are tasks that have no other. Raises CorruptionError where a run turns out damaged.
+    Of a file in several, the newest counts; files that are not among the `live` ones (uint64, ascending) are left out.
+    Raises CorruptionError where a run turns out damaged.
     """
     starts = np.cumsum([0, *(run.coarse.members for run in runs)])
-    parts = [_files_of(run, int(start)) for run, start in zip(runs, starts, strict=False)]
-    bases = np.cumsum([0, *(len(part.ids) for part in parts)])
-    ids = np.concatenate([part.ids for part in parts])
-    numbers_of = np.arange(len(ids))
-    newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
-    is_kept = np.zeros(len(ids), dtype=bool)
-    is_kept[newest] = True
+    entries = [_entries_of(run) for run in runs]
+    ids = np.concatenate([own for own, _, _ in entries])
+    run_of = np.repeat(np.arange(len(runs)), [len(own) for own, _, _ in entries])
+    newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]  # by ascending ids
     if live is not None:
-        is_kept &= positions(live, ids) >= 0
-    if not is_kept.any():
+        newest = newest[positions(live, ids[newest]) >= 0]
+    if not len(newest):
         return None
-    chosen = numbers_of[is_kept]
-    pairs = np.concatenate([part.pairs + np.array([base, 0]) for part, base in zip(parts, bases, strict=False)])
-    pairs = pairs[is_kept[pairs[:, 0]]]
-    pairs[:, 0] = np.searchsorted(chosen, pairs[:, 0])
-    places = pa.concat_tables([part.places for part in parts]).take(from_numpy(chosen))
-    used = np.unique(pairs[:, 1])
+    member_files = np.concatenate([files for _, _, files in entries])
+    member_run = np.repeat(np.arange(len(runs)), np.diff(starts))
+    owner = positions(ids[newest], member_files)
+    used = np.flatnonzero((owner >= 0) & (run_of[newest][owner] == member_run))
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))
         writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get", metas=written_as(path)))
         coarse = CoarseGroups()
         order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, used)]
-        numbers = np.empty(int(starts[-1]), dtype=np.int64)
-        numbers[np.concatenate(order)] = np.arange(len(used))
-        pairs[:, 1] = numbers[pairs[:, 1]]
-        write_entries(writer, ids[chosen], pairs, places, coarse)
+        members = np.concatenate([np.empty(0, dtype=np.int64), *order])
+        places = pa.concat_tables([places for _, places, _ in entries]).take(from_numpy(newest))
+        write_entries(writer, ids[newest], member_files[members], places, coarse)
         writer.close()
     return Run(path, writer.size_bytes, writer.num_entries, segments)
 
 
-def _files_of(run: OpenRun, first_member: int) -> _Files:
+def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, np.ndarray]:
+    """(files of a run, uint64; PLACE_SCHEMA: where their filters are; the file of each member, uint64)."""
     entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
-    tasks = Tasks.of(run.reader)
-    member = np.repeat(np.arange(len(tasks.starts) - 1), np.diff(tasks.starts))
-    if not np.array_equal(np.unique(tasks.files), entries.ids) or len(tasks.starts) - 1 != run.coarse.members:
-        raise CorruptionError("the files of a filter run are not those of its tasks", path=run.reader.name)
+    members = read_member_files(run.reader)
+    others = entries.ids[run.coarse.others.holds(entries.ids)]
+    every = np.sort(np.concatenate([members, others]))
+    if not np.array_equal(every, entries.ids) or len(members) != run.coarse.members:
+        raise CorruptionError("the files of a filter run are not those of its members", path=run.reader.name)
     places = pa.Table.from_arrays([entries.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
-    paths = pc.fill_null(places.column("fine_path"), string_array([run.run.path])[0])
-    places = places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths)
-    pairs = np.stack([np.searchsorted(entries.ids, tasks.files), member + first_member], axis=1)
-    return _Files(entries.ids, pairs, places)
+    is_here = pc.and_(pc.is_null(places.column("fine_path")), pc.is_valid(places.column("fine_offset")))
+    paths = pc.if_else(is_here, run.run.path, places.column("fine_path"))
+    return entries.ids, places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths), members
 
 
-def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> Iterator[tuple[str, int, np.ndarray]]:
-    """(hash, blocks, members) of each group to be written: members (numbers among those of all runs) ascend."""
+def _planned(
+    runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray
+) -> Iterator[tuple[str, float, int, np.ndarray]]:
+    """(hash, rate, blocks, members) of each group to be written: members (numbers among those of all runs) ascend."""
     of_hash: dict[str, list[np.ndarray]] = {}
     for run, start in zip(runs, starts, strict=False):
         for group, name in enumerate(run.coarse.hashes):
@@ -311,12 +306,14 @@ def _planned(runs: Sequence[OpenRun], starts: np.ndarray, used: np.ndarray) -> I
             low, high = np.searchsorted(used, (first, stop))
             if high > low:
                 of_hash.setdefault(name, []).append(used[low:high])
-    rungs = np.concatenate([run.coarse.rungs for run in runs])
+    sizes = np.concatenate([run.coarse.sizes for run in runs])
+    fpps = np.concatenate([np.repeat(np.array(c.fpps), np.diff(c.starts)) for c in (run.coarse for run in runs)])
     for name, several in of_hash.items():
         members = np.concatenate(several)
-        for blocks, chosen in plan_sizes([1 << rung for rung in rungs[members].tolist()]):
+        for blocks, chosen in plan_repeats(sizes[members].tolist()):
             for low in range(0, len(chosen), MEMBERS_MAX):
-                yield name, blocks, members[chosen[low : low + MEMBERS_MAX]]
+                part = members[chosen[low : low + MEMBERS_MAX]]
+                yield name, float(fpps[part].max()), blocks, part
 
 
 def _write_group(
@@ -325,12 +322,13 @@ def _write_group(
     runs: Sequence[OpenRun],
     starts: np.ndarray,
     hash_name: str,
+    fpp: float,
     blocks: int,
     members: np.ndarray,
 ) -> np.ndarray:
     """Writes one group and gives its members."""
-    rungs = np.concatenate([run.coarse.rungs for run in runs])[members]
-    name = coarse.add_group(hash_name, rungs)
+    sizes = np.concatenate([run.coarse.sizes for run in runs])[members]
+    name = coarse.add_group(hash_name, sizes, fpp)
     writer.write_strided(name, _rows(list(_sources(runs, starts, members)), blocks, len(members)), 32 * len(members))
     return members
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ....base.arrays import positions
 from ...predicates import Leaf, Node, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run
@@ -16,8 +15,8 @@ from ...storage.threads import side_by_side
 from ..probe_results import ProbeResult
 from ..protocol import ProbedFiles
 from .coarse_groups import HashesUnder
+from .file_filter import hash_probes
 from .format import FilterPlaces, FilterRun
-from .hashed_values import hash_probes
 
 
 @dataclass
@@ -59,14 +58,14 @@ def probe_filters(
     def probed(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
-            own_files = np.flatnonzero(opened.coarse.holds(ids) & covered)
-            return opened, own_files, opened.files_with(hashes_under) if len(own_files) else []
+            own_files = np.flatnonzero(opened.coarse.files.holds(ids) & covered)
+            return opened, own_files, opened.may_hold(hashes_under, ids[own_files]) if len(own_files) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]
-    for opened, own_files, files_with in side_by_side(readers.storage, probed, runs, "skipstone-filters"):
+    for opened, own_files, may_hold_one in side_by_side(readers.storage, probed, runs, "skipstone-filters"):
         if len(own_files):
-            for flags, with_it in zip(may_hold.values(), files_with, strict=True):
-                flags[0, own_files] &= positions(with_it, ids[own_files]) >= 0
+            for flags, hits in zip(may_hold.values(), may_hold_one, strict=True):
+                flags[0, own_files] &= hits
             places.add(opened, own_files)
     return may_hold, places
 

@@ -1,16 +1,14 @@
-"""The filters that a task makes, row group by row group: a fine one a file, and one over all of the task; their sizes.
+"""The filters of one file, made from the hashes of its row groups as they pass; and their sizes.
 
-With an `fpp`, each filter is the smallest that meets it. Without one, each is as large as pays over the life of a file:
-its own bytes, and those that `lookups` look-ups read because of false positives. Every look-up probes a task's filter;
-a false positive there costs a request and a small row for each file of the task, and those of its row groups that the
-fine filters let pass. The fine filters see the look-ups whose value is in the task, taken to be one in ten: for each,
-the other row groups with a false positive are read for nothing, at their bytes in the file.
+`fpp` is the rate of the finest level: how often a row group without a value may be read. A file of one row group has
+one filter, among those of other files (`coarse_groups.py`). A file of several has a filter per row group, side by side
+(`file_filter.py`), and one over the file, so that most files are excluded without a request to their own filters: at a
+larger rate (`file_fpp`), since what it lets pass is tested again. So it takes about a third of the bits of the others.
+A filter over a file whose own rate is above `USELESS_FPP` is not written.
 
-Memory is bounded however large the files are. A row group's hashes are dropped once they are in its filter, and filters
-of more than `SPOOL_BYTES` together wait in a temporary file. The task's hashes are kept while they are few
-(`KEPT_KEYS_MAX`), and then go into a filter of the largest size, which is folded to the right one at the end: folding
-is exact. Distinct values are counted: few by their hashes, many by the bits that they set in a filter that is large
-enough for all of them, which is then folded. That costs nothing beside the inserting.
+Memory is bounded however large the files are: hashes and finished filters wait in a spool, a temporary file once they
+are more than `SPOOL_BYTES`. Distinct values are counted exactly in a row group. In a file they are counted exactly up
+to `_SAMPLE_MAX`, then by the hashes below a threshold, which are a sample because hashes are uniform.
 """
 
 from __future__ import annotations
@@ -18,129 +16,46 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import IO
 
 import numpy as np
 
 from .... import bloom
-from ....errors import InvalidArgumentError, StorageError, is_integer
+from ....errors import InvalidArgumentError, StorageError
 
-if TYPE_CHECKING:
-    from ....bloom import SplitBlockFilter
-
-# -- sizes ------------------------------------------------------------------------------------------------------------
-
-
-LOOKUPS = 100
-LOOKUPS_MAX = 10**12
-REQUEST_BYTES = 256 << 10
-"""What a request takes of the time that bytes take: about as long as so many of them."""
-
-HIT_SHARE = 0.1
-"""Of the look-ups that a task sees, those whose value it holds: only they probe the filters of its row groups."""
-
-TASK_BLOCKS_MAX = (64 << 20) // 32
-"""A task's filter that would be larger says yes to everything instead: its files' fine filters answer."""
-
-_FINE_ROW_BYTES = 36
-USELESS_FPP = 0.5
-
-
-@dataclass(frozen=True)
-class FilterSizing:
-    """What the filters of one index are sized for.
-
-    fpp        how often a row group without the value may be read all the same; None: what costs the least
-    lookups    where `fpp` is None: how many look-ups a file sees in its life
-    """
-
-    fpp: float | None = None
-    lookups: int = LOOKUPS
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> FilterSizing:
-        """The sizing in an index's options."""
-        return cls(options["fpp"], options.get("lookups", LOOKUPS))
-
-    @classmethod
-    def checked(cls, options: Mapping[str, Any]) -> FilterSizing:
-        """The sizing in a caller's options. Raises InvalidArgumentError."""
-        fpp, lookups = options.get("fpp"), options.get("lookups", LOOKUPS)
-        if fpp is not None and (isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not 0 < fpp < 1):
-            raise InvalidArgumentError(
-                f"fpp is a probability above 0 and below 1, as 0.01, or left out for what costs the least, not {fpp!r}"
-            )
-        if not is_integer(lookups, 1) or lookups > LOOKUPS_MAX:
-            raise InvalidArgumentError(
-                f"lookups is how many look-ups a file sees in its life, from 1 to {LOOKUPS_MAX:,}, not {lookups!r}"
-            )
-        if fpp is not None and "lookups" in options:
-            raise InvalidArgumentError("lookups= decides the size of filters where there is no fpp=: give one of them")
-        return cls(None if fpp is None else float(fpp), lookups)
-
-    def options(self) -> dict[str, Any]:
-        """What an index keeps of it."""
-        return {"fpp": self.fpp} if self.fpp is not None else {"fpp": None, "lookups": self.lookups}
-
-    @classmethod
-    def description(cls, options: Mapping[str, Any]) -> str:
-        """The size of an index's filters and its reason, in words."""
-        size = cls.of(options).reason()
-        if options.get("source") != "parquet":
-            return size
-        return (
-            f"copied from the Parquet files, at most as large as their writer made it; of what is written later, {size}"
-        )
-
-    def reason(self) -> str:
-        """The size and its reason, in words, of filters that are made from values."""
-        if self.fpp is not None:
-            return f"sized for an fpp of {self.fpp:g}, as requested"
-        return f"sized to cost the least bytes: its own, and what {self.lookups:,} look-ups a file read for nothing"
-
-    def fine_blocks(self, keys: int, row_group_bytes: int) -> int:
-        """The blocks of a row group's filter, of so many distinct values."""
-        if self.fpp is not None:
-            return bloom.solve_blocks(keys, self.fpp)
-        return bloom.cheapest_blocks(keys, self.lookups * HIT_SHARE, row_group_bytes)
-
-    def task_blocks(self, keys: int, false_bytes: float) -> int:
-        """The blocks of a task's filter, of so many distinct values; `false_bytes`: see `task_false_bytes`. Where none
-        of at most `TASK_BLOCKS_MAX` says anything, 1."""
-        if self.fpp is not None:
-            blocks = min(bloom.solve_blocks(keys, self.fpp), TASK_BLOCKS_MAX)
-        else:
-            blocks = min(bloom.cheapest_blocks(keys, self.lookups, false_bytes), TASK_BLOCKS_MAX)
-        return 1 if bloom.fpp_of(keys, blocks) > USELESS_FPP else blocks
-
-    def task_false_bytes(self, keys: Sequence[int], blocks: Sequence[int], row_group_bytes: Sequence[int]) -> float:
-        """What is read of one file when its task's filter says yes for nothing: for each row group its distinct values,
-        its filter's blocks and its bytes."""
-        read = sum(bloom.fpp_of(n, b) * size for n, b, size in zip(keys, blocks, row_group_bytes, strict=True))
-        return REQUEST_BYTES + _FINE_ROW_BYTES * len(blocks) + read
-
-
-# -- filters of rows as they are written ------------------------------------------------------------------------------
-
-
+FPP_MIN, FPP_MAX, FPP_DEFAULT = 1e-6, 0.1, 0.001
+USELESS_FPP = 0.3
+FILE_BLOCKS_MAX = (64 << 20) // 32
 SPOOL_BYTES = 16 << 20
-KEPT_KEYS_MAX = 1 << 20
 
-_SORTED_KEYS_MAX = 1 << 12
-_COUNTING_BITS = 8  # a key, or more: with fewer, too few bits are left over to count by
-_KEY_BITS_MAX = 32
+_SAMPLE_MAX = 1 << 18
 _AT_ONCE_BYTES = 8 << 20
 _BLOCK_BYTES = 32
 
 
+def checked_fpp(fpp: object) -> float:
+    """The `fpp` that a caller gave. Raises InvalidArgumentError."""
+    if isinstance(fpp, bool) or not isinstance(fpp, (int, float)) or not FPP_MIN <= fpp <= FPP_MAX:
+        raise InvalidArgumentError(
+            f"fpp is how often a row group without the value may be read, from {FPP_MIN:g} to {FPP_MAX:g}, not {fpp!r}"
+        )
+    return float(fpp)
+
+
+def file_fpp(fpp: float) -> float:
+    """The rate that the filter over a file of several row groups is sized for."""
+    return min(fpp ** (1 / 3), 0.25)
+
+
 class Spool:
-    """Words of filters that wait: in memory, or in a temporary file once they are many. A context manager."""
+    """Arrays that wait: in memory, or in a temporary file once they are many. A context manager."""
 
     def __init__(self) -> None:
-        self._waiting: list[np.ndarray | int] = []  # the words, or where they lie in the file
+        self._waiting: dict[int, np.ndarray] = {}
         self._waiting_bytes = 0
+        self._stored: dict[int, tuple[int, np.dtype, int]] = {}  # offset in the file, type, number of bytes
+        self._count = 0
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Spool:
@@ -150,42 +65,51 @@ class Spool:
         self.close()
 
     def close(self) -> None:
-        self._waiting = []
+        self._waiting, self._stored = {}, {}
         if self._file is not None:
             with contextlib.suppress(OSError):  # what did not fit is needed no more
                 self._file.close()
 
-    def put(self, words: np.ndarray) -> int:
-        """Keeps uint32 [blocks, 8]; returns its number. Raises StorageError where the temporary file takes no more."""
-        self._waiting.append(words)
-        self._waiting_bytes += words.nbytes
+    def put(self, array: np.ndarray) -> int:
+        """Keep a one-dimensional array; return its number. Raises StorageError if the temporary file is full."""
+        self._waiting[self._count] = array
+        self._waiting_bytes += array.nbytes
+        self._count += 1
         if self._waiting_bytes > SPOOL_BYTES:
             self._write()
-        return len(self._waiting) - 1
+        return self._count - 1
 
-    def words(self, number: int, first: int, last: int) -> np.ndarray:
-        """uint32 [last - first, 8]: some blocks of what was put. Raises StorageError where the temporary file does not
-        give them back."""
-        kept = self._waiting[number]
-        if isinstance(kept, np.ndarray):
-            return kept[first:last]
+    def read(self, number: int, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return the items from start to stop of an array. Raises StorageError if the temporary file lacks them."""
+        if number in self._waiting:
+            return self._waiting[number][start:stop]
+        offset, dtype, size_bytes = self._stored[number]
+        end_bytes = size_bytes if stop is None else stop * dtype.itemsize
         assert self._file is not None
         with _refusals():
-            self._file.seek(kept + _BLOCK_BYTES * first)
-            data = self._file.read(_BLOCK_BYTES * (last - first))
-        return np.frombuffer(data, dtype=np.uint32).reshape(-1, 8)
+            self._file.seek(offset + start * dtype.itemsize)
+            return np.frombuffer(self._file.read(end_bytes - start * dtype.itemsize), dtype)
+
+    def drop(self, number: int) -> None:
+        """Forget an array. The temporary file is emptied once nothing in it is needed."""
+        if (array := self._waiting.pop(number, None)) is not None:
+            self._waiting_bytes -= array.nbytes
+        else:
+            del self._stored[number]
+            if not self._stored and self._file is not None:
+                with _refusals():
+                    self._file.truncate(0)
 
     def _write(self) -> None:
         with _refusals():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="skipstone-")  # noqa: SIM115 - closed by `close`
-            self._file.seek(0, io.SEEK_END)
-            for number, kept in enumerate(self._waiting):
-                if isinstance(kept, np.ndarray):
-                    self._waiting[number] = self._file.tell()
-                    self._file.write(kept.tobytes())
+            for number, array in self._waiting.items():
+                offset = self._file.seek(0, io.SEEK_END)
+                self._file.write(array.tobytes())
+                self._stored[number] = offset, array.dtype, array.nbytes
             self._file.flush()
-        self._waiting_bytes = 0
+        self._waiting, self._waiting_bytes = {}, 0
 
 
 @contextlib.contextmanager
@@ -196,59 +120,85 @@ def _refusals() -> Iterator[None]:
         raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
 
 
-class FineFilters:
-    """The filters of one file's row groups.
+class _DistinctCount:
+    """Counts distinct hashes of which parts arrive one by one, each ascending without duplicates."""
 
-    keys     distinct values of each row group
-    sizes    the blocks of each
-    parts    once finished: (blocks, row groups) of each section, as they are stored
+    def __init__(self) -> None:
+        self._sample = np.empty(0, dtype=np.uint64)
+        self._share = 1.0  # of all hashes, those below the threshold
+
+    def add(self, hashes: np.ndarray) -> None:
+        self._sample = bloom.distinct(np.concatenate([self._sample, self._below(hashes)]))
+        while len(self._sample) > _SAMPLE_MAX:
+            self._share /= 2
+            self._sample = self._below(self._sample)
+
+    def _below(self, hashes: np.ndarray) -> np.ndarray:
+        if self._share == 1:
+            return hashes
+        return hashes[: np.searchsorted(hashes, np.uint64(self._share * (1 << 64)))]
+
+    def count(self) -> int:
+        return round(len(self._sample) / self._share)
+
+
+class FileFilters:
+    """The filters of one file. Row groups are added one by one; `finish` builds the filters.
+
+    row_groups    how many were added
+    parts         once finished: (blocks, row groups) of each section of the finest level; empty if the filter over the
+                  file is all there is
     """
 
-    def __init__(self, sizing: FilterSizing, spool: Spool):
-        self.keys: list[int] = []
-        self.sizes: list[int] = []
+    def __init__(self, fpp: float, spool: Spool):
         self.parts: list[tuple[int, list[int]]] = []
-        self._sizing, self._spool = sizing, spool
-        self._built: list[tuple[int, int]] = []  # blocks as they were built, and the number in the spool
-        self._sized_for: list[int] = []  # the bytes of the row group
+        self._over_file: int | None = None  # its number in the spool
+        self._fpp, self._spool = fpp, spool
+        self._counts: list[int] = []  # distinct values of each row group
+        self._numbers: list[int] = []  # in the spool: of its hashes, once finished of its words
+        self._distinct = _DistinctCount()
 
     @property
     def row_groups(self) -> int:
-        return len(self._built)
+        return len(self._counts)
 
-    def add(self, hashes: np.ndarray, row_group_bytes: int) -> np.ndarray:
-        """Takes the hashes of the next row group, uint64, duplicates allowed; its bytes, or at least those. Returns the
-        hashes, without duplicates where they are few."""
-        if len(hashes) <= _SORTED_KEYS_MAX:
-            hashes = bloom.distinct(hashes)
-        blocks = self._sizing.fine_blocks(len(hashes), row_group_bytes)
-        words, keys = _filled(hashes, blocks)
-        self.add_words(words, keys, row_group_bytes)
-        return hashes
+    @property
+    def over_file(self) -> np.ndarray | None:
+        """Once finished: the words of the filter over the file, uint32 [blocks, 8]; None if there is none."""
+        return None if self._over_file is None else self._spool.read(self._over_file).reshape(-1, 8)
 
-    def add_words(self, words: np.ndarray, keys: int, row_group_bytes: int) -> None:
-        """Takes the filter of the next row group, uint32 [power of two, 8], folded where it is larger than pays."""
-        words = bloom.fold_words(words, min(len(words), self._sizing.fine_blocks(keys, row_group_bytes)))
-        self.keys.append(keys)
-        self.sizes.append(len(words))
-        self._built.append((len(words), self._spool.put(words)))
-        self._sized_for.append(row_group_bytes)
+    def add(self, hashes: np.ndarray) -> None:
+        """Add the hashes of the next row group, uint64 [n], duplicates allowed."""
+        hashes = bloom.distinct(hashes)
+        self._counts.append(len(hashes))
+        self._numbers.append(self._spool.put(hashes))
+        self._distinct.add(hashes)
 
-    def finish(self, row_group_bytes: Sequence[int]) -> float:
-        """Settles the sizes, now that all row groups and their bytes are known. Returns what is read of the file when
-        its task's filter says yes for nothing."""
-        if not self._built:  # a file without row groups holds no value
-            self.add_words(np.zeros((1, 8), dtype=np.uint32), 0, 0)
-            row_group_bytes = [0]
-        for place, (keys, size) in enumerate(zip(self.keys, row_group_bytes, strict=True)):
-            if size != self._sized_for[place]:  # of a file that is being written, its bytes are known at its end
-                self.sizes[place] = min(self.sizes[place], self._sizing.fine_blocks(keys, size))
-        self.parts = bloom.plan_sizes(self.sizes)
-        return self._sizing.task_false_bytes(self.keys, self.sizes, row_group_bytes)
+    def finish(self) -> None:
+        """Build the filters of all row groups."""
+        over_file = self._empty_over_file()
+        if self.row_groups > 1 or over_file is None:
+            self.parts = bloom.plan_sizes([bloom.solve_blocks(count, self._fpp) for count in self._counts])
+        blocks_of = {group: blocks for blocks, members in self.parts for group in members}
+        for group, number in enumerate(self._numbers):
+            hashes = self._spool.read(number)
+            self._spool.drop(number)
+            if over_file is not None:
+                bloom.insert_hashes(over_file, hashes)
+            if self.parts:
+                words = np.zeros((blocks_of[group], 8), dtype=np.uint32)
+                bloom.insert_hashes(words, hashes)
+                self._numbers[group] = self._spool.put(words.reshape(-1))
+        if over_file is not None and (not self.parts or bloom.measured_fpp(over_file) <= USELESS_FPP):
+            self._over_file = self._spool.put(over_file.reshape(-1))
 
-    def words_of(self, row_group: int) -> np.ndarray:
-        """uint32 [blocks, 8]: the filter of one row group, as it is stored."""
-        return self._stretch(row_group, 0, self.sizes[row_group], self.sizes[row_group])
+    def _empty_over_file(self) -> np.ndarray | None:
+        """Words for the filter over the file, whose sizes are such that many files share a group."""
+        if self.row_groups > 1:
+            blocks = bloom.shared_blocks(bloom.solve_blocks(self._distinct.count(), file_fpp(self._fpp)), at_most=True)
+        else:
+            blocks = bloom.shared_blocks(bloom.solve_blocks(sum(self._counts), self._fpp))
+        return None if blocks > FILE_BLOCKS_MAX else np.zeros((blocks, 8), dtype=np.uint32)
 
     def rows_of(self, blocks: int, members: Sequence[int]) -> Iterator[np.ndarray]:
         """The bucket rows of one part, uint8 [n, 32 x members], some at a time."""
@@ -257,76 +207,5 @@ class FineFilters:
             stop = min(blocks, start + at_once)
             rows = np.empty((stop - start, len(members), 8), dtype=np.uint32)
             for place, member in enumerate(members):
-                rows[:, place] = self._stretch(member, start, stop, blocks)
+                rows[:, place] = self._spool.read(self._numbers[member], 8 * start, 8 * stop).reshape(-1, 8)
             yield rows.reshape(stop - start, -1).view(np.uint8)
-
-    def _stretch(self, member: int, start: int, stop: int, blocks: int) -> np.ndarray:
-        """Blocks from start to stop of a row group's filter, as it would be with so many blocks."""
-        (built, number), size = self._built[member], self.sizes[member]
-        repeats, folds = blocks // size, built // size
-        first, last = start // repeats, -(-stop // repeats)
-        words = bloom.fold_words(self._spool.words(number, first * folds, last * folds), last - first)
-        return words[np.arange(start, stop) // repeats - first] if repeats > 1 else words
-
-
-class TaskFilter:
-    """The filter over everything that a task holds, while it is being made.
-
-    Args:
-        keys_max: more distinct values than there can be, where that is known.
-    """
-
-    def __init__(self, sizing: FilterSizing, keys_max: int | None = None):
-        self._sizing = sizing
-        self._keys_max = keys_max
-        self._hashes: list[np.ndarray] = []
-        self._count = 0
-        self._words: np.ndarray | None = None
-        self._false_bytes = 0.0
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Takes some hashes, uint64, duplicates allowed."""
-        if self._words is not None:
-            bloom.insert_hashes(self._words, hashes)
-            return
-        self._hashes.append(hashes)
-        self._count += len(hashes)
-        if self._count > KEPT_KEYS_MAX:
-            self._hashes = [bloom.distinct(np.concatenate(self._hashes))]
-            self._count = len(self._hashes[0])
-            if self._count > KEPT_KEYS_MAX // 2:
-                self._words = np.zeros((self._blocks_max(), 8), dtype=np.uint32)
-                bloom.insert_hashes(self._words, self._hashes.pop())
-
-    def add_file(self, false_bytes: float) -> None:
-        """Takes what is read of one more file when this filter says yes for nothing (`FineFilters.finish`)."""
-        self._false_bytes += false_bytes
-
-    def finish(self, hash_name: str) -> SplitBlockFilter:
-        if self._words is None:
-            hashes = np.concatenate([np.empty(0, dtype=np.uint64), *self._hashes])
-            if len(hashes) <= _SORTED_KEYS_MAX:
-                hashes = bloom.distinct(hashes)
-            words, keys = _filled(hashes, self._sizing.task_blocks(len(hashes), self._false_bytes))
-        else:
-            words, keys = self._words, bloom.estimated_keys(self._words)
-        words = bloom.fold_words(words, min(len(words), self._sizing.task_blocks(keys, self._false_bytes)))
-        return bloom.SplitBlockFilter(np.ascontiguousarray(words), hash_name)
-
-    def _blocks_max(self) -> int:
-        if self._keys_max is None:
-            return TASK_BLOCKS_MAX
-        return min(TASK_BLOCKS_MAX, _rung(self._keys_max * _KEY_BITS_MAX))
-
-
-def _filled(hashes: np.ndarray, blocks: int) -> tuple[np.ndarray, int]:
-    """(a filter of hashes, uint64, of that many blocks or more, to be folded; how many are distinct)."""
-    is_few = len(hashes) <= _SORTED_KEYS_MAX
-    words = np.zeros((blocks if is_few else max(blocks, _rung(len(hashes) * _COUNTING_BITS)), 8), dtype=np.uint32)
-    bloom.insert_hashes(words, hashes)
-    return words, len(hashes) if is_few else min(len(hashes), bloom.estimated_keys(words))
-
-
-def _rung(bits: int) -> int:
-    """The blocks of the smallest filter that has so many bits."""
-    return 1 << max(0, (bits - 1) // (8 * _BLOCK_BYTES)).bit_length()
