@@ -49,9 +49,11 @@ test-all: $(DEV)  ## The tests with many more examples, in another time zone; th
 	$(PY) tests/support/torture.py --minutes 5
 
 # The oldest versions of all libraries together, and next to them PySpark 3.5, which has a part of the verbs. tests/house
-# looks at the sources, whatever is installed. numpy 2.0 and pandas 2.2.2 have no build for Python 3.13 and newer.
+# looks at the sources, whatever is installed. numpy 1.26 and pandas 2.2.2 have no build for Python 3.13 and newer.
+# numpy 1 gives some results another type than numpy 2 does, and rows were lost: there each such place fails a test
+# (tests/pytest.ini), so what passes means the same with both.
 floors: .cache/floors/oldest/.installed .cache/floors/pyspark-3.5/.installed  ## The tests with the oldest versions of all libraries (Python 3.11 or 3.12)
-	$(call TEST_IN,oldest) --ignore=tests/house $(TESTS)
+	export NPY_PROMOTION_STATE=weak_and_warn && $(call TEST_IN,oldest) --ignore=tests/house $(TESTS)
 	$(call TEST_IN,pyspark-3.5) tests/spark
 
 FLOORS_OF_oldest := pyspark==4.0.0

@@ -15,19 +15,19 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from ..engine import hive
 from ..engine.open import open_table
-from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import Constant, columns_of, unknowns
 from ..engine.predicates.coerce import plain_type
-from ..engine.scan.file_reader import as_planned, check_identity
+from ..engine.scan.file_reader import check_identity
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.fragments import misread
 from ..engine.scan.plan import Plan
@@ -37,10 +37,9 @@ from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
 from .column_tree import quoted
 from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
-from .old_calendar import shifted_files
+from .old_calendar import in_utc, int96_columns, loaded_type, shifted_files
 from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
 from .sessions import as_column, read_where
-from .spark_versions import READER_WIDENS
 from .to_columns import has_floats, literal, to_column
 from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 
@@ -98,7 +97,7 @@ def read_parquet(
         safe = without_old_times(plan.bound)
         pruned = plan if safe is plan.bound else table.scan(safe, plan.columns)
         used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
-        files = _Files(pruned, _root(path, table.location), with_all=isinstance(where, Column), used=used)
+        files = _Files(table, pruned, _root(path, table.location), with_all=isinstance(where, Column), used=used)
         condition = _filter(where, plan)
         frame = files.frame(spark)
         if condition is not None:
@@ -114,7 +113,7 @@ def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> Data
 
     Raises NotReadableError for files that Spark would not read as the table has them, or that changed.
     """
-    frame = _Files(plan, _root(path, table.location), with_all=False, used=[]).frame(spark)
+    frame = _Files(table, plan, _root(path, table.location), with_all=False, used=[]).frame(spark)
     return frame.select([quoted(name) for name in plan.columns])
 
 
@@ -141,8 +140,8 @@ def handed_over(
     """
     used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
     try:
-        files = _Files(plan, _root(table.location, table.location), with_all=False, used=used)
-        if files.are_shifted(table):
+        files = _Files(table, plan, _root(table.location, table.location), with_all=False, used=used)
+        if files.are_shifted():
             return None
         if condition is None and plan.bound != Constant(True):
             condition = to_column(plan.bound)
@@ -184,25 +183,24 @@ class _Files:
     used        columns that a filter uses besides
     """
 
-    def __init__(self, plan: Plan, root: str, with_all: bool, used: Sequence[str]):
+    def __init__(self, table: Table, plan: Plan, root: str, with_all: bool, used: Sequence[str]):
         plan.planning.check_plain()
-        self._plan, self._root, self._instant = plan.planning, root, plan.planning.instant
+        self._table, self._plan, self._root, self._instant = table, plan.planning, root, plan.planning.instant
         schema = self._instant.schema
         self._tasks = [task for task in plan.planning.tasks_of_whole_files() if task.has_rows]
         needed = dict.fromkeys([*plan.columns, *used])
         names = [*needed, *(n for n in schema.names if with_all and n not in needed and self._is_readable(n))]
         self._wire = wire_schema(schema, names)
         self._check(names)
-        if not READER_WIDENS:
-            self._check_int96()
+        self._int96 = int96_columns(table, names, self._tasks)
 
     def schemas(self) -> list[FileSchema]:
         """The physical schemas of the files."""
         return [self._instant.file_schemas[number] for number in {task.schema_id for task in self._tasks}]
 
-    def are_shifted(self, table: Table) -> bool:
+    def are_shifted(self) -> bool:
         """Whether Spark's reader would show a date or an instant of the files as another than is stored."""
-        return bool(shifted_files(table, self._wire.names, self._tasks))
+        return bool(shifted_files(self._table, self._wire.names, self._tasks))
 
     # -- whether Spark would read them right --------------------------------------------------------------------------
 
@@ -237,85 +235,71 @@ class _Files:
             if other != name:
                 raise SchemaError(f"columns {other!r} and {name!r} are one to Spark, which ignores case; use columns=")
 
-    def _check_int96(self) -> None:
-        """Raises NotReadableError for timestamps without a zone that are stored as INT96, which Spark 3.5 refuses
-        within a query. One footer is read of the files of each physical schema."""
-        if not any(_has_time_without_zone(kind) for kind in self._wire.types):
-            return
-        for task in {task.schema_id: task for task in self._tasks}.values():
-            storage = self._plan.storage
-            with as_planned(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
-                leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
-                names = {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
-            stored = sorted(names & set(self._wire.names))
-            if stored:
-                raise NotReadableError(
-                    f"{task.path}, for one: column {stored[0]!r} is stored as INT96 and has no time zone in the table, "
-                    "which Spark's own reader cannot read before PySpark 4.0; use scan(), or leave it out by columns=",
-                    paths=[task.path],
-                )
-
     # -- how they are read --------------------------------------------------------------------------------------------
 
     @property
     def is_one_load(self) -> bool:
         """Whether Spark reads all of them as one relation."""
-        by_path, apart = self._by_partition()
-        return len(apart) + bool(by_path) < 2
+        return len(self._loads()) < 2
 
     def frame(self, spark: SparkSession, **options: str) -> DataFrame:
         """A frame of all rows of the files, in at least the columns that are needed. `options`: more of the load's."""
-        schema = spark_schema(self._wire)
         if not self._tasks:
-            return self._load(spark, [], schema, **options)
+            return self._load(spark, [], self._wire, **options)
         for task in self._tasks:
             _check_name(task.path)
         list(prefetched(lambda t: check_identity(t, self._plan.storage), self._tasks, _STATS_AT_ONCE, "skipstone-stat"))
-        by_path, apart = self._by_partition()
-        frames = [self._by_path(spark, by_path, **options)] if by_path else []
-        frames += [self._apart(spark, tasks, **options) for tasks in apart]
+        frames = []
+        for (values, _), tasks in self._loads().items():
+            frames.append((self._by_path if values is None else self._apart)(spark, tasks, **options))
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _by_partition(self) -> tuple[list[FileTask], list[list[FileTask]]]:
-        """The files whose paths give Spark their partition; the others, partition by partition."""
+    def _loads(self) -> dict[tuple, list[FileTask]]:
+        """The files of each relation: those whose paths give Spark their partition, and others, partition by partition;
+        and apart from each other those that store other columns as INT96."""
         partitioning = self._instant.partitioning
-        if not partitioning:
-            return [], [self._tasks]
-        by_path: list[FileTask] = []
-        apart: dict[tuple, list[FileTask]] = {}
+        loads: dict[tuple, list[FileTask]] = {}
         for task in self._tasks:
-            if _has_partition_in_path(task.path, task.partition):
-                by_path.append(task)
-            else:
-                apart.setdefault(tuple(task.partition[name] for name in partitioning), []).append(task)
+            values = None
+            if not (partitioning and _has_partition_in_path(task.path, task.partition)):
+                values = tuple(task.partition[name] for name in partitioning)
+            loads.setdefault((values, self._int96.get(task.path)), []).append(task)
+        apart = {values: tasks for (values, _), tasks in loads.items() if values is not None}
         if len(apart) > _PARTITIONS_APART_MAX:
             raise NotReadableError(
                 f"the paths of files in {len(apart)} partitions, {next(iter(apart.values()))[0].path} among them, do "
                 f"not give Spark the partition; more than {_PARTITIONS_APART_MAX} cannot be read so: use scan()",
-                paths=[task.path for tasks in apart.values() for task in tasks],
+                paths=[task.path for (values, _), tasks in loads.items() for task in tasks if values is not None],
             )
-        return by_path, list(apart.values())
+        return loads
 
     def _by_path(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
         names = [*self._wire.names, *(n for n in self._instant.partitioning if n not in self._wire.names)]
-        schema = spark_schema(wire_schema(self._instant.schema, names))
-        return self._load(spark, tasks, schema, basePath=self._root, **options)
+        return self._load(spark, tasks, wire_schema(self._instant.schema, names), basePath=self._root, **options)
 
     def _apart(self, spark: SparkSession, tasks: list[FileTask], **options: str) -> DataFrame:
         """Files of one partition, whose values are added to their rows."""
         values = {name: value for name, value in tasks[0].partition.items() if name in self._wire.names}
         stored = pa.schema([field for field in self._wire if field.name not in values])
-        frame = self._load(spark, tasks, spark_schema(stored), recursiveFileLookup="true", **options)
+        frame = self._load(spark, tasks, stored, recursiveFileLookup="true", **options)
         for name, value in values.items():
             frame = frame.withColumn(name, literal(value, self._wire.field(name).type))
         return frame
 
-    def _load(self, spark: SparkSession, tasks: Sequence[FileTask], schema: Any, **options: str) -> DataFrame:
+    def _load(self, spark: SparkSession, tasks: Sequence[FileTask], wire: pa.Schema, **options: str) -> DataFrame:
+        """All rows of files that store the same columns as INT96."""
         paths = [self._place(task.path) for task in tasks]
+        int96 = self._int96.get(tasks[0].path, frozenset()) if tasks else frozenset()
+        loaded = pa.schema(
+            [field.with_type(loaded_type(field.type)) if field.name in int96 else field for field in wire]
+        )
         options |= {TABLE_OPTION: self._instant.table_id, VERSION_OPTION: str(self._instant.version)}
-        reader = spark.read.format("parquet").schema(schema).options(**options).option("__globPaths__", "false")
+        reader = spark.read.format("parquet").schema(spark_schema(loaded)).options(**options)
         with _listed_by_the_driver(spark, len(paths)):
-            return reader.load(paths)
+            frame = reader.option("__globPaths__", "false").load(paths)
+        for name in int96:
+            frame = frame.withColumn(name, in_utc(F.col(quoted(name)), wire.field(name).type))
+        return frame
 
     def _place(self, path: str) -> str:
         if not is_outside(path):
@@ -362,12 +346,6 @@ def _has_partition_in_path(path: str, partition: Mapping[str, pa.Scalar]) -> boo
         if hive.unescape(key) != name or not _is_plain(text, value) or _ESCAPE_BEYOND_ASCII.search(folder):
             return False
     return True
-
-
-def _has_time_without_zone(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_time_without_zone(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_timestamp(kind) and kind.tz is None
 
 
 def _is_plain(text: str, value: pa.Scalar) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 IS_SPARK_4 = _VERSION >= (4, 0)
-READER_WIDENS = IS_SPARK_4  # the Parquet reader: an INT file as BIGINT, and INT96 as TIMESTAMP_NTZ
+READER_WIDENS = IS_SPARK_4  # the Parquet reader: an INT file as BIGINT
 
 if TYPE_CHECKING or IS_SPARK_4:
     from pyspark.sql.datasource import (

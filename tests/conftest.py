@@ -61,7 +61,8 @@ def pytest_collection(session: pytest.Session) -> None:
     rewrite, in a fresh checkout, each rewrites some and finds the others done."""
     config, tests = session.config, Path(__file__).parent
     if hasattr(config, "workerinput") and [Path(arg).resolve() for arg in config.args] == [tests]:
-        folders = sorted({str(path.parent) for path in tests.glob("*/test_*.py")})
+        ignored = {Path(path).resolve() for path in config.getoption("ignore") or ()}
+        folders = sorted({str(path.parent) for path in tests.glob("*/test_*.py") if path.parent not in ignored})
         first = int(config.workerinput["workerid"][2:]) * len(folders) // config.workerinput["workercount"]
         config.args = folders[first:] + folders[:first]
 

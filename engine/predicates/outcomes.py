@@ -55,13 +55,13 @@ def _members(outcome_set: int) -> list[bool | None]:
 
 
 def _pair_table(connective: Callable[[bool | None, bool | None], bool | None]) -> np.ndarray:
-    table = np.zeros(64, dtype=np.uint8)
+    table = [0] * 64
     for left in range(8):
         for right in range(8):
             for a in _members(left):
                 for b in _members(right):
                     table[left * 8 + right] |= _BIT[connective(a, b)]
-    return table
+    return np.array(table, dtype=np.uint8)
 
 
 AND_TABLE = _pair_table(_and)  # uint8 [64]: the set of a AND b at 8 * a + b

@@ -292,7 +292,7 @@ def why_kept(
 ) -> list[WhyKept]:
     """The kept files counted by their dominant reason, the commonest first. `only_true`, bool [units]: every row of the
     unit matches, so a part that matches wholly is reason enough; `alone`: it would be kept without its slice."""
-    numbers = np.stack([one.numbers for one in part_reasons])
+    numbers = np.stack([one.numbers for one in part_reasons]).astype(np.int64)
     rank = np.where(only_true & (numbers == _NUMBER[Reason.MATCHES_WHOLLY]), -1, numbers)
     by_part = np.where(alone, rank.argmin(axis=0), -1)
     reasons = [WhyKept(Reason.KEPT_WITH_SLICE, None, int(files_of_unit[~alone].sum()))] if not alone.all() else []

@@ -17,6 +17,7 @@ import log_lakes
 import pytest
 import skipstone as ss
 from example_counts import examples
+from library_versions import needs
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')
@@ -30,6 +31,7 @@ AT_ONCE = 40
 FOUND = (2762000091, 2762000189, 2762000327)
 
 
+@needs("deltalake", 1, 4, what="writing deletion vectors")
 @pytest.mark.parametrize("first", [*range(0, examples(8, 600), AT_ONCE), *FOUND])
 def test_hostile_logs_are_refused_or_read_as_their_library_reads_them(first: int) -> None:
     count = 1 if first in FOUND else min(AT_ONCE, examples(8, 600) - first)

@@ -561,11 +561,15 @@ def test_ctrl_c_is_a_keyboard_interrupt() -> None:
     from skipstone.engine.scan.duckdb_connection import cursor
 
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt), cursor() as opened:
-        timer.start()
-        opened.sql(
-            "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE hash(a.range + b.range) = 1"
-        ).fetchall()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt), cursor() as opened:
+            timer.start()
+            opened.sql(
+                "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE hash(a.range + b.range) = 1"
+            ).fetchall()
+    finally:
+        signal.signal(signal.SIGINT, before)
     with cursor() as opened:
         assert opened.sql("SELECT 1").fetchall() == [(1,)]
 

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -345,19 +345,15 @@ def test_rule_48_rows_of_nan_and_zeros_in_any_part_of_a_column(spark: SparkSessi
 
 @pytest.mark.skipif(READER_WIDENS, reason="PySpark 4 reads them")
 def test_files_that_spark_3_5_refuses_in_a_query_are_refused_before(spark: SparkSession, tmp_path: Path) -> None:
-    at = pa.array([dt.datetime(2024, 3, 10)], pa.timestamp("ns"))
     for name, kind in (("1", pa.int32()), ("2", pa.int64())):
-        rows = pa.table({"t": at, "i": pa.array([1], kind), "n": [name]})
-        pq.write_table(rows, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=True)
-    ss.create(tmp_path, schema=pa.schema([("t", pa.timestamp("us")), ("i", pa.int64()), ("n", pa.string())])).close()
-    for column, match in (("t", "INT96"), ("i", "cannot be read")):
-        with pytest.raises(ss.NotReadableError, match=match):
-            sks.read_parquet(spark, tmp_path, columns=[column])
-        assert sks.scan(spark, tmp_path, columns=[column], hand_over=True).count() == 2
+        pq.write_table(pa.table({"i": pa.array([1], kind), "n": [name]}), tmp_path / f"{name}.parquet")
+    ss.create(tmp_path, schema=pa.schema([("i", pa.int64()), ("n", pa.string())])).close()
+    with pytest.raises(ss.NotReadableError, match="cannot be read"):
+        sks.read_parquet(spark, tmp_path, columns=["i"])
+    assert sks.scan(spark, tmp_path, columns=["i"], hand_over=True).count() == 2
     assert sks.read_parquet(spark, tmp_path, columns=["n"]).count() == 2
 
 
-@needs("pyspark", 4, what="a reader that widens")
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
     rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
@@ -369,7 +365,6 @@ def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
 
 
-@needs("pyspark", 4, what="a reader that widens")
 @pytest.mark.parametrize("kind", ["bloom", "secondary", None])
 def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
     """INT96, which Spark wrote unless told otherwise up to its version 3, holds what 64-bit nanoseconds do not."""
@@ -409,6 +404,62 @@ def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Pat
         keys = session.createDataFrame([(0,)], "k int").selectExpr("TIMESTAMP_NTZ '9999-12-31 23:59:59.999999' AS t")
         rows = sks.lookup(session, tmp_path / "lake", keys, on="t", columns=["k"])
         assert [row["k"] for row in rows.collect()] == [5]
+
+
+def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    """In mode LEGACY Spark stores 1001-01-01 as an instant that is another day for every other reader."""
+    texts = [
+        "0101-01-01 12:34:56.789",
+        "1001-01-01 00:00:00",
+        "1500-03-01 01:02:03",
+        "1800-01-01 00:00:00",
+        "2020-05-05 05:05:05.123456",
+    ]
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    values = ", ".join(f"({number}, timestamp '{text}')" for number, text in enumerate(texts))
+    rows = session.sql(f"SELECT k, t, struct(t, k) AS s, array(t) AS l, map(t, t) AS m FROM VALUES {values} AS v(k, t)")
+    lake = tmp_path / "lake"
+    for mode, first in (("LEGACY", 0), ("CORRECTED", 100)):
+        session.conf.set("spark.sql.parquet.int96RebaseModeInWrite", mode)
+        session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", mode)
+        some = rows.withColumn("k", F.col("k") + first)
+        some.repartitionByRange(2, "k").write.mode("append").parquet(str(lake))
+    pq.write_table(pa.table({"k": pa.array([200], pa.int32()), "t": [dt.datetime(1500, 3, 1)]}), lake / "other.parquet")
+    with ss.create(lake) as table:
+        table.create_index("t", kind="bloom")
+    theirs = [f"CAST({each} AS TIMESTAMP_NTZ)" for each in ("t", "l[0]", "s.t", "map_keys(m)[0]")]
+    oracle = session.read.parquet(*map(str, lake.glob("part*"))).selectExpr("k", f"{theirs[0]} AS t", *theirs[1:])
+    ours = ("k", "t", "l[0]", "s.t", "map_keys(m)[0]")
+    for text in texts:
+        for sign in ("=", "<"):
+            where = f"t {sign} TIMESTAMP_NTZ '{text}'"
+            read = sks.read_parquet(session, lake, f"{where} AND k < 200").selectExpr(*ours)
+            assert _rows(read) == _rows(oracle.where(where)), where
+    assert sks.read_parquet(session, lake, "t = TIMESTAMP_NTZ '1500-03-01 00:00:00'", ["k"]).collect() == [(200,)]
+    # Everything else has the stored values, whoever reads them.
+    for where in (None, "t = TIMESTAMP_NTZ '1500-03-01 01:02:03'", "t < TIMESTAMP_NTZ '1500-01-01 00:00:00'"):
+        loads = [sks.scan(session, lake, where, ["k", "t"], hand_over=each) for each in (False, True)]
+        assert _rows(loads[0]) == _rows(loads[1]) != []
+    new = sks.scan(session, lake, "k = 104", ["k", "t"], hand_over=True)
+    assert new.collect() == [(104, dt.datetime(2020, 5, 5, 5, 5, 5, 123456))] and "handed over" in sks.explain(new)
+    with pytest.raises(ss.NotReadableError, match="old calendar"):
+        sks.delete(session, lake, "k = 1")
+    assert sks.delete(session, lake, "k = 104").deleted == 1
+
+
+def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None:
+    """New York's clocks showed 1:30 twice on that day."""
+    times = [dt.datetime(2024, 11, 3, hour, 30) for hour in (4, 5, 6, 7)]
+    for name, int96 in (("a", True), ("b", False)):
+        rows = pa.table({"t": pa.array(times, pa.timestamp("us")), "l": [[t] for t in times], "n": [name] * 4})
+        pq.write_table(rows, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=int96)
+    ss.create(tmp_path).close()
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for load in (sks.read_parquet, partial(sks.scan, hand_over=True), partial(sks.scan, hand_over=False)):
+        assert _rows(load(session, tmp_path)) == sorted(repr((t, [t], name)) for t in times for name in "ab")
+        assert load(session, tmp_path, f"t = TIMESTAMP_NTZ '{times[2]}'").count() == 2
 
 
 # -- the session, and what changed ------------------------------------------------------------------------------------

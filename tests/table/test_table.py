@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
+from library_versions import array_of
 from skipstone import col
 
 D = Decimal
@@ -216,6 +217,16 @@ def test_rows_are_cast_only_where_nothing_is_lost(tmp_path: Path, kind: pa.DataT
     with pytest.raises(ss.SchemaError, match="'a'"):
         _commit(table, pa.table({"a": [value]}))
     assert table.version == 1
+
+
+def test_halves_are_written_as_other_numbers_where_nothing_is_lost(tmp_path: Path) -> None:
+    table = _empty(tmp_path, pa.schema([("a", pa.int16()), ("f", pa.float32())]))
+    halves = {name: array_of(values, pa.float16()) for name, values in (("a", [2.0, None]), ("f", [2.5, math.nan]))}
+    _commit(table, pa.table(halves))
+    assert table.scan("a = 2 AND f = 2.5").count() == table.scan("a IS NULL AND isnan(f)").count() == 1
+    with pytest.raises(ss.SchemaError, match="'a'"):
+        _commit(table, pa.table({"a": halves["f"]}))
+    assert table.version == 2
 
 
 def test_rows_come_in_every_arrow_shape(tmp_path: Path) -> None:

@@ -331,7 +331,8 @@ def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.nd
     for blocks in column.stats.blocks:  # whichever run its entry is in
         sets = leaf_sets(leaf, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
         block_of = _position(blocks.first, blocks.stop, first)
-        outcomes |= np.where(block_of >= 0, np.append(np.where(sets == 0, ANY, sets), 0)[block_of], 0).astype(np.uint8)
+        of_blocks = np.append(_any_if_none(sets), np.uint8(0))
+        outcomes |= np.where(block_of >= 0, of_blocks[block_of], np.uint8(0))
     return outcomes
 
 
@@ -349,5 +350,10 @@ def _columns_over_pieces(leaf: ColumnLeaf, columns: Sequence[StatsColumn], first
                 )
             }
             sets = leaf_sets(leaf, evidence, len(both))
-            outcomes[both] |= np.where(sets == 0, ANY, sets).astype(np.uint8)
+            outcomes[both] |= _any_if_none(sets)
     return outcomes
+
+
+def _any_if_none(sets: np.ndarray) -> np.ndarray:
+    """uint8: sets of outcomes, all of them where a set is empty."""
+    return np.where(sets == 0, np.uint8(ANY), sets)
