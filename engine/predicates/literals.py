@@ -44,15 +44,6 @@ class Temporal:
     kind: str
     ns: int
 
-    def plus_months(self, months: int) -> Temporal:
-        """The same day and time so many months later, or the month's last day where it has no such day."""
-        days, within = divmod(self.ns, DAY_NS)
-        year, month, day = _civil_from_days(days)
-        years, month_index = divmod(month - 1 + months, 12)
-        year, month = year + years, month_index + 1
-        day = min(day, _MONTH_DAYS[month - 1] - (month == 2 and not _is_leap(year)))
-        return Temporal("timestamp", days_from_civil(year, month, day) * DAY_NS + within)
-
 
 LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | uuid.UUID | Temporal | None"
 
@@ -200,7 +191,6 @@ _TIMESTAMP_PATTERN = re.compile(rf"{_DATE}(?:[T ]{_TIME}\s?{_ZONE}?)?", re.ASCII
 _TIME_PATTERN = re.compile(_TIME, re.ASCII)
 _UUID_DIGITS = r"([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 _UUID_PATTERN = re.compile(rf"(?:urn:uuid:)?{_UUID_DIGITS}|{{{_UUID_DIGITS}}}", re.ASCII | re.IGNORECASE)
-_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def parse_temporal(text: str, kind: str) -> Temporal | None:
@@ -218,11 +208,10 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
     if match is None:
         return None
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
+    days = days_from_civil(year, month, day)
+    if not 1 <= month <= 12 or day < 1 or days >= days_from_civil(year, month + 1, 1):
         return None
-    if month == 2 and day == 29 and not _is_leap(year):
-        return None
-    ns = days_from_civil(year, month, day) * DAY_NS
+    ns = days * DAY_NS
     if match["hour"] is None:
         return Temporal(kind, ns)
     within = _time_of_day_ns(match)
@@ -253,27 +242,18 @@ def _zone_ns(zone: str | None) -> int:
     return (-minutes if zone[0] == "-" else minutes) * 60 * _SECOND_NS
 
 
-def _is_leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year (Howard Hinnant, "chrono-Compatible
-    Low-Level Date Algorithms"): Python's dates end at the years 1 and 9999, Arrow's do not."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year: Python's dates end at the years 1 and
+    9999. A month 13 is January of the next year."""
+    months = np.datetime64((year - 1970) * 12 + month - 1, "M")
+    return int(months.astype("datetime64[D]").astype(np.int64)) + day - 1
 
 
 def _civil_from_days(days: int) -> tuple[int, int, int]:
     """The inverse of `days_from_civil`: year, month, day."""
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    month = shifted + (3 if shifted < 10 else -9)
-    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+    months = int(np.datetime64(days, "D").astype("datetime64[M]").astype(np.int64))
+    year, month = 1970 + months // 12, months % 12 + 1
+    return year, month, days - days_from_civil(year, month, 1) + 1
 
 
 def literal_sql(value: LiteralValue) -> str:
