@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import from_numpy, offsets_of, taken_rows, to_numpy
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
-from ..parquet.footers import reading
+from ..parquet.footers import corruption_errors
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from . import planned_rows
@@ -238,7 +238,7 @@ class _FirstRows:
                 {} if task.rows is None else dict(within_groups(task, row_counts, kept, reader.deleted))
             )
             for group in kept:
-                with reading(task.path):
+                with corruption_errors(task.path):
                     if task.rows is None:
                         every = certain.get(group, False) or task.all_match
                         positions, rows = self._of_group(reader, group, every)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...base.arrays import offsets_of, taken_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.few_rows import rows_at_positions
-from ..parquet.footers import open_by_footer, open_parquet, reading
+from ..parquet.footers import corruption_errors, open_by_footer, open_parquet
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
 from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
@@ -61,7 +61,7 @@ def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterato
     if limit is None:
         reader.prefetch_if_small(group_numbers, [*reader.tested, *reader.context.columns], _PREFETCH_BYTES_MAX)
     for group, all_match in zip(group_numbers, all_match_of, strict=True):
-        with reading(reader.task.path):
+        with corruption_errors(reader.task.path):
             rows = matching_in(reader, group, limit, all_match=all_match or reader.task.all_match)
         reader.check_identity()
         if rows is not None and rows.num_rows:
@@ -92,7 +92,7 @@ def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, stora
     with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage)
         for group in range(file.metadata.num_row_groups) if group_numbers is None else group_numbers:
-            with reading(task.path):
+            with corruption_errors(task.path):
                 total += pc.sum(reader.mask(group)).as_py() or 0
         reader.check_identity()
     return total
@@ -107,7 +107,7 @@ def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext
         firsts = offsets_of(row_counts)
         kept = range(len(row_counts)) if groups.kept is None else groups.kept
         all_match_of = groups.all_match or [False] * len(kept)
-        with reading(task.path):
+        with corruption_errors(task.path):
             if task.rows is None:
                 for group, every in zip(kept, all_match_of, strict=True):
                     mask = reader.live(group) if every or task.all_match else reader.mask(group)
@@ -189,7 +189,7 @@ def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
     group_numbers = range(count) if groups.kept is None else groups.kept
     is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
     for selection in _batches(within_groups(task, row_counts, group_numbers, reader.deleted)):
-        with reading(task.path):
+        with corruption_errors(task.path):
             rows = rows_at(reader, selection, context.columns) if is_sure else _matching(reader, selection)
         reader.check_identity()
         if rows.num_rows:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ....base.arrays import binary_array, from_numpy
 from ....bloom import SplitBlockFilter, probes_for
 from ....errors import CorruptionError, InvalidArgumentError, SchemaError
-from ...parquet.footers import reading
+from ...parquet.footers import corruption_errors
 from ...parquet.leaves import leaf_position, plain_type
 from ...parquet.thrift import struct_at
 from ...storage import Storage
@@ -57,7 +57,7 @@ class ParquetFilters:
 
     def __init__(self, storage: Storage, path: str, size_bytes: int, file: pq.ParquetFile, column: str):
         self._storage, self._path, self._size_bytes = storage, path, size_bytes
-        with reading(path):
+        with corruption_errors(path):
             metadata, schema = file.metadata, file.arrow_schema
             position = leaf_position(schema, metadata.num_columns, column)
             if position is None:
