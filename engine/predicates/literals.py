@@ -1,10 +1,10 @@
-"""Literals in one exact form, whatever they came as.
+"""Literals in one exact form.
 
 A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, a UUID, or a `Temporal`: an exact
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
-Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
-`parse_temporal`; `literal_sql` writes SQL of DuckDB.
+`literal_value` converts Python, numpy, pandas and Arrow values; `parse_temporal` reads text; `literal_sql` writes SQL
+of DuckDB.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _from_datetime(value: dt.date | dt.time | dt.timedelta) -> LiteralValue:
     if isinstance(value, dt.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(dt.UTC).replace(tzinfo=None)
-        # pandas' Timestamp is a datetime that holds the nanoseconds within a microsecond apart
+        # pandas' Timestamp is a datetime with the nanoseconds within a microsecond in a field of their own
         return Temporal("timestamp", _microseconds(value - _EPOCH) * 1_000 + getattr(value, "nanosecond", 0))
     if isinstance(value, dt.date):
         return Temporal("date", (value.toordinal() - _EPOCH_DAY_ORDINAL) * DAY_NS)
@@ -194,7 +194,7 @@ _UUID_PATTERN = re.compile(rf"(?:urn:uuid:)?{_UUID_DIGITS}|{{{_UUID_DIGITS}}}", 
 
 
 def parse_temporal(text: str, kind: str) -> Temporal | None:
-    """The date, timestamp or time of day that a text names; None where it names none.
+    """The date, timestamp or time of day in a text; None if the text contains none.
 
     `kind` is "timestamp", "date" or "time". A date is a timestamp at midnight; a text with a time of day, read as a
     date, stays a timestamp, so nothing is cut off.
@@ -221,7 +221,7 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """The UUID that a text names; None where it names none."""
+    """The UUID in a text; None if the text is none."""
     match = _UUID_PATTERN.fullmatch(text.strip())
     return None if match is None else uuid.UUID(hex=next(filter(None, match.groups())))
 

@@ -49,7 +49,7 @@ class Column(Operand):
 
 @dataclass(frozen=True, eq=False)
 class Literal(Operand):
-    """A value, held in the one form of `literals.literal_value` whatever it was given as."""
+    """A value, in the one form that `literals.literal_value` returns."""
 
     value: LiteralValue
 
@@ -57,7 +57,7 @@ class Literal(Operand):
         object.__setattr__(self, "value", literal_value(self.value))
 
     def _key(self) -> tuple[str, str]:
-        # Python holds 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        # in Python 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
         return type(self.value).__name__, repr(self.value)
 
     def __eq__(self, other: object) -> bool:

@@ -1,18 +1,18 @@
 """Which outcomes a predicate may still have for the rows of a unit: sets of TRUE, FALSE and NULL, as three bits.
 
-AND, OR and NOT map sets to sets: the result holds every outcome that some pair of outcomes gives. So they are tables,
-8 x 8 and 8, and a million units are one numpy take each. This is sound under NOT, NULL and partial knowledge, where
-an inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
+AND, OR and NOT map sets to sets: the result contains every outcome that some pair of outcomes gives. They are tables of
+8 x 8 and 8 entries, and each is one numpy take for a million units. This is sound under NOT, NULL and partial
+knowledge. An inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
 
     {}  0      T  1      F  2      TF  3      N  4      TN  5      FN  6      TFN  7
 
-The empty set says that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
+The empty set means that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
 treats it as unknown: contradictory evidence must never prune.
 
 A unit's possible values are null, NaN and an interval (see `possible_values`); the outcome set of a leaf is the union
 of what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here
-depends on types. Loops run over literals, never over units. A filter says more of a leaf (`probe_values`,
-`member_outcomes`); what several sources say is intersected by `&`.
+depends on types. Loops run over literals, never over units. A filter excludes outcomes of a leaf (`probe_values`,
+`member_outcomes`); the sets of several sources are intersected by `&`.
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ def _evaluate(
 
 
 def can_match(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: False where TRUE is impossible, so that the unit may be skipped. An empty set may match."""
+    """bool [n]: False if TRUE is impossible, so that the unit may be skipped. An empty set may match."""
     return ((outcomes & TRUE) != 0) | (outcomes == 0)
 
 
 def only_true(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: True where every row of the unit matches."""
+    """bool [n]: True if every row of the unit matches."""
     return outcomes == TRUE
 
 
@@ -245,7 +245,7 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
 
 
 def probe_values(leaf: Node) -> pa.Array | None:
-    """The values whose membership a filter could test, of the column's type, without nulls; None where none helps."""
+    """The values whose membership a filter could test, of the column's type, without nulls; None if no filter helps."""
     return leaf.values if isinstance(leaf, Leaf) and leaf.op in _EQUALITIES else None
 
 
@@ -253,7 +253,7 @@ def member_outcomes(leaf: Leaf, may_contain: np.ndarray) -> np.ndarray:
     """uint8 [n_units]: the outcomes that membership leaves possible, to be intersected (&) with those of statistics.
 
     `may_contain` is bool [n_values, n_units], a row for each of `probe_values(leaf)`. Where no value can be there, an
-    equality is never TRUE and an inequality never FALSE; a filter knows nothing of nulls.
+    equality is never TRUE and an inequality never FALSE; a filter contains no nulls.
     """
     excluded = FALSE if leaf.op in ("!=", "not in") else TRUE
     return np.where(may_contain.any(axis=0), np.uint8(ANY), np.uint8(ANY & ~excluded))

@@ -1,4 +1,4 @@
-"""What users write to one tree: `parse`; the same, bound to a schema and simplified: `prepare`.
+"""`parse` reads what users write into one tree; `prepare` also binds it to a schema and simplifies it.
 
 pyarrow's filters are read here: `[("a", "=", 1), ("b", "in", [2, 3])]` ANDs, `[[...], [...]]` ORs lists that AND. Their
 nulls are pyarrow's: a comparison with None is never true; in a list None matches null rows; and `not in` keeps the null
@@ -41,8 +41,8 @@ def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Map
 
 
 def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Node:
-    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`, and, where rows are to be tested, for
-    `matches`: what we do not understand is then given to an engine that does, as `Residual`."""
+    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`. With `tests_rows` it is also ready for
+    `matches`: each part that is not understood is a `Residual`, which an engine tests."""
     try:
         bound = bind(_parsed(where, schema, None), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)

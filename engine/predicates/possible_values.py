@@ -1,8 +1,8 @@
-"""What is known of a column's values, unit by unit: whether null, NaN and other values may occur, and between which
-bounds; and these bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
+"""The possible values of a column in each unit: whether null, NaN and other values may occur, and their bounds; and the
+bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
 
-An interval's methods return a pair of bool [n] arrays: the test may hold for some value of the interval, it may fail
-for one. An open end lies beyond every value. Where both ends are equal the interval is that one value.
+An interval's methods return a pair of bool [n] arrays: the test may be true, and may be false, for a value of the
+interval. An open end is beyond every value. If both ends are equal, the interval is that one value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Evidence:
     may_be_null           bool [n]: some row may be null
     may_be_nan            bool [n]: some row may be NaN (always False for types without NaN)
     may_be_value          bool [n]: some row may be neither null nor NaN
-    lower, upper          int64 [n] order codes, or a binary Array of n order bytes; anything where the end is open
-    has_lower, has_upper  bool [n]: False where that end is open
+    lower, upper          int64 [n] order codes, or a binary Array of n order bytes; anything if the end is open
+    has_lower, has_upper  bool [n]: False if that end is open
     """
 
     type: pa.DataType
@@ -74,7 +74,7 @@ class Evidence:
 
 @dataclass
 class CodeInterval:
-    """`lower` and `upper` are int64 [n], the type's extremes where open; `contradicts` is where they cross."""
+    """`lower` and `upper` are int64 [n], the type's extremes if open; `contradicts` is True if they cross."""
 
     lower: np.ndarray
     upper: np.ndarray

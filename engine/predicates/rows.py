@@ -28,11 +28,11 @@ _COMPARISONS = {
 
 
 def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
-    """One outcome a row: true, false, or null for NULL; a row matches where it is true.
+    """One outcome per row: true, false, or null for NULL. A row matches if it is true.
 
-    Columns are found by the names that the predicate was bound with, and cast where the table holds them in another
-    type. Raises PredicateError for a predicate, or a part of one, that could not be understood, and SchemaError where a
-    column is missing or does not fit.
+    Columns are found by the names that the predicate was bound with, and cast if the table has them in another type.
+    Raises PredicateError for a predicate with a part that is not understood, and SchemaError if a column is missing or
+    does not fit.
     """
     for unknown in unknowns(bound):
         raise PredicateError(f"rows cannot be decided by this predicate: {unknown.reason}", text=unknown.text)
@@ -68,8 +68,8 @@ def _residual_outcomes(part: Residual, batch: pa.RecordBatch, rows: pa.Array | N
 
 
 def _connected(node: And | Or, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Another engine tests the rows that the other children leave undecided: it may cost more, and fail on a row that a
-    test beside it was to keep away."""
+    """Another engine tests the rows that the other children leave undecided: it may cost more, and fail on a row that
+    another term excludes."""
     is_and = isinstance(node, And)
     connective = pc.and_kleene if is_and else pc.or_kleene
     result = _constant(is_and, batch.num_rows)
@@ -117,7 +117,7 @@ def _cast(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 def _leaf(leaf: Leaf, batch: pa.RecordBatch) -> pa.BooleanArray:
     array = _column(leaf.ref, batch)
     if leaf.op == "is_null":
-        # a dictionary may hold a null among its values, which is_null does not see
+        # a dictionary may contain a null among its values, which is_null does not find
         return pc.is_null(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
     if pa.types.is_dictionary(array.type):
         outcomes = _plain_leaf(leaf, array.dictionary).take(array.indices)
