@@ -102,11 +102,8 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return right
     if is_exact_widening(right, left):
         return left
-    numbers = [kind for kind in (left, right) if pa.types.is_integer(kind) or pa.types.is_decimal(kind)]
-    if len(numbers) == 2:
-        scale = max(getattr(kind, "scale", 0) for kind in numbers)
-        whole_digits = max(kind.precision - kind.scale if pa.types.is_decimal(kind) else 20 for kind in numbers)
-        return pa.decimal256(whole_digits + scale, scale) if whole_digits + scale <= 76 else None
+    if (decimals := _merged_decimal(left, right)) is not None:
+        return decimals
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
         return pa.float64()
     counts = ns_per_count(left), ns_per_count(right)
@@ -166,7 +163,7 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     for wider in _WIDER_NUMBERS:
         if is_exact_widening(one, wider) and is_exact_widening(other, wider):
             return wider
-    return _merged_decimal(one, other)
+    return _merged_decimal(one, other) if pa.types.is_decimal(one) or pa.types.is_decimal(other) else None
 
 
 def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -180,8 +177,7 @@ def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
-        return None
+    """The narrowest decimal type for the integers and decimals of both types; None if there is none."""
     scale = whole_digits = 0
     for kind in (one, other):
         if pa.types.is_decimal(kind):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -261,7 +261,7 @@ class _Reader:
     def predicate(self) -> Node:
         tree = _tree(self._source)
         _check_paths(tree, self._schema)
-        return self._predicate(_sql_members(tree) if self._is_sql else tree)
+        return self._predicate(tree)
 
     def _predicate(self, tree: Any) -> Node:
         try:
@@ -290,7 +290,9 @@ class _Reader:
             return self._connected(tree, And if tree.name == "and_kleene" else Or)
         if tree.name == "invert":
             return Not(self._predicate(tree.arguments[0]))
-        return _leaf(tree)
+        if self._is_sql and (member := _null_safe_member(tree)) is not None:
+            return self._understood(member)
+        return _leaf(tree, self._is_sql)
 
     def _connected(self, tree: _Call, kind: type[And] | type[Or]) -> Node:
         # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
@@ -302,7 +304,7 @@ class _Reader:
         return kind(tuple(reversed(children)))
 
 
-def _leaf(tree: _Call) -> Node:
+def _leaf(tree: _Call, is_sql: bool) -> Node:
     name, arguments, options = tree.name, tree.arguments, tree.options
     if name in _COMPARISONS:
         return Comparison(_COMPARISONS[name], _operand(arguments[0]), _operand(arguments[1]))
@@ -316,12 +318,12 @@ def _leaf(tree: _Call) -> Node:
     if name == "is_nan":
         return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL for a null, unlike Spark's isnan
     if name == "is_in":
-        return member_of(_column(arguments[0]), _members(options))
-    if name == "sql_in":
-        members = _members(options)
-        sought = In(_column(arguments[0]), tuple(m for m in members if m.value is not None))
-        # A null in the list is polars' `is_in(..., nulls_equal=True)`: DuckDB hands over no such list.
-        return sought if len(sought.values) == len(members) else Or((sought, IsNull(_column(arguments[0]))))
+        column, members = _column(arguments[0]), _members(options)
+        if not is_sql:
+            return member_of(column, members)
+        sought = In(column, tuple(m for m in members if m.value is not None))
+        # A null in the list is polars' `is_in(..., nulls_equal=True)`: DuckDB passes no such list.
+        return sought if len(sought.values) == len(members) else Or((sought, IsNull(column)))
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
@@ -352,23 +354,20 @@ def _literal(scalar: pa.Scalar) -> Literal:
         raise _NotUnderstoodError(error.message) from None
 
 
-def _sql_members(tree: Any) -> Any:
-    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`, with
-    other tests of x if the list contains a zero."""
-    if not isinstance(tree, _Call):
-        return tree
-    arguments = [_sql_members(argument) for argument in tree.arguments]
-    if tree.name == "if_else":
-        condition, member, otherwise = tree.arguments
-        if (
-            isinstance(condition, _Call)
-            and condition.name == "is_valid"
-            and _is_null_of_null(member, condition.arguments[0])
-            and isinstance(otherwise, pa.Scalar)
-            and not otherwise.is_valid
-        ):
-            return _sql_members(member)
-    return replace(tree, name="sql_in" if tree.name == "is_in" else tree.name, arguments=arguments)
+def _null_safe_member(tree: _Call) -> Any:
+    """The test within `if_else(is_valid(x), is_in(x, ...), null)`, DuckDB's form of IN, with other tests of x if
+    the list contains a zero; None for any other call."""
+    if tree.name != "if_else":
+        return None
+    condition, member, otherwise = tree.arguments
+    is_form = (
+        isinstance(condition, _Call)
+        and condition.name == "is_valid"
+        and _is_null_of_null(member, condition.arguments[0])
+        and isinstance(otherwise, pa.Scalar)
+        and not otherwise.is_valid
+    )
+    return member if is_form else None
 
 
 def _is_null_of_null(tree: Any, column: Any) -> bool:
