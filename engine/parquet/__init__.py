@@ -8,10 +8,8 @@ whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py
     footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
     leaves.py          the leaves of a schema, and of rows; fields within columns that files name otherwise
     column_stats.py    statistics of one column: computed, combined, stored
-    dictionaries.py    which columns of a new file get a dictionary
     exact_cast.py      rows in the table's types, where nothing is lost
     few_rows.py        some rows of a row group by position
     digests.py         digests of files, by which a copy is known
-    thrift.py          the protocol of footers and headers
-    arrow_filesystem.py    the files of a plan as a file system of Arrow's
+    thrift.py          the protocol of footers
 """

@@ -137,23 +137,12 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def to_columns(rows: Sequence[ColumnStats]) -> dict[str, pa.Array]:
     """The stored columns (STATS_FIELDS) of many statistics."""
-    lower_code = [r.lower if isinstance(r.lower, int) else None for r in rows]
-    upper_code = [r.upper if isinstance(r.upper, int) else None for r in rows]
-    lower_bytes = [r.lower if isinstance(r.lower, bytes) else None for r in rows]
-    upper_bytes = [r.upper if isinstance(r.upper, bytes) else None for r in rows]
+    bounds = [[getattr(r, end) for r in rows] for end in ("lower", "upper")]
     columns: list[list] = [
-        lower_code,
-        upper_code,
-        lower_bytes,
-        upper_bytes,
+        *([bound if isinstance(bound, kind) else None for bound in end] for kind in (int, bytes) for end in bounds),
         [r.lower_exact if r.lower is not None else None for r in rows],
         [r.upper_exact if r.upper is not None else None for r in rows],
-        [r.null_count for r in rows],
-        [r.nan_count for r in rows],
-        [r.value_count for r in rows],
-        [r.holds_no_values for r in rows],
-        [r.compressed_bytes for r in rows],
-        [r.uncompressed_bytes for r in rows],
+        *([getattr(r, field.name) for r in rows] for field in STATS_FIELDS[6:]),
     ]
     return {f.name: pa.array(c, f.type) for f, c in zip(STATS_FIELDS, columns, strict=True)}
 

@@ -22,7 +22,7 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     try:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        result = conformed(column, kind)
+        result = cast_by_field_name(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         message = str(error).splitlines()[0]
         raise SchemaError(f"column {wanted.name!r}: {column.type} does not fit {kind}: {message}") from error
@@ -32,7 +32,7 @@ def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     return result
 
 
-def conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def cast_by_field_name(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column cast to a type; a struct's children are found by their names, and null where it has none of a name."""
     if not pa.types.is_struct(kind) or not pa.types.is_struct(column.type):
         return column.cast(kind)
@@ -46,7 +46,7 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
         if index < 0:
             child = pa.nulls(len(array), field.type)
         else:  # by position: a name with dots would be taken for a path
-            child = joined(conformed(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
+            child = joined(cast_by_field_name(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
         if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
             raise ValueError(f"field {field.name!r} takes no nulls")
         children.append(child)

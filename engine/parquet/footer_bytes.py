@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,12 +35,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .thrift import STOP, STRUCT, ItemAt, fields_at, skipped, struct_at
+from .thrift import STOP, ItemAt, fields_at, struct_at
 
 # Field ids.
 _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION = 4, 6, 7, 8
 _COLUMNS, _ROW_COUNT = 1, 3
-_METADATA, _DICTIONARY_PAGE = 3, 11
+_METADATA, _CHUNK_KEY, _DICTIONARY_PAGE = 3, 8, 11
 _TYPE_DEFINED = 1
 
 _IN_BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -61,23 +60,7 @@ _DECIMALS_SINCE = {
 _UNSIGNED_SINCE = {"parquet-rs": (14, 0, 0)}  # arrow-rs#1532; all other writers from the first
 
 _COUNT_MAX = 1 << 48  # of rows, values and bytes: beyond, sums over many files pass 64 bits
-_UNPACKED: dict[str, tuple[int, Callable[[bytes], Any]]] = {
-    "BOOLEAN": (1, lambda raw: bool(raw[0])),
-    "INT32": (4, lambda raw: struct.unpack("<i", raw)[0]),
-    "INT64": (8, lambda raw: struct.unpack("<q", raw)[0]),
-    "FLOAT": (4, lambda raw: struct.unpack("<f", raw)[0]),
-    "DOUBLE": (8, lambda raw: struct.unpack("<d", raw)[0]),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaLeaf:
-    """What the schema says of one leaf. `width`: bytes of a fixed-length one, else 0."""
-
-    physical: str
-    definition_max: int
-    repetition_max: int
-    width: int
+_STORED_AS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}  # formats of `struct`
 
 
 class Chunk(NamedTuple):
@@ -110,20 +93,21 @@ class FooterBytes:
     """What a footer's bytes say.
 
     created_by     the writer's name and version; "" where it gives none that can be read
-    leaves         of the schema, and `defined`, the positions of those whose bounds are in the order of their type
+    leaves         pyarrow's ColumnSchema of each leaf
+    defined        the positions of the leaves whose bounds are in the order of their type
     row_groups     their sizes
     chunks         of each row group, by leaf
     """
 
     created_by: str
-    leaves: list[SchemaLeaf]
+    leaves: list[Any]
     defined: frozenset[int]
     row_groups: list[RowGroup]
     chunks: list[list[Chunk]]
 
     def has_ordered_bounds(self, leaf: int, kind: pa.DataType) -> bool:
         """True where the bounds of a leaf, by its position, order as values of its Arrow type do."""
-        physical = self.leaves[leaf].physical
+        physical = self.leaves[leaf].physical_type
         if physical == "INT96":
             return False
         is_unsigned = pa.types.is_unsigned_integer(kind)
@@ -131,18 +115,14 @@ class FooterBytes:
             return True
         if leaf not in self.defined or not self.created_by:  # a footer that names no writer is not believed
             return False
-        name, version = self._writer()
+        named = _VERSION.match(self.created_by)
+        name, version = (named[1], tuple(map(int, named.groups()[1:]))) if named else ("", ())
         if is_unsigned:
             return version >= _UNSIGNED_SINCE.get(name, ())
         if pa.types.is_decimal(kind):
             since = _DECIMALS_SINCE.get((name, physical))
             return since is not None and version >= since
         return True
-
-    def _writer(self) -> tuple[str, tuple[int, ...]]:
-        """(application, version); ("", ()) where the footer does not say."""
-        named = _VERSION.match(self.created_by)
-        return (named[1], (int(named[2]), int(named[3]), int(named[4]))) if named else ("", ())
 
 
 def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None = None) -> FooterBytes:
@@ -154,13 +134,10 @@ def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None 
 
     Raises CorruptionError for a footer that contradicts itself, or has encrypted columns.
     """
-    sink = pa.BufferOutputStream()
     try:
-        metadata.write_metadata_file(sink)
-        data = sink.getvalue().to_pybytes()
-        (length,) = struct.unpack("<I", data[-8:-4])
-        leaves = [_leaf(metadata.schema.column(i)) for i in range(metadata.num_columns)]
-        fields, _ = struct_at(data, len(data) - 8 - length, _FILE_LISTS)
+        data = rewritten(metadata)
+        leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+        fields, _ = struct_at(data, 0, _FILE_LISTS)
         orders = fields.get(_COLUMN_ORDERS, ())
         defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
         groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
@@ -171,11 +148,19 @@ def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None 
     return FooterBytes(created_by, leaves, defined, [group for group, _ in groups], [chunks for _, chunks in groups])
 
 
+def rewritten(metadata: Any) -> bytes:
+    """The footer of pyarrow's FileMetaData, as pyarrow writes it: thrift alone."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    data = sink.getvalue().to_pybytes()
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
 def check_unencrypted(data: bytes, path: str) -> None:
     """Raises CorruptionError for a footer, as it lies in its file, that names an encryption: pyarrow cannot write it
     again, and ends the process where it is asked to."""
     try:
-        fields, _ = struct_at(data, 0, _RAW_LISTS)
+        fields, _ = struct_at(data, 0)
     except (ValueError, IndexError) as error:
         raise CorruptionError(f"its footer cannot be read ({error})", path=path, check="parquet") from error
     if _ENCRYPTION in fields:
@@ -189,13 +174,8 @@ def _text(raw: bytes) -> str:
         return ""
 
 
-def _leaf(column: Any) -> SchemaLeaf:
-    width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
-    return SchemaLeaf(column.physical_type, column.max_definition_level, column.max_repetition_level, width)
-
-
 def _group(
-    group: dict[int, Any], leaves: list[SchemaLeaf], defined: frozenset[int], size_bytes: int | None
+    group: dict[int, Any], leaves: list[Any], defined: frozenset[int], size_bytes: int | None
 ) -> tuple[RowGroup, list[Chunk]]:
     row_count, columns = group[_ROW_COUNT], group[_COLUMNS]
     if not 0 <= row_count <= _COUNT_MAX:
@@ -206,102 +186,62 @@ def _group(
     for number, (column, leaf) in enumerate(zip(columns, leaves, strict=True)):
         chunk = _chunk(column, leaf, number in defined, size_bytes)
         # Each row has one value of a leaf that is not in a list, and at least one of a leaf that is.
-        if chunk.value_count < row_count or (not leaf.repetition_max and chunk.value_count > row_count):
+        if chunk.value_count < row_count or (not leaf.max_repetition_level and chunk.value_count > row_count):
             raise ValueError(f"{chunk.value_count:,} values of leaf {number} in a row group of {row_count:,} rows")
         chunks.append(chunk)
     return RowGroup(row_count, sum(chunk.compressed_bytes for chunk in chunks)), chunks
 
 
-def _chunk(column: _Column, leaf: SchemaLeaf, is_defined: bool, size_bytes: int | None) -> Chunk:
-    values, plain, packed = column.value_count, column.uncompressed_bytes, column.compressed_bytes
+def _chunk(column: dict[int, Any], leaf: Any, is_defined: bool, size_bytes: int | None) -> Chunk:
+    if _CHUNK_KEY in column:
+        raise ValueError("a column is encrypted, and no key is known")
+    fields = column[_METADATA]
+    values, plain, packed, begin = fields[5], fields[6], fields[7], fields[9]
     if not (0 <= values <= _COUNT_MAX and 0 <= packed <= _COUNT_MAX and 0 <= plain <= _COUNT_MAX):
         raise ValueError(f"a column chunk of {values:,} values in {packed:,} bytes, {plain:,} uncompressed")
-    begin = column.data_page
-    if 0 < column.dictionary_page < begin:
-        begin = column.dictionary_page
-    end = max(begin + packed, column.data_page)
+    end = begin
+    if 0 < fields.get(_DICTIONARY_PAGE, 0) < begin:
+        begin = fields[_DICTIONARY_PAGE]
+    end = max(begin + packed, end)
     if size_bytes is not None and not 0 <= begin <= end <= size_bytes:
         raise ValueError(f"a column chunk of {packed:,} bytes at {begin:,} in a file of {size_bytes:,}")
-    for count, level in ((column.repetitions, leaf.repetition_max), (column.definitions, leaf.definition_max)):
+    statistics, sizes = fields.get(12, {}), fields.get(16, {})
+    for count, level in ((sizes.get(2, 0), leaf.max_repetition_level), (sizes.get(3, 0), leaf.max_definition_level)):
         if count not in (0, level + 1):
             raise ValueError(f"a histogram of {count:,} levels where there are {level + 1:,}")
-    if column.has_plain_size and leaf.physical != "BYTE_ARRAY":
-        raise ValueError(f"the size of byte arrays in a column of {leaf.physical}")
-    low, high = column.bounds if is_defined else column.deprecated_bounds
+    if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
+        raise ValueError(f"the size of byte arrays in a column of {leaf.physical_type}")
+    low, high = (statistics.get(number) for number in ((6, 5) if is_defined else (2, 1)))
     has_bounds = low is not None and high is not None
     bounds = _unpacked(leaf, low, high) if low is not None and high is not None else None
-    return Chunk(values, packed, plain, column.null_count, bounds, has_bounds)
+    return Chunk(values, packed, plain, statistics.get(3), bounds, has_bounds)
 
 
-def _unpacked(leaf: SchemaLeaf, low: bytes, high: bytes) -> tuple[Any, Any] | None:
-    if leaf.physical in _UNPACKED:
-        width, unpacked = _UNPACKED[leaf.physical]
-        return (unpacked(low), unpacked(high)) if len(low) == len(high) == width else None
-    if leaf.physical == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
-        return (low, high) if 0 < len(low) <= leaf.width and 0 < len(high) <= leaf.width else None
-    return (low, high) if leaf.physical == "BYTE_ARRAY" else None
-
-
-class _Column(NamedTuple):
-    """What is read of a ColumnChunk. Bounds: (least, greatest); histograms by their lengths; `has_plain_size`: the size
-    of byte arrays is given."""
-
-    value_count: int
-    uncompressed_bytes: int
-    compressed_bytes: int
-    data_page: int
-    dictionary_page: int
-    null_count: int | None
-    bounds: tuple[bytes | None, bytes | None]
-    deprecated_bounds: tuple[bytes | None, bytes | None]
-    repetitions: int
-    definitions: int
-    has_plain_size: bool
-
-
-def _column_at(data: bytes, offset: int) -> tuple[_Column, int]:
-    """(a column chunk, where it ends)."""
-    return _column_of(*struct_at(data, offset))
+def _unpacked(leaf: Any, low: bytes, high: bytes) -> tuple[Any, Any] | None:
+    if leaf.physical_type in _STORED_AS:
+        stored_as = _STORED_AS[leaf.physical_type]
+        if not len(low) == len(high) == struct.calcsize(stored_as):
+            return None
+        return struct.unpack(stored_as, low)[0], struct.unpack(stored_as, high)[0]
+    if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY":  # some writers cut long ones short
+        return (low, high) if 0 < len(low) <= leaf.length and 0 < len(high) <= leaf.length else None
+    return (low, high) if leaf.physical_type == "BYTE_ARRAY" else None
 
 
 def bare_chunk_at(data: bytes, offset: int) -> tuple[bytes, int]:
     """(a column chunk up to the offsets of its pages, where it ends). Raises ValueError for one without metadata."""
-    for number, _, begin, _ in fields_at(data, offset):
+    end, kept = offset, None
+    for number, _, begin, stop, _ in fields_at(data, offset):
+        end = stop
         if number == _METADATA:
-            inner = [end for field, _, _, end in fields_at(data, begin) if field <= _DICTIONARY_PAGE]
-            return data[offset : max(inner, default=begin)] + STOP + STOP, skipped(data, offset, STRUCT)
-    raise ValueError("a column chunk without metadata")
-
-
-def _column_of(chunk: dict[int, Any], end: int) -> tuple[_Column, int]:
-    if 8 in chunk:
-        raise ValueError("a column is encrypted, and no key is known")
-    fields = chunk[_METADATA]
-    statistics, sizes = fields.get(12, {}), fields.get(16, {})
-    column = _Column(
-        fields[5],
-        fields[6],
-        fields[7],
-        fields[9],
-        fields.get(11, 0),
-        statistics.get(3),
-        (statistics.get(6), statistics.get(5)),
-        (statistics.get(2), statistics.get(1)),
-        sizes.get(2, 0),
-        sizes.get(3, 0),
-        1 in sizes,
-    )
-    return column, end
+            ends = [last for field, _, _, last, _ in fields_at(data, begin) if field <= _DICTIONARY_PAGE]
+            kept = max(ends, default=begin)
+    if kept is None:
+        raise ValueError("a column chunk without metadata")
+    return data[offset:kept] + STOP + STOP, end + 1
 
 
 _FILE_LISTS: dict[int, ItemAt] = {
-    _ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _column_at}),
+    _ROW_GROUPS: partial(struct_at, lists={_COLUMNS: struct_at}),
     _COLUMN_ORDERS: struct_at,
 }
-
-
-def _past_column(data: bytes, offset: int) -> tuple[None, int]:
-    return None, skipped(data, offset, STRUCT)
-
-
-_RAW_LISTS: dict[int, ItemAt] = {_ROW_GROUPS: partial(struct_at, lists={_COLUMNS: _past_column})}

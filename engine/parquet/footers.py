@@ -52,8 +52,8 @@ _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"
 
 @dataclass(frozen=True)
 class Footer:
-    """What a footer says: the Arrow schema (`stored_schema`: with all that Parquet says of it), the row groups, and
-    statistics a leaf (dotted path) and row group; `packed`: itself, as an index keeps it of a file that is far."""
+    """What a footer contains: the Arrow schema (`stored_schema`: with all its metadata), the row groups, and statistics
+    per leaf (dotted path) and row group. `packed`: the footer as an index keeps it of a remote file."""
 
     schema: pa.Schema
     row_groups: list[RowGroup]
@@ -67,15 +67,28 @@ class Footer:
 
 
 def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **options: Any) -> pq.ParquetFile:
-    """The Parquet file of an entry, open as pyarrow opens it with `READ_OPTIONS` and `options`, and its `arrow_schema`.
-    Raises CorruptionError for one that is truncated or not Parquet, StorageError where it cannot be opened at all.
+    """Open the Parquet file of an entry by pyarrow, with `READ_OPTIONS` and `options`, and its `arrow_schema`. Raise
+    CorruptionError if it is truncated or not Parquet, StorageError if it cannot be opened.
 
-    `is_checked`: its footer was parsed when it came into the table. Else that is done here, since pyarrow cannot be
-    asked for the chunks of a footer that contradicts itself (see `footer_bytes.py`).
+    `is_checked`: its footer was parsed when the file was added to the table. If not, it is parsed here, because pyarrow
+    ends the process for the chunks of a footer that contradicts itself (see `footer_bytes.py`); the file then has
+    `footer` (its bytes) and `parsed` (FooterBytes).
     """
     if is_checked:
         return _opened(storage, entry, options)
-    return _checked(storage, entry, **options)
+    from .footer_bytes import check_unencrypted, footer_bytes
+
+    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
+    file = _opened(storage, entry, options, tail_bytes)
+    try:
+        with _refusals(entry.path, "its footer cannot be read ({})"):
+            file.footer = _raw_footer(storage, file, entry, tail_bytes)
+            check_unencrypted(file.footer, entry.path)
+            file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
+            return file
+    except BaseException:
+        file.close()
+        raise
 
 
 def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mapping[str, Any]) -> pq.ParquetFile:
@@ -86,8 +99,8 @@ def open_by_footer(storage: Storage, entry: Entry, packed: bytes, options: Mappi
 
 
 def rows_of_group(file: pq.ParquetFile, group: int, columns: list[str], path: str) -> pa.Table:
-    """Some columns of a row group. Raises CorruptionError where its pages hold fewer rows than its footer says, with
-    which pyarrow is content."""
+    """Some columns of a row group. Raises CorruptionError if its pages contain fewer rows than its footer declares,
+    which pyarrow accepts."""
     rows = file.read_row_group(group, columns=columns)
     if rows.num_rows != file.metadata.row_group(group).num_rows:
         raise CorruptionError("holds fewer rows than its footer says", path=path, check="parquet")
@@ -115,36 +128,13 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         return file
 
 
-def _checked(storage: Storage, entry: Entry, **options: Any) -> pq.ParquetFile:
-    """An open file, with `footer` (its bytes) and `parsed` (FooterBytes)."""
-    from .footer_bytes import check_unencrypted, footer_bytes
-
-    tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
-    file = _opened(storage, entry, options, tail_bytes)
-    try:
-        with _refusals(entry.path, "its footer cannot be read ({})"):
-            file.footer = _raw_footer(storage, file, entry, tail_bytes)
-            check_unencrypted(file.footer, entry.path)
-            file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
-            return file
-    except BaseException:
-        file.close()
-        raise
-
-
 def _raw_footer(storage: Storage, file: pq.ParquetFile, entry: Entry, tail_bytes: int) -> bytes:
-    def read_at(offset: int, length: int) -> bytes:
-        if file.remote is not None:
-            return file.remote.read_at(offset, length)
-        path = storage.open_file(entry)
-        assert isinstance(path, str)
-        with open(path, "rb") as source:
-            source.seek(offset)
-            return source.read(length)
-
-    tail = read_at(entry.size_bytes - tail_bytes, tail_bytes)
+    source = file.remote or range_file(storage, entry)
+    tail = source.read_at(entry.size_bytes - tail_bytes, tail_bytes)
     length = int.from_bytes(tail[-8:-4], "little")
-    return tail[-8 - length : -8] if length <= tail_bytes - 8 else read_at(entry.size_bytes - 8 - length, length)
+    if length <= tail_bytes - 8:
+        return tail[-8 - length : -8]
+    return source.read_at(entry.size_bytes - 8 - length, length)
 
 
 @contextlib.contextmanager
@@ -192,8 +182,8 @@ def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> li
     return ranges
 
 
-def reading(path: str) -> contextlib.AbstractContextManager[None]:
-    """What is raised for damaged pages becomes a CorruptionError that names the file."""
+def corruption_errors(path: str) -> contextlib.AbstractContextManager[None]:
+    """Raise CorruptionError, with the file's path, for what pyarrow raises for damaged pages."""
     return _refusals(path, "its data cannot be read ({}); restore the file, or sync() the table without it")
 
 
@@ -214,7 +204,7 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
     that one would be believed of this.
     """
     entry = indexed_entry(storage, row)
-    file = _checked(storage, entry)
+    file = open_parquet(storage, entry, is_checked=False)
     with file:
         file.ranges = file.remote or range_file(storage, entry)
         yield file
@@ -238,7 +228,7 @@ def read_footer(
     wanted: Callable[[str], bool] = lambda leaf: True,
 ) -> Footer:
     """The footer of the file of `entry`, with statistics for the leaves that are `wanted`."""
-    file = _checked(storage, entry)
+    file = open_parquet(storage, entry, is_checked=False)
     with file, _refusals(entry.path, "its footer cannot be read ({})"):
         pa.ipc.read_schema(file.arrow_schema.serialize())  # pyarrow makes some that no version can keep
         parsed = parse_footer(file.parsed, file.metadata, file.arrow_schema, wanted)
@@ -274,20 +264,12 @@ def parse_footer(
     return Footer(plain_schema(schema), footer.row_groups, stats, schema)
 
 
-def row_groups_of(metadata: Any) -> list[RowGroup]:
-    """The row groups of pyarrow's FileMetaData."""
-    from .footer_bytes import footer_bytes
-
-    return footer_bytes(metadata).row_groups
-
-
 def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, *, is_exact: bool) -> ColumnStats:
     values, nulls, sizes = chunk.value_count, chunk.null_count, (chunk.compressed_bytes, chunk.uncompressed_bytes)
-    if nulls is not None and not 0 <= nulls <= values:
-        return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)  # nothing of it is believed
+    is_wrong = nulls is not None and not 0 <= nulls <= values
+    if is_wrong or (nulls == values and chunk.has_bounds):  # or bounds of no value: nothing of it is believed
+        return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
     if nulls == values:
-        if chunk.has_bounds:  # bounds of no value: it is not to be believed either
-            return ColumnStats(None, None, False, False, None, nan_count, values, *sizes)
         nan_count = 0  # nulls alone leave no room for NaN, which no footer counts
     lower: Any = None
     upper: Any = None
@@ -336,14 +318,17 @@ def _decimal_reader(kind: pa.DataType, physical: str, logical: dict) -> BoundRea
     if logical.get("scale", kind.scale) != kind.scale:
         return None
     if canon.order_class(kind) == "code":
-        if physical in ("INT32", "INT64"):
-            return int
-        return lambda raw: _fits(int.from_bytes(raw, "big", signed=True))
+        return int if physical in ("INT32", "INT64") else _decimal_code
     width = 32 if pa.types.is_decimal256(kind) else 16
     offset = 1 << (8 * width - 1)
     if physical in ("INT32", "INT64"):
         return lambda raw: (raw + offset).to_bytes(width, "big")
     return lambda raw: (int.from_bytes(raw, "big", signed=True) + offset).to_bytes(width, "big")
+
+
+def _decimal_code(raw: bytes) -> int | None:
+    code = int.from_bytes(raw, "big", signed=True)
+    return code if -(1 << 63) <= code < 1 << 63 else None
 
 
 def _temporal_reader(kind: pa.DataType, logical: dict) -> BoundReader | None:
@@ -356,10 +341,6 @@ def _temporal_reader(kind: pa.DataType, logical: dict) -> BoundReader | None:
         return int if logical["Type"] == "None" else None
     stored = _PARQUET_UNIT.get(logical.get("timeUnit", ""))
     return int if stored == kind.unit else None
-
-
-def _fits(code: int) -> int | None:
-    return code if -(1 << 63) <= code < 1 << 63 else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -8,7 +8,7 @@ where the table has another of that name. The path of a column itself has the re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -23,47 +23,35 @@ from ..predicates.coerce import is_list
 def leaf_array(table: pa.Table, path: str) -> pa.Array:
     """The values of a leaf as one array, dictionaries decoded; null where a struct above it is null.
 
-    A column whose own name is the whole path comes first; else dots step into structs. Raises KeyError where there is
-    no such leaf.
+    A column whose own name is the whole path comes first; else dots step into structs. Raises KeyError if there is no
+    such leaf.
     """
-    name = top_level(table.schema, path)
-    rest = path[len(name) + 1 :]
-    array = canon.flatten(table.column(name))
-    while rest:
-        name, _, rest = _step(array.type, rest)
-        array = pc.struct_field(array, [array.type.get_field_index(name)])  # a name may hold dots
-    return canon.flatten(array)
+    return canon.flatten(nested_column(table, path))
 
 
 def nested_column(table: pa.Table, path: str) -> pa.ChunkedArray:
-    """The values of a column, or of a field of structs by dotted path, as they are; null where a struct above it is
-    null. Raises KeyError where there is none."""
-    name = top_level(table.schema, path)
-    column, rest = table.column(name), path[len(name) + 1 :]
+    """The values of a column, or of a field of structs by dotted path, unchanged; null where a struct above it is
+    null. Raises KeyError if there is none."""
+    name, rest = _longest_name(path, lambda name: field_index(table.schema, name) >= 0)
+    column = table.column(name)
     while rest:
-        child, _, rest = _step(column.type, rest)
-        column = pc.struct_field(column, [column.type.get_field_index(child)])
+        fields = list(column.type) if pa.types.is_struct(column.type) else []
+        child, rest = _longest_name(rest, {field.name for field in fields}.__contains__)
+        column = pc.struct_field(column, [column.type.get_field_index(child)])  # a name may contain dots
     return column
 
 
-def _step(kind: pa.DataType, rest: str) -> tuple[str, str, str]:
-    """(child, "", what is left): the longest child name that the path begins with, since names may hold dots."""
-    if pa.types.is_struct(kind):
-        names = {kind.field(i).name for i in range(kind.num_fields)}
-        parts = rest.split(".")
-        for end in range(len(parts), 0, -1):
-            if ".".join(parts[:end]) in names:
-                return ".".join(parts[:end]), "", ".".join(parts[end:])
-    raise KeyError(rest)
-
-
 def top_level(schema: pa.Schema, path: str) -> str:
-    """The top-level column that a leaf's dotted path lies in. Raises KeyError where there is none."""
+    """The top-level column of a leaf's dotted path. Raises KeyError if there is none."""
+    return _longest_name(path, lambda name: field_index(schema, name) >= 0)[0]
+
+
+def _longest_name(path: str, is_name: Callable[[str], bool]) -> tuple[str, str]:
+    """(the longest name that the path begins with, the rest of the path). Raises KeyError if there is none."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
-        name = ".".join(parts[:end])
-        if field_index(schema, name) >= 0:
-            return name
+        if is_name(name := ".".join(parts[:end])):
+            return name, ".".join(parts[end:])
     raise KeyError(path)
 
 

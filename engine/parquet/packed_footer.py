@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import CorruptionError
-from .footer_bytes import bare_chunk_at, footer_bytes
+from .footer_bytes import bare_chunk_at, footer_bytes, rewritten
 from .thrift import (
     BINARY,
     I32,
@@ -22,12 +22,12 @@ from .thrift import (
     LIST,
     STRUCT,
     ItemAt,
-    a_binary,
-    a_list,
-    a_struct,
-    an_int,
-    skipped,
+    encode_binary,
+    encode_int,
+    encode_list,
+    encode_struct,
     struct_at,
+    value_at,
 )
 
 PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a look at the file's end
@@ -39,31 +39,30 @@ _ARROW_SCHEMA = b"ARROW:schema"  # by which Arrow knows the types of columns aga
 def packed_footer(metadata: Any) -> bytes | None:
     """The footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None where it holds what is not known
     here, or is too large to be kept."""
-    sink = pa.BufferOutputStream()
-    metadata.write_metadata_file(sink)
-    data = sink.getvalue().to_pybytes()
-    (length,) = struct.unpack("<I", data[-8:-4])
+    data = rewritten(metadata)
     try:
-        fields, _ = struct_at(data, len(data) - 8 - length, _LISTS)
+        fields, _ = struct_at(data, 0, _LISTS)
         groups = [
-            a_struct((1, LIST, a_list(STRUCT, group[1])), (2, I64, an_int(group[2])), (3, I64, an_int(group[3])))
-            for group in fields[4]
+            encode_struct(
+                (1, LIST, encode_list(STRUCT, chunks)), (2, I64, encode_int(size)), (3, I64, encode_int(rows))
+            )
+            for chunks, size, rows in ((group[1], group[2], group[3]) for group in fields[4])
         ]
         parts = [
-            (1, I32, an_int(fields[1])),
-            (2, LIST, a_list(STRUCT, fields[2])),
-            (3, I64, an_int(fields[3])),
-            (4, LIST, a_list(STRUCT, groups)),
+            (1, I32, encode_int(fields[1])),
+            (2, LIST, encode_list(STRUCT, fields[2])),
+            (3, I64, encode_int(fields[3])),
+            (4, LIST, encode_list(STRUCT, groups)),
         ]
     except (ValueError, IndexError, KeyError):
         return None
     stored = (metadata.metadata or {}).get(_ARROW_SCHEMA)
     if stored is not None:
-        pair = a_struct((1, BINARY, a_binary(_ARROW_SCHEMA)), (2, BINARY, a_binary(stored)))
-        parts.append((5, LIST, a_list(STRUCT, [pair])))
+        pair = encode_struct((1, BINARY, encode_binary(_ARROW_SCHEMA)), (2, BINARY, encode_binary(stored)))
+        parts.append((5, LIST, encode_list(STRUCT, [pair])))
     if 6 in fields:
-        parts.append((6, BINARY, a_binary(fields[6])))
-    packed = zlib.compress(a_struct(*parts), 6)
+        parts.append((6, BINARY, encode_binary(fields[6])))
+    packed = zlib.compress(encode_struct(*parts), 6)
     return packed if len(packed) <= PACKED_BYTES_MAX else None
 
 
@@ -87,7 +86,7 @@ def unpacked_footer(packed: bytes, path: str, size_bytes: int) -> Any:
 
 
 def _element_at(data: bytes, offset: int) -> tuple[bytes, int]:
-    end = skipped(data, offset, STRUCT)
+    end = value_at(data, offset, STRUCT)[1]
     return data[offset:end], end
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _SET = (1, 2), 3, (4, 5, 6), 7, 10
+_BOOLEANS, _BYTE, _I16, _DOUBLE, _SET = (1, 2), 3, 4, 7, 10
 _DEPTH_MAX = 16
 STOP = b"\0"
 ItemAt = Callable[[bytes, int], tuple[Any, int]]  # (data, where an item begins) -> (the item, where it ends)
@@ -38,7 +38,10 @@ def varint_at(data: bytes, offset: int) -> tuple[int, int]:
 
 def int_at(data: bytes, offset: int) -> tuple[int, int]:
     """(a signed number, where it ends)."""
-    value, offset = varint_at(data, offset)
+    value = data[offset]
+    offset += 1
+    if value > 127:
+        value, offset = varint_at(data, offset - 1)
     return (value >> 1) ^ -(value & 1), offset
 
 
@@ -53,6 +56,9 @@ def bytes_at(data: bytes, offset: int) -> tuple[bytes, int]:
     return data[offset : offset + length], offset + length
 
 
+_PLAIN: Mapping[int, ItemAt] = {_I16: int_at, I32: int_at, I64: int_at, BINARY: bytes_at}
+
+
 def items_at(data: bytes, offset: int) -> tuple[int, int, int]:
     """Of a list: (how many items, of which type, where they begin)."""
     head = data[offset]
@@ -65,109 +71,61 @@ def items_at(data: bytes, offset: int) -> tuple[int, int, int]:
     return count, head & 15, offset
 
 
-def fields_at(data: bytes, offset: int) -> Iterator[tuple[int, int, int, int]]:
-    """Of a struct: (field id, type, where its value begins, where it ends) of each field."""
+def fields_at(
+    data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0
+) -> Iterator[tuple[int, int, int, int, Any]]:
+    """Of a struct: (field id, type, where its value begins, where it ends, the value) of each field. Values are as
+    `value_at` reads them; of the lists whose ids are in `lists`, the items, each as that function reads it."""
+    if depth > _DEPTH_MAX:
+        raise ValueError("structs within structs, too deep")
     number = 0
-    while data[offset] != 0:
-        head = data[offset]
+    while head := data[offset]:
         offset += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, offset = int_at(data, offset)
-        end = skipped(data, offset, head & 15)
-        yield number, head & 15, offset, end
-        offset = end
-
-
-def struct_at(data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
-    """(the fields of a struct by their ids, where it ends): numbers, bytes, booleans, dicts of structs; of a list how
-    many items it has, or, of those in `lists`, the items, each as that function reads it."""
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head = data[offset]
-        offset += 1
-        if not head:
-            return fields, offset
         if head > 15:
             number += head >> 4
         else:
             number, offset = int_at(data, offset)
         kind = head & 15
-        if kind in _INTEGERS:
-            value = data[offset]
-            offset += 1
-            if value > 127:
-                value, offset = varint_at(data, offset - 1)
-            fields[number] = value >> 1 ^ -(value & 1)
-        elif kind == BINARY:
-            fields[number], offset = bytes_at(data, offset)
-        elif kind == STRUCT:
-            if depth > _DEPTH_MAX:
-                raise ValueError("structs within structs, too deep")
-            fields[number], offset = struct_at(data, offset, depth=depth + 1)
-        elif kind == LIST:
-            count, _, first = items_at(data, offset)
-            if number in lists:
-                read, items, offset = lists[number], [], first
-                for _ in range(count):
-                    item, offset = read(data, offset)
-                    items.append(item)
-                fields[number] = items
-            else:
-                fields[number], offset = count, skipped(data, offset, LIST, depth)
-        else:
-            fields[number], offset = kind == 1, skipped(data, offset, kind, depth)
+        value, end = value_at(data, offset, kind, depth, lists.get(number))
+        yield number, kind, offset, end, value
+        offset = end
 
 
-def skipped(data: bytes, offset: int, kind: int, depth: int = 0) -> int:
-    """Where a value of a type ends."""
+def struct_at(data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
+    """(the values of a struct's fields by their ids, where it ends): see `fields_at`."""
+    fields: dict[int, Any] = {}
+    for number, _, _, end, value in fields_at(data, offset, lists, depth):
+        fields[number], offset = value, end
+    return fields, offset + 1
+
+
+def value_at(data: bytes, offset: int, kind: int, depth: int = 0, item_at: ItemAt | None = None) -> tuple[Any, int]:
+    """(a value of a type, where it ends): a number, bytes, a boolean, the dict of a struct, the items of a list as
+    `item_at` reads them, without it their number, and None for a floating number."""
+    if kind in _PLAIN:
+        return _PLAIN[kind](data, offset)
+    if kind in _BOOLEANS:  # a field's type is its value
+        return kind == 1, offset
     if kind == STRUCT:
-        if depth > _DEPTH_MAX:
-            raise ValueError("structs within structs, too deep")
-        while True:
-            head = data[offset]
-            offset += 1
-            if not head:
-                return offset
-            if head < 16:
-                _, offset = varint_at(data, offset)
-            inner = head & 15
-            if inner in _INTEGERS:
-                while data[offset] > 127:
-                    offset += 1
-                offset += 1
-            elif inner not in _BOOLEANS:
-                offset = skipped(data, offset, inner, depth + 1)
-    if kind == BINARY:
-        length, offset = varint_at(data, offset)
-        return offset + length
+        return struct_at(data, offset, depth=depth + 1)
     if kind in (LIST, _SET):
         count, of, offset = items_at(data, offset)
-        if of in _BOOLEANS:
-            return offset + count
-        if of in _INTEGERS:
-            for _ in range(count):
-                while data[offset] > 127:
-                    offset += 1
-                offset += 1
-            return offset
+        items = []
         for _ in range(count):
-            offset = skipped(data, offset, of, depth + 1)
-        return offset
-    if kind in _INTEGERS:
-        return varint_at(data, offset)[1]
-    if kind in _BOOLEANS:
-        return offset
+            if item_at is not None:
+                item, offset = item_at(data, offset)
+                items.append(item)
+            else:
+                offset = offset + 1 if of in _BOOLEANS else value_at(data, offset, of, depth)[1]
+        return count if item_at is None else items, offset
     if kind == _BYTE:
-        return offset + 1
+        return data[offset], offset + 1
     if kind == _DOUBLE:
-        return offset + 8
+        return None, offset + 8
     raise ValueError(f"no type {kind} in a footer")
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """An unsigned number."""
     encoded = bytearray()
     while value > 127:
@@ -177,22 +135,22 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def an_int(value: int) -> bytes:
+def encode_int(value: int) -> bytes:
     """A number that is not negative, as a signed one."""
-    return varint(value << 1)
+    return encode_varint(value << 1)
 
 
-def a_binary(value: bytes) -> bytes:
-    return varint(len(value)) + value
+def encode_binary(value: bytes) -> bytes:
+    return encode_varint(len(value)) + value
 
 
-def a_list(kind: int, items: Sequence[bytes]) -> bytes:
+def encode_list(kind: int, items: Sequence[bytes]) -> bytes:
     """A list of values that are written already."""
-    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + varint(len(items))
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + encode_varint(len(items))
     return head + b"".join(items)
 
 
-def a_struct(*fields: tuple[int, int, bytes]) -> bytes:
+def encode_struct(*fields: tuple[int, int, bytes]) -> bytes:
     """A struct of (field id, type, value written already), ascending by id and less than 16 apart."""
     parts, before = [], 0
     for number, kind, value in fields:

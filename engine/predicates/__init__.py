@@ -1,21 +1,20 @@
 """Predicates: parse -> bind -> simplify -> outcomes -> rows, each a function of one value.
 
     parse.py      `parse`: text, tuples, expressions of pyarrow or polars, built nodes, to one tree (`ast.py`,
-                  `operands.py`);
-                  `prepare` goes on to a bound, simplified predicate: the same meaning in fewer nodes
+                  `operands.py`); `prepare`: to a bound, simplified predicate with the same meaning in fewer nodes
       sql_text.py       SQL text: DuckDB's tree, split at AND, OR and NOT, and its terms. `sql_extensions.py` has what
                         is not DuckDB's SQL, `sql_allowed.py` the list of allowed nodes and functions, `parameters.py`
                         parameters and the clock, `sql_operands.py` columns and constants, `implied.py` what follows
                         from a term that DuckDB evaluates. `duckdb_trees.py` has the trees of DuckDB's versions
-      from_arrow.py, from_polars.py    expressions, and the engines that test what of them is not understood
+      from_arrow.py, from_polars.py    expressions, and the engines that test the parts that are not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
                   `patterns.py`); the leaves that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
                   of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`
-    rows.py       which rows match: ours where we understand, else the engine of the `Residual` (`residual.py`,
-                  `duckdb_engine.py`, which has DuckDB's connection)
+    rows.py       which rows match. The engine of a `Residual` tests its part (`residual.py`; `duckdb_engine.py` has
+                  DuckDB's connection)
 
-What a predicate means: SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
+Predicates use SQL's three-valued logic; NaN equals NaN and is greater than any other value; -0.0 equals 0.0;
 strings compare by UTF-8 bytes; timestamps by instant, one without a zone being UTC. What is not understood is `Unknown`
 until an engine is found that tests it on rows, then `Residual`: neither prunes. `matches` refuses an `Unknown` by name.
 
@@ -26,7 +25,6 @@ from __future__ import annotations
 
 from .ast import (
     And,
-    ColumnBuilder,
     Comparison,
     Constant,
     In,
@@ -72,52 +70,3 @@ from .outcomes import (
 from .parse import parse, prepare, simplify
 from .possible_values import Evidence
 from .rows import matches
-
-__all__ = [
-    "ANY",
-    "FALSE",
-    "NULL",
-    "TRUE",
-    "And",
-    "Cast",
-    "Column",
-    "ColumnBuilder",
-    "ColumnLeaf",
-    "ColumnRef",
-    "Comparison",
-    "Constant",
-    "Evidence",
-    "In",
-    "IsNaN",
-    "IsNull",
-    "Leaf",
-    "Like",
-    "Literal",
-    "Node",
-    "Not",
-    "Or",
-    "Residual",
-    "StartsWith",
-    "Unknown",
-    "bind",
-    "brief",
-    "by_first_child",
-    "can_match",
-    "col",
-    "columns_of",
-    "columns_read",
-    "evaluate",
-    "leaf_outcomes",
-    "leaves_of",
-    "matches",
-    "member_outcomes",
-    "only_true",
-    "parse",
-    "parts_within",
-    "prepare",
-    "probe_values",
-    "residuals",
-    "resolve",
-    "simplify",
-    "unknowns",
-]

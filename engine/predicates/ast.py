@@ -1,10 +1,9 @@
-"""What a predicate is, before it meets a schema: small immutable nodes, and `col`, which builds them.
+"""The nodes of a predicate before it is bound to a schema, and `col`, which builds them.
 
-`str(node)` is SQL of DuckDB. Nodes compare by structure, hash and pickle; they have
-no truth value (`bool(node)` raises), so `and`, `or`, `not` and chained comparisons fail loudly instead of dropping a
-half.
+Nodes are immutable. They compare by structure, hash and pickle. `str(node)` is SQL of DuckDB. Nodes have no truth
+value: `bool(node)` raises, so that `and`, `or`, `not` and chained comparisons raise instead of dropping a half.
 
-The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`); see `outcomes` for what may be known of it.
+The outcome of a predicate is TRUE, FALSE or NULL (`Constant(None)`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ _WILDCARD, _ESCAPED = re.compile(r"[\\%_]"), r"\\\g<0>"
 
 
 class Node:
-    """A predicate. `&`, `|` and `~` combine; comparing two nodes with == asks whether they are the same predicate."""
+    """A predicate. `&`, `|` and `~` combine; == compares the structure of two nodes."""
 
     depth = 0
 
@@ -55,8 +55,8 @@ class Node:
 
 
 def _beside(kind: type[And | Or], node: Node, term: Node) -> Node:
-    """One more term of a chain. The last terms of a long one become a node of their own now and then: copied all at
-    each term, it would take time with the square of its length."""
+    """Add a term to a chain. The last terms of a long chain become a nested node from time to time: copying all terms
+    for each new one would take time with the square of the length."""
     terms = node.children if isinstance(node, kind) else (node,)
     if len(terms) >= _COPIED_MAX and not isinstance(terms[-_COPIED_MAX], kind):
         terms = (*terms[:-_COPIED_MAX], kind(terms[-_COPIED_MAX:]))
@@ -122,7 +122,7 @@ class Comparison(Node):
 
 @dataclass(frozen=True)
 class In(Node):
-    """IN or NOT IN with SQL's nulls: where nothing matches and the list holds NULL, the outcome is NULL."""
+    """IN or NOT IN with SQL's nulls: the outcome is NULL if nothing matches and the list contains NULL."""
 
     operand: Operand
     values: tuple[Literal, ...]
@@ -176,7 +176,7 @@ class IsNull(Node):
 
 @dataclass(frozen=True)
 class IsNaN(Node):
-    """As in Spark: FALSE, not NULL, where the value is null."""
+    """As in Spark: FALSE, not NULL, for a null."""
 
     operand: Operand
 
@@ -185,43 +185,35 @@ class IsNaN(Node):
 
 
 @dataclass(frozen=True)
-class And(Node):
+class _Connected(Node):
+    children: tuple[Node, ...]
+    _word: ClassVar[str]
+    _of_none: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        _set_depth(self, self.children)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self._word, self.children))
+
+    def __str__(self) -> str:
+        return f" {self._word} ".join(_grouped(child) for child in self.children) or self._of_none
+
+
+class And(_Connected):
     """All of them."""
 
-    children: tuple[Node, ...]
-
-    def __post_init__(self) -> None:
-        _set_depth(self, self.children)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("And", self.children))
-
-    def __str__(self) -> str:
-        return " AND ".join(_grouped(child) for child in self.children) or "TRUE"
+    _word, _of_none = "AND", "TRUE"
 
 
-@dataclass(frozen=True)
-class Or(Node):
+class Or(_Connected):
     """Any of them."""
 
-    children: tuple[Node, ...]
-
-    def __post_init__(self) -> None:
-        _set_depth(self, self.children)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(("Or", self.children))
-
-    def __str__(self) -> str:
-        return " OR ".join(_grouped(child) for child in self.children) or "FALSE"
+    _word, _of_none = "OR", "FALSE"
 
 
 @dataclass(frozen=True)
@@ -242,8 +234,8 @@ class Not(Node):
 
 @dataclass(frozen=True)
 class Unknown(Node):
-    """What could not be understood, and why: it never prunes. `engine` can test it on rows: "duckdb" (by the text),
-    "pyarrow" or "polars" (by the serialized expression); "" where none can."""
+    """A part that is not understood, and the reason. It prunes nothing. `engine` can test it on rows: "duckdb" (by the
+    text), "pyarrow" or "polars" (by the serialized expression); "" if no engine can."""
 
     text: str
     reason: str = field(compare=False)
@@ -260,7 +252,7 @@ def operator_sql(op: str) -> str:
 
 
 def member_of(column: Column, values: tuple[Literal, ...]) -> Node:
-    """pyarrow's is_in: TRUE or FALSE, never NULL; null is a member where the list holds one."""
+    """pyarrow's is_in: TRUE or FALSE, never NULL; null is a member if the list contains one."""
     present = tuple(value for value in values if value.value is not None)
     member: Node = In(column, present) if present else Constant(False)
     if len(present) < len(values):
@@ -326,7 +318,7 @@ class ColumnBuilder:
         return In(self.operand, _listed(values))
 
     def not_in(self, values: Iterable[object]) -> Node:
-        """SQL's NOT IN: never TRUE where the list holds None."""
+        """SQL's NOT IN: never TRUE if the list contains None."""
         return In(self.operand, _listed(values), negated=True)
 
     def between(self, low: object, high: object) -> Node:
@@ -364,7 +356,7 @@ class ColumnBuilder:
         return Not(IsNull(self.operand))
 
     def is_nan(self) -> Node:
-        """As in Spark, FALSE where null."""
+        """As in Spark, FALSE for a null."""
         return IsNaN(self.operand)
 
     def cast(self, kind: pa.DataType) -> ColumnBuilder:

@@ -9,7 +9,6 @@ that has a meaning but not one that an index or our evaluator can follow becomes
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,17 +20,19 @@ from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolve
 from .coerce import (
-    LiteralPlace,
+    LiteralPosition,
     NoMeaningError,
     common_type,
     integer_range,
     is_exact_widening,
     is_text,
-    place,
-    place_uuid,
+    locate_literal,
+    locate_uuid,
 )
-from .literals import LiteralValue, Temporal
+from .literals import LiteralValue
 from .operands import Cast, Column, Literal, Operand
+
+_TWO_CONSTANTS = "it compares constants with each other, and no column"
 
 
 def bind(node: Node, schema: pa.Schema) -> Node:
@@ -49,7 +50,7 @@ def bind(node: Node, schema: pa.Schema) -> Node:
 
 
 def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
-    """The column under an operand, casts that lose nothing taken off; None under a cast that may."""
+    """The column under an operand and under casts that keep every value; None under any other cast."""
     if isinstance(operand, Column):
         return resolve(operand.name, schema)
     if isinstance(operand, Cast):
@@ -92,7 +93,7 @@ def _no_meaning(node: Node, ref: ColumnRef, literal: Literal) -> PredicateError:
 def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
     op, left, right = node.op, node.left, node.right
     if isinstance(left, Literal) and isinstance(right, Literal):
-        return _compare_literals(node, left.value, right.value)
+        return _unknown(node, _TWO_CONSTANTS)
     if isinstance(left, Literal):
         op, left, right = FLIPPED[op], right, left
     ref = _column_of(left, schema)
@@ -114,7 +115,7 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
 
 
 def _without_order(node: Node, ref: ColumnRef, null_safe: bool = False) -> Node | None:
-    """What becomes of a comparison with a value where the column's type has no order; None where it has one."""
+    """The result of a comparison with a value if the column's type has no order; None if it has one."""
     if pa.types.is_null(ref.type):
         return Constant(False if null_safe else None)
     if canon.order_class(ref.type) is None:
@@ -128,9 +129,9 @@ def _described(ref: ColumnRef) -> str:
 
 def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> Node:
     """A column of a type that has an order, against literals that are not None: one, or any number for "in" and
-    "not in". Raises NoMeaningError where the type gives a literal no meaning."""
+    "not in". Raises NoMeaningError if the type gives a literal no meaning."""
     if op not in ("in", "not in"):
-        return _compare_place(ref, op, place_in(ref, values[0]))
+        return _compare_position(ref, op, locate_in(ref, values[0]))
     exact: list[Any] = []
     parts: list[Node] = []
     if pa.types.is_integer(ref.type) and all(type(value) is int for value in values):  # a long list is mostly this
@@ -139,86 +140,48 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
     elif is_text(ref.type) and not ref.is_uuid and all(type(value) is str for value in values):  # or this
         exact, values = list(values), ()
     for value in values:
-        literal_place = place_in(ref, value)
-        if literal_place.where == "exact":
-            exact.append(literal_place.low)
-        elif literal_place.where == "span":
-            parts.append(_compare_span(ref, "=", literal_place))
+        position = locate_in(ref, value)
+        if position.where == "exact":
+            exact.append(position.low)
+        elif position.where == "span":
+            parts.append(_compare_span(ref, "=", position))
     if exact:
         parts.insert(0, make_leaf(ref, "in", exact))
     node = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
     return Not(node) if op == "not in" else node
 
 
-def place_in(ref: ColumnRef, value: LiteralValue) -> LiteralPlace:
-    """Where a literal that is not None lies among the values of a column that has an order. Raises NoMeaningError."""
-    return place_uuid(value) if ref.is_uuid else place(value, ref.type)
+def locate_in(ref: ColumnRef, value: LiteralValue) -> LiteralPosition:
+    """The position of a literal (not None) among the values of a column that has an order. Raises NoMeaningError."""
+    return locate_uuid(value) if ref.is_uuid else locate_literal(value, ref.type)
 
 
-def _compare_place(ref: ColumnRef, op: str, literal_place: LiteralPlace) -> Node:
-    if literal_place.where == "exact":
-        return make_leaf(ref, op, [literal_place.low])
-    if literal_place.where == "span":
-        return _compare_span(ref, op, literal_place)
+def _compare_position(ref: ColumnRef, op: str, position: LiteralPosition) -> Node:
+    if position.where == "exact":
+        return make_leaf(ref, op, [position.low])
+    if position.where == "span":
+        return _compare_span(ref, op, position)
     if op == "<=>":
         return Constant(False)
     if op in ("=", "!="):
         return make_leaf(ref, "never" if op == "=" else "always")
     is_less = op in ("<", "<=")
-    if literal_place.where in ("over_all", "under_all"):
-        return make_leaf(ref, "always" if is_less == (literal_place.where == "over_all") else "never")
-    if literal_place.where == "above":
-        return make_leaf(ref, "<=" if is_less else ">", [literal_place.low])
-    return make_leaf(ref, "<" if is_less else ">=", [literal_place.low])
+    if position.where in ("over_all", "under_all"):
+        return make_leaf(ref, "always" if is_less == (position.where == "over_all") else "never")
+    if position.where == "above":
+        return make_leaf(ref, "<=" if is_less else ">", [position.low])
+    return make_leaf(ref, "<" if is_less else ">=", [position.low])
 
 
-def _compare_span(ref: ColumnRef, op: str, literal_place: LiteralPlace) -> Node:
+def _compare_span(ref: ColumnRef, op: str, position: LiteralPosition) -> Node:
     if op in ("<", ">="):
-        return make_leaf(ref, op, [literal_place.low])
+        return make_leaf(ref, op, [position.low])
     if op in ("<=", ">"):
-        return make_leaf(ref, op, [literal_place.high])
+        return make_leaf(ref, op, [position.high])
     if op == "!=":
-        return Or((make_leaf(ref, "<", [literal_place.low]), make_leaf(ref, ">", [literal_place.high])))
-    inside = (make_leaf(ref, ">=", [literal_place.low]), make_leaf(ref, "<=", [literal_place.high]))
+        return Or((make_leaf(ref, "<", [position.low]), make_leaf(ref, ">", [position.high])))
+    inside = (make_leaf(ref, ">=", [position.low]), make_leaf(ref, "<=", [position.high]))
     return And((*inside, Not(make_leaf(ref, "is_null")))) if op == "<=>" else And(inside)
-
-
-def _compare_literals(node: Comparison, left: LiteralValue, right: LiteralValue) -> Node:
-    if left is None or right is None:
-        return Constant(left is right) if node.op == "<=>" else Constant(None)
-    first, second = _comparable(left, right), _comparable(right, left)
-    if first is None or second is None:
-        return _unknown(node, "literals of different kinds")
-    sign = (first > second) - (first < second)
-    return Constant(
-        {
-            "=": sign == 0,
-            "<=>": sign == 0,
-            "!=": sign != 0,
-            "<": sign < 0,
-            "<=": sign <= 0,
-            ">": sign > 0,
-            ">=": sign >= 0,
-        }[node.op]
-    )
-
-
-def _comparable(value: LiteralValue, other: LiteralValue) -> tuple | None:
-    """A key in which the literal orders beside the other; None where the two are of different kinds."""
-    if isinstance(value, Temporal):
-        kinds = {"timestamp" if v.kind == "date" else v.kind for v in (value, other) if isinstance(v, Temporal)}
-        return (value.ns,) if isinstance(other, Temporal) and len(kinds) == 1 else None
-    if isinstance(value, bool | str | bytes | uuid.UUID):
-        if type(value) is not type(other):
-            return None
-        return (value.encode() if isinstance(value, str) else value,)
-    if isinstance(other, bool | str | bytes | uuid.UUID | Temporal) or other is None:
-        return None
-    if isinstance(value, float) and math.isnan(value):
-        return (1, 0)  # above any number
-    # a decimal beside a float means the double nearest to it
-    as_double = isinstance(other, float) and not isinstance(value, int | float)
-    return (0, float(value) if as_double and value is not None else value)
 
 
 def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
@@ -239,9 +202,7 @@ def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: Colu
 
 def _bind_in(node: In, schema: pa.Schema) -> Node:
     if isinstance(node.operand, Literal):
-        parts: list[Node] = [_bind_comparison(Comparison("=", node.operand, value), schema) for value in node.values]
-        bound: Node = Or(tuple(parts)) if parts else Constant(False)
-        return Not(bound) if node.negated else bound
+        return _unknown(node, _TWO_CONSTANTS)
     ref = _column_of(node.operand, schema)
     if ref is None:
         return _cast_by_duckdb(node, "a cast may change values")
@@ -269,7 +230,7 @@ def _bind_like(node: Like, schema: pa.Schema) -> Node:
     if not isinstance(ref, ColumnRef):
         return ref
     if pattern.is_plain:
-        return _compare_place(ref, "=", place(pattern.prefix, ref.type))
+        return _compare_position(ref, "=", locate_literal(pattern.prefix, ref.type))
     if pattern.is_prefix:
         return _starts_with(ref, pattern.prefix)
     if len(node.pattern) > LENGTH_MAX:
@@ -285,7 +246,7 @@ def _bind_starts_with(node: StartsWith, schema: pa.Schema) -> Node:
     if not isinstance(ref, ColumnRef):
         return ref
     try:
-        place(node.prefix, ref.type)
+        locate_literal(node.prefix, ref.type)
     except NoMeaningError:
         raise _no_meaning(node, ref, Literal(node.prefix)) from None
     return _starts_with(ref, node.prefix)
@@ -304,7 +265,7 @@ def _as_stored(text: str | bytes, kind: pa.DataType) -> str | bytes:
 
 
 def _text_column(node: Like | StartsWith, schema: pa.Schema) -> ColumnRef | Node:
-    """The column of strings or bytes under a pattern, or what becomes of the pattern where there is none."""
+    """The column of strings or bytes under a pattern; the result of the pattern if there is none."""
     ref = _column_of(node.operand, schema)
     if ref is None:
         return _cast_by_duckdb(node, "a cast may change values, or no column is named")

@@ -1,9 +1,8 @@
-"""What a predicate is after it met a schema: And, Or, Not, Constant and Unknown over two kinds of leaf; and the columns
-that names become.
+"""Bound predicates: And, Or, Not, Constant and Unknown over two kinds of leaf; and the columns of a schema by name.
 
-A leaf holds its literals in the column's own type, so it compares exactly. Two leaves exist only here: `always` and
-`never` are TRUE and FALSE for every value but NULL for a null, which is what remains of `int < 1000.5` on an int8 or of
-`int = 1.5`; a constant in their place would be wrong under NOT.
+A leaf contains its literals in the column's own type, so it compares exactly. Two operators exist only here: `always`
+and `never` are TRUE and FALSE for every value, and NULL for a null. `int8 < 1000.5` becomes the first, `int = 1.5` the
+second. A constant would be wrong under NOT.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _SHOWN_MAX = 20  # values of a list, or terms of a conjunction
 @dataclass(frozen=True)
 class ColumnRef:
     """A column found in a schema: its dotted name, the field names that lead to it, the type in which its values are
-    compared, and whether these are UUIDs, beside which a literal is read as one."""
+    compared, and whether the values are UUIDs: then literals are read as UUIDs."""
 
     name: str
     path: tuple[str, ...]
@@ -138,7 +137,7 @@ _NO_VALUES = pa.nulls(0)
 
 
 def make_leaf(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Pattern | None = None) -> Leaf:
-    """A leaf from raw values (see `coerce.Place`); lists are sorted and made distinct, a list of one is = or !=."""
+    """A leaf from raw values (see `coerce.array_of`); lists are sorted and made distinct, a list of one is = or !=."""
     if not raws:
         return Leaf(ref, op, _NO_VALUES, pattern)
     kind = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
@@ -160,7 +159,7 @@ def list_leaf(ref: ColumnRef, op: str, values: pa.Array) -> Leaf:
     return Leaf(ref, op, values)
 
 
-# -- what a predicate is made of ---------------------------------------------------------------------------------------
+# -- the parts of a predicate -----------------------------------------------------------------------------------------
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -224,7 +223,7 @@ def _operands(part: Node) -> Iterator[Column]:
 
 
 def brief(node: Node) -> str:
-    """A predicate for people: the first values of a long list, the first of many terms. No SQL where it was cut."""
+    """A predicate as text for people: the first values of a long list, the first of many terms. It may be no SQL."""
     if isinstance(node, In | Leaf) and len(node.values) > _SHOWN_MAX:
         listed = str(replace(node, values=node.values[:_SHOWN_MAX]))
         return f"{listed.removesuffix(')')}, ... {len(node.values) - _SHOWN_MAX:,} more)"
@@ -245,7 +244,7 @@ _resolved: tuple[pa.Schema | None, dict[str, ColumnRef]] = (None, {})  # of the 
 
 
 def resolve(name: str, schema: pa.Schema) -> ColumnRef:
-    """The column of this name; dots lead through structs only. Raises PredicateError where there is none."""
+    """The column of this name; dots lead through structs only. Raises PredicateError if there is none."""
     global _resolved
     last, refs = _resolved
     if last is not schema:
@@ -261,7 +260,7 @@ def resolve(name: str, schema: pa.Schema) -> ColumnRef:
 
 
 def _walk(name: str, fields: list[pa.Field], full_name: str) -> tuple[tuple[str, ...] | None, pa.DataType]:
-    # a field whose own name holds dots wins over a path through structs
+    # a field whose own name contains dots has priority over a path through structs
     for each in fields:
         if each.name == name:
             return (name,), each.type

@@ -1,15 +1,15 @@
-"""Where a literal lies among the values of a column's type: exactly on one, between two, or beyond them all.
+"""The position of a literal among the values of a column's type: equal to one, between two, or beyond all of them.
 
 Nothing is rounded towards a match and nothing wraps: `int = 1.5` is false, `int < 2.5` is `int <= 2`, `int8 < 1000`
-holds for every value. What a comparison becomes is decided from the place alone (see `bind`).
+is true for every value. `bind` chooses the leaf from the position alone.
 
 Comparisons are exact, with two exceptions that every SQL engine shares. A decimal literal against a floating column
 means the double nearest to it (`double = 0.1`); a float literal against a decimal column compares the column's
 values as doubles (`decimal = 1e-1`), which may be true of several of them: a span.
 
-Here is as well which changes of a column's type keep every value and its order. A file indexed before such a change
-still has the very values that are read now, so bounds and literals may be compared in the older type. Any other change
-(int64 to double, a decimal's scale cut) may move values: nothing is known then.
+This module also decides which changes of a column's type keep every value and the order. A file that was indexed before
+such a change still has the values that are read now, so bounds and literals can be compared in the older type. Any
+other change (int64 to double, a smaller scale of a decimal) may change values: then nothing is known.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_exact_widening(source: pa.DataType, target: pa.DataType) -> bool:
-    """True where a cast from source to target keeps every value and the order of all. Zones do not matter."""
+    """Return True if a cast from source to target keeps every value and their order. Zones do not matter."""
     are_uuids = canon.is_uuid(source) or canon.is_uuid(target)
     source, target = plain_type(source), plain_type(target)
     if source == target or are_uuids:  # a text of 16 characters is no UUID
@@ -91,9 +91,9 @@ def _holds_integers(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which values of two columns can be compared; None where there is none.
+    """The type in which values of two columns can be compared; None if there is none.
 
-    Exact, but for integers beside floats, which compare as doubles (as in Spark).
+    Exact, except that integers and floats compare as doubles (as in Spark).
     """
     left, right = plain_type(left), plain_type(right)
     if canon.order_class(left) is None or canon.order_class(right) is None:
@@ -102,11 +102,8 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return right
     if is_exact_widening(right, left):
         return left
-    numbers = [kind for kind in (left, right) if pa.types.is_integer(kind) or pa.types.is_decimal(kind)]
-    if len(numbers) == 2:
-        scale = max(getattr(kind, "scale", 0) for kind in numbers)
-        whole_digits = max(kind.precision - kind.scale if pa.types.is_decimal(kind) else 20 for kind in numbers)
-        return pa.decimal256(whole_digits + scale, scale) if whole_digits + scale <= 76 else None
+    if (decimals := _merged_decimal(left, right)) is not None:
+        return decimals
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)):
         return pa.float64()
     counts = ns_per_count(left), ns_per_count(right)
@@ -166,7 +163,7 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     for wider in _WIDER_NUMBERS:
         if is_exact_widening(one, wider) and is_exact_widening(other, wider):
             return wider
-    return _merged_decimal(one, other)
+    return _merged_decimal(one, other) if pa.types.is_decimal(one) or pa.types.is_decimal(other) else None
 
 
 def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -180,8 +177,7 @@ def _merged_bytes(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if not (pa.types.is_decimal(one) or pa.types.is_decimal(other)):
-        return None
+    """The narrowest decimal type for the integers and decimals of both types; None if there is none."""
     scale = whole_digits = 0
     for kind in (one, other):
         if pa.types.is_decimal(kind):
@@ -197,12 +193,12 @@ def _merged_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 @dataclass(frozen=True)
-class LiteralPlace:
+class LiteralPosition:
     """`where` is one of
 
     exact        the literal is the value `low`
-    above        it lies just above `low`, below the next value
-    below        it lies just below `low`, above the one before
+    above        it is greater than `low`, and less than the next value
+    below        it is less than `low`, and greater than the value before
     span         it equals each value from `low` to `high`
     over_all     it is greater than every value (for floats NaN is a value)
     under_all    it is less than every value
@@ -216,19 +212,19 @@ class LiteralPlace:
 
 
 class NoMeaningError(Exception):
-    """The literal `value` cannot be compared with a column of this type. `bind` catches it and says where."""
+    """The literal `value` cannot be compared with a column of this type. `bind` catches it and names the term."""
 
     def __init__(self, value: LiteralValue):
         super().__init__(value)
         self.value = value
 
 
-def place(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
-    """Where a literal (not None) lies among the values of a type that has an order. Raises NoMeaningError."""
+def locate_literal(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
+    """The position of a literal (not None) among the values of a type that has an order. Raises NoMeaningError."""
     if canon.is_bytes_like(kind):
-        return _place_bytes(value, kind)
+        return _locate_bytes(value, kind)
     if pa.types.is_temporal(kind):
-        return _place_temporal(value, kind)
+        return _locate_temporal(value, kind)
     number = _number_in(value, kind) if isinstance(value, str) else value
     if isinstance(number, bytes | Temporal | uuid.UUID) or (
         isinstance(number, bool) != pa.types.is_boolean(kind)
@@ -237,22 +233,22 @@ def place(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
     ):
         raise NoMeaningError(value)
     if pa.types.is_floating(kind):
-        return _place_float(number, kind)
+        return _locate_float(number, kind)
     if pa.types.is_decimal(kind):
         end = 10**kind.precision - 1
         if isinstance(number, float):
-            return _place_float_in_decimals(number, kind.scale, end)
-        return _place_number(number, 10 ** max(kind.scale, 0), 10 ** max(-kind.scale, 0), -end, end)
-    return _place_number(number, 1, 1, *integer_range(kind))
+            return _locate_float_in_decimals(number, kind.scale, end)
+        return _locate_number(number, 10 ** max(kind.scale, 0), 10 ** max(-kind.scale, 0), -end, end)
+    return _locate_number(number, 1, 1, *integer_range(kind))
 
 
-def place_uuid(value: LiteralValue) -> LiteralPlace:
-    """`place` among UUIDs, which are compared as their 16 bytes: of a UUID, those bytes, or a text that is one."""
+def locate_uuid(value: LiteralValue) -> LiteralPosition:
+    """`locate_literal` among UUIDs, compared as their 16 bytes. The literal is a UUID, its bytes or its text."""
     read = parse_uuid(value) if isinstance(value, str) else value
     raw = read.bytes if isinstance(read, uuid.UUID) else read
     if not isinstance(raw, bytes) or len(raw) != UUID_BYTES:
         raise NoMeaningError(value)
-    return LiteralPlace("exact", raw)
+    return LiteralPosition("exact", raw)
 
 
 def integer_range(kind: pa.DataType) -> tuple[int, int]:
@@ -265,7 +261,7 @@ def integer_range(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _number_in(value: str, kind: pa.DataType) -> LiteralValue:
-    """A text beside a column of numbers: partition values and untyped front ends write numbers so."""
+    """A text next to a column of numbers: partition values and untyped front ends write numbers as texts."""
     text = value.strip().lower()
     if pa.types.is_boolean(kind):
         if text in ("true", "false"):
@@ -282,41 +278,41 @@ def _number_in(value: str, kind: pa.DataType) -> LiteralValue:
     return number
 
 
-def _place_number(value: Any, multiplier: int, divisor: int, low: int, high: int) -> LiteralPlace:
+def _locate_number(value: Any, multiplier: int, divisor: int, low: int, high: int) -> LiteralPosition:
     """A number, times multiplier / divisor, among the integers from low to high."""
     if isinstance(value, float) and not math.isfinite(value):
-        return LiteralPlace("under_all" if value < 0 else "over_all")  # NaN is greater than any number
+        return LiteralPosition("under_all" if value < 0 else "over_all")  # NaN is greater than any number
     numerator, denominator = value.as_integer_ratio()
-    return _place_ratio(numerator * multiplier, denominator * divisor, low, high)
+    return _locate_ratio(numerator * multiplier, denominator * divisor, low, high)
 
 
-def _place_ratio(numerator: int, denominator: int, low: int, high: int) -> LiteralPlace:
+def _locate_ratio(numerator: int, denominator: int, low: int, high: int) -> LiteralPosition:
     floor, rest = divmod(numerator, denominator)
     if floor > high or (floor == high and rest):
-        return LiteralPlace("over_all")
+        return LiteralPosition("over_all")
     if floor < low:
-        return LiteralPlace("under_all")
-    return LiteralPlace("above" if rest else "exact", floor)
+        return LiteralPosition("under_all")
+    return LiteralPosition("above" if rest else "exact", floor)
 
 
-def _place_float(value: Any, kind: pa.DataType) -> LiteralPlace:
+def _locate_float(value: Any, kind: pa.DataType) -> LiteralPosition:
     if isinstance(value, decimal.Decimal):
         value = float(value)
     if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
-        return LiteralPlace("exact", value)
+        return LiteralPosition("exact", value)
     with np.errstate(over="ignore"):
         try:
             nearest = float(np.dtype(f"f{kind.bit_width // 8}").type(float(value)))
         except OverflowError:  # an int beyond any double
             nearest = math.inf if value > 0 else -math.inf
     # Python compares int with float exactly
-    return LiteralPlace("exact" if nearest == value else "below" if nearest > value else "above", nearest)
+    return LiteralPosition("exact" if nearest == value else "below" if nearest > value else "above", nearest)
 
 
-def _place_float_in_decimals(value: float, scale: int, end: int) -> LiteralPlace:
+def _locate_float_in_decimals(value: float, scale: int, end: int) -> LiteralPosition:
     """The decimals (unscaled, -end..end) whose nearest double is the value. By bisection: rounding keeps the order."""
     if not math.isfinite(value):
-        return LiteralPlace("under_all" if value < 0 else "over_all")
+        return LiteralPosition("under_all" if value < 0 else "over_all")
     divisor, multiplier = 10 ** max(scale, 0), 10 ** max(-scale, 0)
 
     def first(is_far_enough: Any) -> int:
@@ -332,38 +328,38 @@ def _place_float_in_decimals(value: float, scale: int, end: int) -> LiteralPlace
 
     low, stop = first(lambda double: double >= value), first(lambda double: double > value)
     if low < stop:
-        return LiteralPlace("exact", low) if stop - low == 1 else LiteralPlace("span", low, stop - 1)
+        return LiteralPosition("exact", low) if stop - low == 1 else LiteralPosition("span", low, stop - 1)
     if low > end:
-        return LiteralPlace("over_all")
-    return LiteralPlace("below", low)
+        return LiteralPosition("over_all")
+    return LiteralPosition("below", low)
 
 
-def _place_temporal(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
+def _locate_temporal(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
     family = "time" if pa.types.is_time(kind) else "duration" if pa.types.is_duration(kind) else "timestamp"
     moment = parse_temporal(value, family) if isinstance(value, str) and family != "duration" else value
     if not isinstance(moment, Temporal) or ("timestamp" if moment.kind == "date" else moment.kind) != family:
         raise NoMeaningError(value)
     unit_ns = DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms" if pa.types.is_date64(kind) else kind.unit]
     low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
-    return _place_ratio(moment.ns, unit_ns, low, high)
+    return _locate_ratio(moment.ns, unit_ns, low, high)
 
 
-def _place_bytes(value: LiteralValue, kind: pa.DataType) -> LiteralPlace:
+def _locate_bytes(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
     if isinstance(value, uuid.UUID):
         value = str(value) if is_text(kind) else value.bytes
     if not isinstance(value, str | bytes):
         raise NoMeaningError(value)
     if is_text(kind):
         try:
-            return LiteralPlace("exact", value if isinstance(value, str) else value.decode())
+            return LiteralPosition("exact", value if isinstance(value, str) else value.decode())
         except UnicodeDecodeError:
             raise NoMeaningError(value) from None
     value = value.encode() if isinstance(value, str) else value
     if not pa.types.is_fixed_size_binary(kind) or len(value) == kind.byte_width:
-        return LiteralPlace("exact", value)
+        return LiteralPosition("exact", value)
     if len(value) > kind.byte_width:
-        return LiteralPlace("above", value[: kind.byte_width])
-    return LiteralPlace("below", value.ljust(kind.byte_width, b"\0"))
+        return LiteralPosition("above", value[: kind.byte_width])
+    return LiteralPosition("below", value.ljust(kind.byte_width, b"\0"))
 
 
 # -- raw values as arrays ----------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def version() -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The first line of what DuckDB says."""
+    """The first line of DuckDB's message."""
     if isinstance(error, UnicodeDecodeError):  # DuckDB quotes a value that is not UTF-8
         return error.object.decode("utf-8", "backslashreplace").splitlines()[0]
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -176,7 +176,7 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_readable_type(kind.value_type))
     if pa.types.is_float16(kind):
         return pa.float32()
-    if pa.types.is_decimal256(kind):  # literals beside it are of its scale
+    if pa.types.is_decimal256(kind):  # literals next to it have its scale
         return pa.decimal128(38, min(kind.scale, 38))
     return kind
 
@@ -198,7 +198,7 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def outcomes(text: str, rows: pa.Table) -> pa.BooleanArray:
+def evaluate(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
     for field in rows.schema:
         check_nanoseconds(version(), field)

@@ -125,7 +125,7 @@ def _anything_in(node: dict[str, Any]) -> tuple[Bound, ...]:
 
 
 def same_operands(tree: Parsed, of_bound: Bound) -> Bound | None:
-    """The bound node with one child per child of the parsed node. None if the binder made another shape of it."""
+    """The bound node with one child per child of the parsed node. None if the binder changed the shape."""
     if tree.op == "between" and of_bound.op == "and":  # 1.4
         low, high = of_bound.children
         if (low.op, high.op) == (">=", "<=") and low.children[0] == high.children[0]:

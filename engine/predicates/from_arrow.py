@@ -10,7 +10,7 @@ That is exact, where the printed form is not (it drops types and abbreviates lis
 metadata hides, so they are read through the C data interface.
 
 A part that is not as expected is Unknown, with its share of the serialized form, by which pyarrow tests it on rows
-(`checked`, `outcomes`): under pyarrow's own comparisons then, in which NaN is greater than nothing.
+(`validate`, `evaluate`): under pyarrow's own comparisons then, in which NaN is greater than nothing.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ _COMPARISONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Call:
+    """A call of a function. Its items in the serialized form are those from `start` to `stop`."""
+
     name: str
-    arguments: tuple[Any, ...]  # _Call, Column or Literal or pa.Scalar
-    options: dict[str, Any]
-    span: tuple[int, int]  # of its items in the serialized form
+    start: int
+    stop: int = 0
+    arguments: list[Any] = field(default_factory=list)  # _Call, Column or pa.Scalar
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ class _NotUnderstoodError(Exception):
 
 
 def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is_sql: bool = False) -> Node:
-    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 holds, where pyarrow says not. With
-    a schema, parts that we could not test on columns of its types are left to pyarrow as well.
+    """The predicate that a pyarrow expression means, under our comparisons: NaN > 5 is true, and false in pyarrow. If a
+    schema is given, pyarrow also tests the parts that we cannot test on columns of its types.
 
-    Where it comes from an engine (`is_sql`), `isin` of a null is NULL, as in SQL and polars (pyarrow's own is FALSE),
-    and nothing is left to pyarrow, whose meaning may not be that engine's.
-    Raises PredicateError where a field of a struct has the dotted name of a column of the schema.
+    If the expression is an engine's (`is_sql`), `isin` of a null is NULL, as in SQL and polars (FALSE in pyarrow), and
+    pyarrow tests nothing, because its meaning may differ from that engine's.
+    Raises PredicateError if a field of a struct has the dotted name of a column of the schema.
     """
     try:
         return _Reader(_Serialized.of(expression), schema, is_sql).predicate()
@@ -81,13 +84,17 @@ def from_arrow(expression: pc.Expression, schema: pa.Schema | None = None, *, is
 
 
 def top_level_names(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns of a schema that an expression reads; all of them where that is not known."""
+    """The columns of a schema that an expression reads; all of them if that is not known."""
     try:
-        columns = list(_columns_in(_tree(_Serialized.of(expression))))
+        names = _names_in(_Serialized.of(expression))
     except (pa.ArrowException, ValueError, TypeError, LookupError, struct.error, StopIteration, RecursionError):
         return schema.names
-    names = {column.path[0] if isinstance(column, _Field) else column.name for column in columns}
     return [name for name in schema.names if name in names]
+
+
+def _names_in(source: _Serialized) -> dict[str, None]:
+    """The names of the columns that an expression reads, in any order."""
+    return {(one.path[0] if isinstance(one, _Field) else one.name): None for one in _columns_in(_tree(source))}
 
 
 def _columns_in(tree: Any) -> Iterator[Column]:
@@ -106,30 +113,20 @@ def _check_paths(tree: Any, schema: pa.Schema | None) -> None:
             raise PredicateError(f"{column.name!r} is a column, and the path of a field within {column.path[0]!r}, too")
 
 
-def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
+def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     """The columns that a serialized expression reads, once it is certain that pyarrow can test it on such rows."""
-    items = _Serialized.read(pa.py_buffer(expression)).items
-    names: dict[str, None] = {}
-    i = 0
-    while i < len(items):
-        key, value = items[i]
-        if key == "nested_field_ref":
-            names[items[i + 1][1]] = None
-            i += int(value)
-        elif key == "field_ref":
-            names[value] = None
-        i += 1
+    names = _names_in(_Serialized.read(pa.py_buffer(expression)))
     for name in names:
         resolve(name, schema)
     columns = tuple(names)
-    kind = outcomes(expression, empty_table(schema).select(columns)).type
+    kind = evaluate(expression, empty_table(schema).select(columns)).type
     if not pa.types.is_boolean(kind):
         raise PredicateError(f"a predicate is true or false, and this pyarrow expression is {kind}")
     return columns
 
 
-def outcomes(expression: bytes, rows: pa.Table) -> pa.Array:
-    """One outcome a row, by pyarrow. Raises PredicateError where pyarrow fails."""
+def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
+    """One outcome per row, by pyarrow. Raises PredicateError if pyarrow fails."""
     from pyarrow import acero
 
     try:
@@ -171,9 +168,9 @@ class _Serialized:
         batch = pa.ipc.open_file(buffer).get_batch(0)
         return cls(batch, _metadata_items(batch.schema))
 
-    def part(self, span: tuple[int, int]) -> bytes:
-        """The serialized form of one part."""
-        metadata = pa.KeyValueMetadata(self.items[slice(*span)])
+    def part(self, call: _Call) -> bytes:
+        """The serialized form of one call."""
+        metadata = pa.KeyValueMetadata(self.items[call.start : call.stop])
         schema = pa.schema(list(self.batch.schema), metadata=metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
@@ -209,51 +206,41 @@ def _metadata_items(schema: pa.Schema) -> list[tuple[str, str]]:
 
 def _tree(source: _Serialized) -> Any:
     items, batch = source.items, source.batch
-    calls: list[_OpenCall] = []
-    tree: Any = None
-    place = 0
+    calls: list[_Call] = []  # those that have not ended yet
+    position = 0
     while True:
-        start = place
-        key, value = items[place]
-        place += 1
+        tree: Any
+        start = position
+        key, value = items[position]
+        position += 1
         if key == "call":
-            calls.append(_OpenCall(value, start))
+            calls.append(_Call(value, start))
             continue
         if key == "options":
             scalar = batch.column(int(value))[0]
             calls[-1].options = {field.name: scalar[field.name] for field in scalar.type}
             continue
         if key == "end":
-            call = calls.pop()
-            tree = _Call(call.name, tuple(call.arguments), call.options, (call.start, place))
+            tree = calls.pop()
+            tree.stop = position
         elif key == "literal":
             tree = batch.column(int(value))[0]
         elif key == "field_ref":
             tree = Column(value)
         elif key == "nested_field_ref":
-            names = items[place : place + int(value)]
-            place += int(value)
+            names = items[position : position + int(value)]
+            position += int(value)
             if any(name_key != "field_ref" for name_key, _ in names):
-                raise ValueError("a path that is not made of names")
+                raise ValueError("a path that does not consist of names")
             tree = _Field(".".join(name for _, name in names), path=tuple(name for _, name in names))
         else:
             raise ValueError(f"{key} is not known")
         if not calls:
             break
         calls[-1].arguments.append(tree)
-    if place != len(items):
+    if position != len(items):
         raise ValueError("more than one expression")
     return tree
-
-
-@dataclass
-class _OpenCall:
-    """A call of which the end was not reached yet."""
-
-    name: str
-    start: int
-    arguments: list[Any] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
@@ -274,7 +261,7 @@ class _Reader:
     def predicate(self) -> Node:
         tree = _tree(self._source)
         _check_paths(tree, self._schema)
-        return self._predicate(_sql_members(tree) if self._is_sql else tree)
+        return self._predicate(tree)
 
     def _predicate(self, tree: Any) -> Node:
         try:
@@ -289,7 +276,7 @@ class _Reader:
             reason = str(error)
         if not isinstance(tree, _Call) or self._is_sql:
             return Unknown(_text(tree), reason)
-        return Unknown(_text(tree), reason, "pyarrow", self._source.part(tree.span))
+        return Unknown(_text(tree), reason, "pyarrow", self._source.part(tree))
 
     def _understood(self, tree: Any) -> Node:
         if isinstance(tree, Column):
@@ -303,7 +290,9 @@ class _Reader:
             return self._connected(tree, And if tree.name == "and_kleene" else Or)
         if tree.name == "invert":
             return Not(self._predicate(tree.arguments[0]))
-        return _leaf(tree)
+        if self._is_sql and (member := _null_safe_member(tree)) is not None:
+            return self._understood(member)
+        return _leaf(tree, self._is_sql)
 
     def _connected(self, tree: _Call, kind: type[And] | type[Or]) -> Node:
         # a & b & c leans left: walked in a loop, so that a long one does not exhaust the stack
@@ -315,7 +304,7 @@ class _Reader:
         return kind(tuple(reversed(children)))
 
 
-def _leaf(tree: _Call) -> Node:
+def _leaf(tree: _Call, is_sql: bool) -> Node:
     name, arguments, options = tree.name, tree.arguments, tree.options
     if name in _COMPARISONS:
         return Comparison(_COMPARISONS[name], _operand(arguments[0]), _operand(arguments[1]))
@@ -327,14 +316,14 @@ def _leaf(tree: _Call) -> Node:
             raise _NotUnderstoodError(f"is_null with nan_is_null over {column}")
         return IsNull(_column(arguments[0]))
     if name == "is_nan":
-        return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL where null, unlike Spark's isnan
+        return Comparison("=", _column(arguments[0]), Literal(float("nan")))  # NULL for a null, unlike Spark's isnan
     if name == "is_in":
-        return member_of(_column(arguments[0]), _members(options))
-    if name == "sql_in":
-        members = _members(options)
-        sought = In(_column(arguments[0]), tuple(m for m in members if m.value is not None))
-        # A null in the list is polars' `is_in(..., nulls_equal=True)`: DuckDB hands over no such list.
-        return sought if len(sought.values) == len(members) else Or((sought, IsNull(_column(arguments[0]))))
+        column, members = _column(arguments[0]), _members(options)
+        if not is_sql:
+            return member_of(column, members)
+        sought = In(column, tuple(m for m in members if m.value is not None))
+        # A null in the list is polars' `is_in(..., nulls_equal=True)`: DuckDB passes no such list.
+        return sought if len(sought.values) == len(members) else Or((sought, IsNull(column)))
     if name in ("starts_with", "match_like") and not options["ignore_case"].as_py():
         pattern = options["pattern"].as_py()
         column = _column(arguments[0])
@@ -365,23 +354,20 @@ def _literal(scalar: pa.Scalar) -> Literal:
         raise _NotUnderstoodError(error.message) from None
 
 
-def _sql_members(tree: Any) -> Any:
-    """The tree with `is_in` in SQL's meaning. DuckDB spells that out: `if_else(is_valid(x), is_in(x, ...), null)`, with
-    other tests of x where the list holds a zero."""
-    if not isinstance(tree, _Call):
-        return tree
-    arguments = tuple(_sql_members(argument) for argument in tree.arguments)
-    if tree.name == "if_else":
-        condition, member, otherwise = tree.arguments
-        if (
-            isinstance(condition, _Call)
-            and condition.name == "is_valid"
-            and _is_null_of_null(member, condition.arguments[0])
-            and isinstance(otherwise, pa.Scalar)
-            and not otherwise.is_valid
-        ):
-            return _sql_members(member)
-    return _Call("sql_in" if tree.name == "is_in" else tree.name, arguments, tree.options, tree.span)
+def _null_safe_member(tree: _Call) -> Any:
+    """The test within `if_else(is_valid(x), is_in(x, ...), null)`, DuckDB's form of IN, with other tests of x if
+    the list contains a zero; None for any other call."""
+    if tree.name != "if_else":
+        return None
+    condition, member, otherwise = tree.arguments
+    is_form = (
+        isinstance(condition, _Call)
+        and condition.name == "is_valid"
+        and _is_null_of_null(member, condition.arguments[0])
+        and isinstance(otherwise, pa.Scalar)
+        and not otherwise.is_valid
+    )
+    return member if is_form else None
 
 
 def _is_null_of_null(tree: Any, column: Any) -> bool:
@@ -395,12 +381,12 @@ def _is_null_of_null(tree: Any, column: Any) -> bool:
     if tree.name == "invert":
         return _is_null_of_null(tree.arguments[0], column)
     if tree.name == "is_in":
-        return tree.arguments == (column,) and not any(not v.is_valid for v in tree.options["value_set"].values)
+        return tree.arguments == [column] and not any(not v.is_valid for v in tree.options["value_set"].values)
     return tree.name in _COMPARISONS and column in [a for a in tree.arguments if isinstance(a, Column)]
 
 
 def _members(options: dict[str, Any]) -> tuple[Literal, ...]:
-    # SetLookupOptions::NullMatchingBehavior: MATCH is 0, what isin gives unless asked for another
+    # SetLookupOptions::NullMatchingBehavior: MATCH is 0, the default of isin
     if options["null_matching_behavior"].as_py() != 0:
         raise _NotUnderstoodError("is_in that skips nulls, or gives null for them")
     return tuple(_literal(scalar) for scalar in options["value_set"].values)

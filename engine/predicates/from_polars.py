@@ -1,4 +1,4 @@
-"""polars expressions, tested by polars: what cannot be read as a predicate of ours prunes nothing.
+"""polars expressions. polars tests the parts that are not understood; they prune nothing.
 
 polars writes an expression as JSON, whose form differs between its versions. What is read of it is small: AND, OR, NOT,
 comparisons of a column with a literal number, text or boolean, and null tests; all else is left to polars, whole.
@@ -37,7 +37,7 @@ def from_polars(expression: Any, schema: pa.Schema | None = None) -> Node:
 
 
 def _tree(expression: Any) -> Any:
-    """The expression as parsed JSON; None where JSON does not hold it: Python functions, NaN and infinity."""
+    """The expression as parsed JSON; None if JSON cannot contain it: Python functions, NaN and infinity."""
     import io
 
     import polars
@@ -75,7 +75,7 @@ class _Reader:
         return Unknown(str(part), "polars tests it", "polars", part.meta.serialize())
 
     def _means_the_same(self, node: Node) -> bool:
-        """True where polars compares values as they are: it casts a literal to the column's type, or both to a third,
+        """Return True if polars compares values unchanged: it casts a literal to the column's type, or both to a third,
         and loses digits of floats, decimals, large integers and times."""
         if self._schema is None or unknowns(bind(node, self._schema)):
             return False
@@ -202,21 +202,21 @@ def _members(tree: Any) -> list[Any]:
     return [value for value in values.to_pylist() if value is not None]
 
 
-def checked(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
+def validate(expression: bytes, schema: pa.Schema) -> tuple[str, ...]:
     """The columns that a serialized expression reads, once it is certain that polars can test it on such rows."""
     names = tuple(dict.fromkeys(_expression(expression).meta.root_names()))
     for name in names:
         if schema.get_field_index(name) < 0:
             resolve(name, schema)
             raise PredicateError(f"{name!r} is no column of the table but a field: write pl.col(...).struct.field(...)")
-    kind = outcomes(expression, empty_table(schema).select(names)).type
+    kind = evaluate(expression, empty_table(schema).select(names)).type
     if not pa.types.is_boolean(kind):
         raise PredicateError(f"a predicate is true or false, and this polars expression is {kind}")
     return names
 
 
-def outcomes(expression: bytes, rows: pa.Table) -> pa.Array:
-    """One outcome a row, by polars. Raises PredicateError where polars fails, or gives other than one a row."""
+def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
+    """One outcome per row, by polars. Raises PredicateError if polars fails, or does not return one per row."""
     import polars
 
     try:

@@ -1,8 +1,8 @@
-"""What follows from a term that DuckDB tests: a range, or a prefix, of its one column, which prunes.
+"""The range, or the prefix, that follows for the one column of a term that DuckDB tests. It prunes.
 
     TRUE(term)  implies  TRUE(what is given here),      for every row, whatever is in it
 
-It never replaces the term, and is under no NOT: where the term is NULL it may be FALSE. Each rule says why it holds.
+It does not replace the term, and is never under a NOT: it may be FALSE if the term is NULL. Each rule gives its reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _YEARS = range(1, 9_999)
 
 
 def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
-    """What follows from a comparison of a function of one column with a constant; None where nothing that we know."""
+    """What follows from a comparison of a function of one column with a constant; None if no rule applies."""
     paired = same_operands(tree, of_tree)
     if paired is None or tree.op not in ("=", "<", "<=", ">", ">="):
         return None
@@ -71,7 +71,7 @@ def _cut_down(operand: Bound, op: str, value: Any, unit_ns: int, reader: Operand
 
 
 def _between(column: Column, op: str, first: int, stop: int) -> Node:
-    """The part of first <= x < stop that follows from f(x) op m, where all of it follows from f(x) = m."""
+    """The part of first <= x < stop that follows from f(x) op m, if all of it follows from f(x) = m."""
     start, end = (Literal(Temporal("timestamp", ns)) for ns in (first, stop))
     parts = (Comparison(">=", column, start), Comparison("<", column, end))
     return And(parts) if op == "=" else parts[1 if op in ("<", "<=") else 0]

@@ -1,10 +1,10 @@
-"""Literals in one exact form, whatever they came as.
+"""Literals in one exact form.
 
 A literal is None, a bool, an int, a float, a Decimal that is not whole, a str, bytes, a UUID, or a `Temporal`: an exact
 count of nanoseconds, so that no unit and no zone is lost before the column's own type is known. Naive times are UTC.
 
-Python, numpy, pandas and Arrow values are all brought to this form by `literal_value`; text is read by
-`parse_temporal`; `literal_sql` writes SQL of DuckDB.
+`literal_value` converts Python, numpy, pandas and Arrow values; `parse_temporal` reads text; `literal_sql` writes SQL
+of DuckDB.
 """
 
 from __future__ import annotations
@@ -43,15 +43,6 @@ class Temporal:
 
     kind: str
     ns: int
-
-    def plus_months(self, months: int) -> Temporal:
-        """The same day and time so many months later, or the month's last day where it has no such day."""
-        days, within = divmod(self.ns, DAY_NS)
-        year, month, day = _civil_from_days(days)
-        years, month_index = divmod(month - 1 + months, 12)
-        year, month = year + years, month_index + 1
-        day = min(day, _MONTH_DAYS[month - 1] - (month == 2 and not _is_leap(year)))
-        return Temporal("timestamp", days_from_civil(year, month, day) * DAY_NS + within)
 
 
 LiteralValue: TypeAlias = "bool | int | float | decimal.Decimal | str | bytes | uuid.UUID | Temporal | None"
@@ -124,7 +115,7 @@ def _from_datetime(value: dt.date | dt.time | dt.timedelta) -> LiteralValue:
     if isinstance(value, dt.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(dt.UTC).replace(tzinfo=None)
-        # pandas' Timestamp is a datetime that holds the nanoseconds within a microsecond apart
+        # pandas' Timestamp is a datetime with the nanoseconds within a microsecond in a field of their own
         return Temporal("timestamp", _microseconds(value - _EPOCH) * 1_000 + getattr(value, "nanosecond", 0))
     if isinstance(value, dt.date):
         return Temporal("date", (value.toordinal() - _EPOCH_DAY_ORDINAL) * DAY_NS)
@@ -200,11 +191,10 @@ _TIMESTAMP_PATTERN = re.compile(rf"{_DATE}(?:[T ]{_TIME}\s?{_ZONE}?)?", re.ASCII
 _TIME_PATTERN = re.compile(_TIME, re.ASCII)
 _UUID_DIGITS = r"([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 _UUID_PATTERN = re.compile(rf"(?:urn:uuid:)?{_UUID_DIGITS}|{{{_UUID_DIGITS}}}", re.ASCII | re.IGNORECASE)
-_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def parse_temporal(text: str, kind: str) -> Temporal | None:
-    """The date, timestamp or time of day that a text names; None where it names none.
+    """The date, timestamp or time of day in a text; None if the text contains none.
 
     `kind` is "timestamp", "date" or "time". A date is a timestamp at midnight; a text with a time of day, read as a
     date, stays a timestamp, so nothing is cut off.
@@ -218,11 +208,10 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
     if match is None:
         return None
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
+    days = days_from_civil(year, month, day)
+    if not 1 <= month <= 12 or day < 1 or days >= days_from_civil(year, month + 1, 1):
         return None
-    if month == 2 and day == 29 and not _is_leap(year):
-        return None
-    ns = days_from_civil(year, month, day) * DAY_NS
+    ns = days * DAY_NS
     if match["hour"] is None:
         return Temporal(kind, ns)
     within = _time_of_day_ns(match)
@@ -232,7 +221,7 @@ def parse_temporal(text: str, kind: str) -> Temporal | None:
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """The UUID that a text names; None where it names none."""
+    """The UUID in a text; None if the text is none."""
     match = _UUID_PATTERN.fullmatch(text.strip())
     return None if match is None else uuid.UUID(hex=next(filter(None, match.groups())))
 
@@ -253,27 +242,18 @@ def _zone_ns(zone: str | None) -> int:
     return (-minutes if zone[0] == "-" else minutes) * 60 * _SECOND_NS
 
 
-def _is_leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year (Howard Hinnant, "chrono-Compatible
-    Low-Level Date Algorithms"): Python's dates end at the years 1 and 9999, Arrow's do not."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    """Days since 1970-01-01 in the proleptic Gregorian calendar, for any year: Python's dates end at the years 1 and
+    9999. A month 13 is January of the next year."""
+    months = np.datetime64((year - 1970) * 12 + month - 1, "M")
+    return int(months.astype("datetime64[D]").astype(np.int64)) + day - 1
 
 
 def _civil_from_days(days: int) -> tuple[int, int, int]:
     """The inverse of `days_from_civil`: year, month, day."""
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    month = shifted + (3 if shifted < 10 else -9)
-    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+    months = int(np.datetime64(days, "D").astype("datetime64[M]").astype(np.int64))
+    year, month = 1970 + months // 12, months % 12 + 1
+    return year, month, days - days_from_civil(year, month, 1) + 1
 
 
 def literal_sql(value: LiteralValue) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Column(Operand):
 
 @dataclass(frozen=True, eq=False)
 class Literal(Operand):
-    """A value, held in the one form of `literals.literal_value` whatever it was given as."""
+    """A value, in the one form that `literals.literal_value` returns."""
 
     value: LiteralValue
 
@@ -56,7 +57,7 @@ class Literal(Operand):
         object.__setattr__(self, "value", literal_value(self.value))
 
     def _key(self) -> tuple[str, str]:
-        # Python holds 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
+        # in Python 1 == 1.0 == True and 0.0 == -0.0; as literals they differ
         return type(self.value).__name__, repr(self.value)
 
     def __eq__(self, other: object) -> bool:
@@ -80,7 +81,8 @@ class Cast(Operand):
         return f"CAST({self.operand} AS {type_sql(self.type)})"
 
 
-_TYPE_NAMES = {
+# DuckDB's names of the types whose values DuckDB reads and returns exactly. The first of a name is its Arrow type.
+EXACT_TYPES = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -92,22 +94,41 @@ _TYPE_NAMES = {
     pa.uint64(): "UBIGINT",
     pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
     pa.date32(): "DATE",
-    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
-    pa.timestamp("us"): "TIMESTAMP",
-    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.time64("us"): "TIME",
+    pa.time32("ms"): "TIME",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
     pa.timestamp("ms"): "TIMESTAMP_MS",
+    pa.timestamp("us"): "TIMESTAMP",
     pa.timestamp("ns"): "TIMESTAMP_NS",
+}
+_OTHER_TYPES = {
+    pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
+    pa.timestamp("s"): "TIMESTAMP_S",
+    pa.time64("ns"): "TIME_NS",
+    pa.time32("s"): "TIME",
+    pa.duration("us"): "INTERVAL",
+    pa.decimal128(38, 0): "HUGEINT",
     pa.uuid(): "UUID",
 }
+_ARROW_TYPES = {name: kind for kind, name in reversed([*EXACT_TYPES.items(), *_OTHER_TYPES.items()])}
+_ARROW_TYPES["TIMESTAMPTZ_NS"] = _ARROW_TYPES["TIMESTAMP_NS WITH TIME ZONE"] = pa.timestamp("ns", "UTC")
 
 
 def type_sql(kind: pa.DataType) -> str:
-    """DuckDB's name of a type; Arrow's own where DuckDB has none."""
-    if pa.types.is_time(kind):
-        return "TIME"
+    """DuckDB's name of a type; Arrow's name if DuckDB has no such type."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
-    return _TYPE_NAMES.get(kind, str(kind))
+    return EXACT_TYPES.get(kind) or _OTHER_TYPES.get(kind) or str(kind)
+
+
+@functools.cache
+def arrow_type(name: str) -> pa.DataType | None:
+    """The Arrow type of DuckDB's type; None for one that is not compared here."""
+    if name.startswith("DECIMAL("):
+        width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
+        return pa.decimal128(int(width), int(scale))
+    return _ARROW_TYPES.get(name)

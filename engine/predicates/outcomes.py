@@ -1,18 +1,18 @@
 """Which outcomes a predicate may still have for the rows of a unit: sets of TRUE, FALSE and NULL, as three bits.
 
-AND, OR and NOT map sets to sets: the result holds every outcome that some pair of outcomes gives. So they are tables,
-8 x 8 and 8, and a million units are one numpy take each. This is sound under NOT, NULL and partial knowledge, where
-an inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
+AND, OR and NOT map sets to sets: the result contains every outcome that some pair of outcomes gives. They are tables of
+8 x 8 and 8 entries, and each is one numpy take for a million units. This is sound under NOT, NULL and partial
+knowledge. An inverted comparison is not: `x != 5` over [1, 10] may be TRUE and may be FALSE.
 
     {}  0      T  1      F  2      TF  3      N  4      TN  5      FN  6      TFN  7
 
-The empty set says that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
+The empty set means that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
 treats it as unknown: contradictory evidence must never prune.
 
 A unit's possible values are null, NaN and an interval (see `possible_values`); the outcome set of a leaf is the union
 of what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here
-depends on types. Loops run over literals, never over units. A filter says more of a leaf (`probe_values`,
-`member_outcomes`); what several sources say is intersected by `&`.
+depends on types. Loops run over literals, never over units. A filter excludes outcomes of a leaf (`probe_values`,
+`member_outcomes`); the sets of several sources are intersected by `&`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ...errors import PredicateError
 from .ast import And, Constant, Node, Not, Or, Unknown
 from .bind import compare_values
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual
-from .coerce import array_of, is_exact_widening, ns_per_count, plain_type
+from .coerce import array_of, is_exact_widening, plain_type
 from .literals import literal_value
-from .possible_values import NAN_CODE, ByteInterval, CodeInterval, Evidence, Pair, interval_of, less_or_equal_outcomes
+from .possible_values import NAN_CODE, ByteInterval, CodeInterval, Evidence, Pair, interval_of
 
 TRUE, FALSE, NULL = 1, 2, 4
 ANY = TRUE | FALSE | NULL
@@ -146,12 +146,12 @@ def _evaluate(
 
 
 def can_match(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: False where TRUE is impossible, so that the unit may be skipped. An empty set may match."""
+    """bool [n]: False if TRUE is impossible, so that the unit may be skipped. An empty set may match."""
     return ((outcomes & TRUE) != 0) | (outcomes == 0)
 
 
 def only_true(outcomes: np.ndarray) -> np.ndarray:
-    """bool [n]: True where every row of the unit matches."""
+    """bool [n]: True if every row of the unit matches."""
     return outcomes == TRUE
 
 
@@ -162,18 +162,15 @@ _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 def leaf_outcomes(leaf: Leaf | ColumnLeaf, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
     """uint8 [n]: the possible outcomes of a bound leaf in each unit, from the evidence by column name.
 
-    A column without evidence is unknown; `count` is then the number of units (where it is not given and no column has
-    evidence, the result has one element, which broadcasts).
+    The outcome is unknown for a column without evidence, and for a comparison of two columns. `count` is then the
+    number of units; if it is None and no column has evidence, the result has one element, which broadcasts.
     """
     if count is None:
         count = len(next(iter(evidence.values()))) if evidence else 1
-    names = (leaf.ref.name,) if isinstance(leaf, Leaf) else (leaf.left.name, leaf.right.name)
-    of_columns = [evidence.get(name) for name in names]
-    if any(one is None for one in of_columns):
+    of_column = evidence.get(leaf.column) if isinstance(leaf, Leaf) else None
+    if of_column is None:
         return np.full(count, ANY, dtype=np.uint8)
-    if isinstance(leaf, ColumnLeaf):
-        return _column_outcomes(leaf, *of_columns)  # type: ignore[arg-type]
-    return _literal_outcomes(leaf, of_columns[0])  # type: ignore[arg-type]
+    return _literal_outcomes(leaf, of_column)  # type: ignore[arg-type]
 
 
 def _literal_outcomes(leaf: Leaf, evidence: Evidence) -> np.ndarray:
@@ -205,13 +202,9 @@ def _literal_outcomes(leaf: Leaf, evidence: Evidence) -> np.ndarray:
     if evidence.may_be_nan.any() and pa.types.is_floating(kind):
         result |= evidence.may_be_nan.view(np.uint8) * np.uint8(TRUE if _holds_for_nan(leaf) else FALSE)
     result |= evidence.may_be_null.view(np.uint8) * np.uint8(FALSE if leaf.op == "<=>" else NULL)
-    return _or_any(result, interval.contradicts & evidence.may_be_value)
-
-
-def _or_any(outcomes: np.ndarray, contradicts: np.ndarray) -> np.ndarray:
-    """Bounds that cross hold no value, yet rows with one may exist: the evidence is wrong, so it says nothing."""
-    outcomes[contradicts] = ANY
-    return outcomes
+    # Bounds that cross contain no value, yet rows with one may exist: the evidence is wrong, so nothing is known.
+    result[interval.contradicts & evidence.may_be_value] = ANY
+    return result
 
 
 def _null_outcomes(op: str, evidence: Evidence) -> np.ndarray:
@@ -248,71 +241,11 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
     return true, false
 
 
-def _column_outcomes(leaf: ColumnLeaf, left: Evidence, right: Evidence) -> np.ndarray:
-    kinds = plain_type(left.type), plain_type(right.type)
-    columns = leaf.left.type, leaf.right.type
-    counts = ns_per_count(kinds[0]), ns_per_count(kinds[1])
-    are_times = counts[0] is not None and counts[1] is not None and counts[0][0] == counts[1][0]
-    exact = all(
-        is_exact_widening(kind, now) and (are_times or is_exact_widening(kind, leaf.type))
-        for kind, now in zip(kinds, columns, strict=True)
-    )
-    if not (exact and (are_times or _share_codes(*kinds))):
-        return np.full(len(left), ANY, dtype=np.uint8)
-    first, second = interval_of(left, with_nan=True), interval_of(right, with_nan=True)
-    units_ns = (counts[0][1], counts[1][1]) if counts[0] is not None and counts[1] is not None else (1, 1)
-    greater = _less_or_equal(first, second, *units_ns)[::-1]  # of a > b
-    less = _less_or_equal(second, first, *units_ns[::-1])[::-1]  # of a < b
-    if leaf.op in ("=", "<=>", "!="):
-        # equal where neither less nor greater: possible where both can fail, surely not where either must hold
-        equal = less[1] & greater[1]
-        unequal = less[0] | greater[0]
-        true, false = (equal, unequal) if leaf.op != "!=" else (unequal, equal)
-    else:
-        strict = less if leaf.op in ("<", ">=") else greater
-        true, false = strict if leaf.op in ("<", ">") else strict[::-1]
-    left_has_value, right_has_value = left.may_be_value | left.may_be_nan, right.may_be_value | right.may_be_nan
-    values = true.view(np.uint8) * np.uint8(TRUE) | false.view(np.uint8) * np.uint8(FALSE)
-    result = values * (left_has_value & right_has_value).view(np.uint8)
-    if leaf.op == "<=>":
-        one_null = (left.may_be_null & right_has_value) | (right.may_be_null & left_has_value)
-        both_null = left.may_be_null & right.may_be_null
-        result |= one_null.view(np.uint8) * np.uint8(FALSE) | both_null.view(np.uint8) * np.uint8(TRUE)
-    else:
-        # a null on one side needs a row, and so some outcome of the other side too
-        null = (left.may_be_null & (right_has_value | right.may_be_null)) | (right.may_be_null & left_has_value)
-        result |= null.view(np.uint8) * np.uint8(NULL)
-    crossed = (first.contradicts & left.may_be_value) | (second.contradicts & right.may_be_value)
-    return _or_any(result, crossed)
-
-
-def _less_or_equal(
-    left: CodeInterval | ByteInterval, right: CodeInterval | ByteInterval, left_ns: int, right_ns: int
-) -> Pair:
-    """`less_or_equal_outcomes` of codes that count units of so many nanoseconds, of which one divides the other."""
-    if left_ns > right_ns:  # a <= b where a is not above the last count of its own at or before b
-        assert isinstance(right, CodeInterval)
-        ratio = left_ns // right_ns
-        right = CodeInterval(right.lower // ratio, right.upper // ratio)
-    elif left_ns < right_ns:  # a <= b where the first count of b's at or after a is not above b
-        assert isinstance(left, CodeInterval)
-        ratio = right_ns // left_ns
-        left = CodeInterval(*(end // ratio + (end % ratio != 0) for end in (left.lower, left.upper)))
-    return less_or_equal_outcomes(left, right)
-
-
-def _share_codes(kind: pa.DataType, other: pa.DataType) -> bool:
-    """True where equal codes are equal values in both types. An integer's code is its value, but of uint64."""
-    if kind == other:
-        return canon.order_class(kind) is not None
-    return all(pa.types.is_integer(one) and not pa.types.is_uint64(one) for one in (kind, other))
-
-
 # -- filters ----------------------------------------------------------------------------------------------------------
 
 
 def probe_values(leaf: Node) -> pa.Array | None:
-    """The values whose membership a filter could test, of the column's type, without nulls; None where none helps."""
+    """The values whose membership a filter could test, of the column's type, without nulls; None if no filter helps."""
     return leaf.values if isinstance(leaf, Leaf) and leaf.op in _EQUALITIES else None
 
 
@@ -320,7 +253,7 @@ def member_outcomes(leaf: Leaf, may_contain: np.ndarray) -> np.ndarray:
     """uint8 [n_units]: the outcomes that membership leaves possible, to be intersected (&) with those of statistics.
 
     `may_contain` is bool [n_values, n_units], a row for each of `probe_values(leaf)`. Where no value can be there, an
-    equality is never TRUE and an inequality never FALSE; a filter knows nothing of nulls.
+    equality is never TRUE and an inequality never FALSE; a filter contains no nulls.
     """
     excluded = FALSE if leaf.op in ("!=", "not in") else TRUE
     return np.where(may_contain.any(axis=0), np.uint8(ANY), np.uint8(ANY & ~excluded))

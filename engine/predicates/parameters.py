@@ -85,7 +85,7 @@ def _replaced(
 
 
 def _clock_of(node: dict[str, Any], names: set[str]) -> str | None:
-    """What the clock is asked for by a node: a word is one only where no column has its name."""
+    """The kind of clock that a node reads. A word such as current_date reads it only if no column has that name."""
     if node.get("class") == "FUNCTION" and not arguments_of(node):
         return _CLOCK.get(node["function_name"].lower())
     if node.get("class") == "COLUMN_REF" and len(node["column_names"]) == 1:
@@ -141,7 +141,7 @@ class _Parameters:
         self._used: set[object] = set()
 
     def value_of(self, node: dict[str, Any]) -> object:
-        """The value of a PARAMETER. Raises PredicateError where none is given."""
+        """The value of a PARAMETER. Raises PredicateError if none is given."""
         name: str = node["identifier"]
         is_number = name.isascii() and name.isdigit()
         place = place_of(node, self._text)

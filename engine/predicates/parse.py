@@ -1,4 +1,4 @@
-"""What users write to one tree: `parse`; the same, bound to a schema and simplified: `prepare`.
+"""`parse` reads what users write into one tree; `prepare` also binds it to a schema and simplifies it.
 
 pyarrow's filters are read here: `[("a", "=", 1), ("b", "in", [2, 3])]` ANDs, `[[...], [...]]` ORs lists that AND. Their
 nulls are pyarrow's: a comparison with None is never true; in a list None matches null rows; and `not in` keeps the null
@@ -6,8 +6,7 @@ rows unless None is listed, where SQL's NOT IN never does. NaN is as everywhere 
 
 Simplifying is exact for TRUE, FALSE and NULL at every step. NOT is pushed down by De Morgan and into leaves that have
 an exact opposite (`<` and `>=`: the order is total, NaN included); nested AND and OR are flattened; constants folded;
-equal children dropped; `x = 1 OR x = 2` becomes an IN, and of `x > 1 AND x > 2` the tighter bound stays.
-`p OR NOT p` stays: it is NULL where p is.
+equal children dropped; `x = 1 OR x = 2` becomes an IN. `p OR NOT p` stays: it is NULL where p is.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
-from .bound import ColumnLeaf, ColumnRef, Leaf, list_leaf, operands_of, resolve
+from .bound import ColumnLeaf, Leaf, list_leaf, operands_of, resolve
 from .operands import Column, Literal
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -42,8 +41,8 @@ def parse(where: object, schema: pa.Schema | None = None, params: Sequence | Map
 
 
 def prepare(where: object, schema: pa.Schema, *, tests_rows: bool = True) -> Node:
-    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`, and, where rows are to be tested, for
-    `matches`: what we do not understand is then given to an engine that does, as `Residual`."""
+    """`where`, parsed, bound to the schema and simplified: ready for `evaluate`. With `tests_rows` it is also ready for
+    `matches`: each part that is not understood is a `Residual`, which an engine tests."""
     try:
         bound = bind(_parsed(where, schema, None), schema)
         return simplify(_with_residuals(bound, schema) if tests_rows else bound)
@@ -132,8 +131,6 @@ def _leaf(leaf: object) -> Node:
     return Comparison(_OPS[op], Column(name), Literal(value))
 
 
-_BOUNDS = frozenset({"<", "<=", ">", ">="})
-
 OPPOSITE = {
     "=": "!=",
     "!=": "=",
@@ -185,7 +182,7 @@ def _combined(is_and: bool, children: list[Node]) -> Node:
     if decided in flat:
         return decided
     flat.pop(neutral, None)
-    terms = _with_one_bound(is_and, _gathered("not in" if is_and else "in", list(flat)))
+    terms = _gathered("not in" if is_and else "in", list(flat))
     if not terms:
         return neutral
     return terms[0] if len(terms) == 1 else kind(tuple(terms))
@@ -206,27 +203,3 @@ def _gathered(list_op: str, children: list[Node]) -> list[Node]:
         elif child is group[0]:
             terms.append(list_leaf(child.ref, list_op, pa.concat_arrays([leaf.values for leaf in group])))
     return terms
-
-
-def _with_one_bound(is_and: bool, children: list[Node]) -> list[Node]:
-    """Of the upper bounds on one column the tightest (under AND) or the loosest (under OR), and of the lower ones: all
-    are NULL for a null, and a value that passes this one passes all, or any, of them."""
-    bounds: dict[tuple[ColumnRef, str], Leaf] = {}
-    dropped = set()
-    for child in children:
-        if isinstance(child, Leaf) and child.op in _BOUNDS:
-            side = child.ref, child.op[0]
-            other = bounds.setdefault(side, child)
-            if other is not child:
-                replaces = _is_tighter(child, other) == is_and
-                bounds[side] = child if replaces else other
-                dropped.add(id(other if replaces else child))
-    return [child for child in children if id(child) not in dropped] if dropped else children
-
-
-def _is_tighter(bound: Leaf, other: Leaf) -> bool:
-    """Of two different bounds on one column, both upper or both lower."""
-    one, two = bound.codes[0], other.codes[0]
-    if one == two:
-        return "=" not in bound.op
-    return bool(one < two) == (bound.op[0] == "<")

@@ -1,8 +1,8 @@
-"""What is known of a column's values, unit by unit: whether null, NaN and other values may occur, and between which
-bounds; and these bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
+"""The possible values of a column in each unit: whether null, NaN and other values may occur, and their bounds; and the
+bounds as intervals in the two forms that have an order, int64 codes and binary bytes.
 
-An interval's methods return a pair of bool [n] arrays: the test may hold for some value of the interval, it may fail
-for one. An open end lies beyond every value. Where both ends are equal the interval is that one value.
+An interval's methods return a pair of bool [n] arrays: the test may be true, and may be false, for a value of the
+interval. An open end is beyond every value. If both ends are equal, the interval is that one value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Evidence:
     may_be_null           bool [n]: some row may be null
     may_be_nan            bool [n]: some row may be NaN (always False for types without NaN)
     may_be_value          bool [n]: some row may be neither null nor NaN
-    lower, upper          int64 [n] order codes, or a binary Array of n order bytes; anything where the end is open
-    has_lower, has_upper  bool [n]: False where that end is open
+    lower, upper          int64 [n] order codes, or a binary Array of n order bytes; anything if the end is open
+    has_lower, has_upper  bool [n]: False if that end is open
     """
 
     type: pa.DataType
@@ -72,17 +72,9 @@ class Evidence:
         return len(self.may_be_null)
 
 
-_TABLE_BITS = 14
-_TABLE_CODES_MIN, _TABLE_VALUES_MIN = 16, 1 << 12  # below: halving is as fast
-
-
-def _ascends(codes: np.ndarray) -> bool:
-    return bool((codes[1:] >= codes[:-1]).all())
-
-
 @dataclass
 class CodeInterval:
-    """`lower` and `upper` are int64 [n], the type's extremes where open; `contradicts` is where they cross."""
+    """`lower` and `upper` are int64 [n], the type's extremes if open; `contradicts` is True if they cross."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -103,10 +95,8 @@ class CodeInterval:
             code = codes[0]
             return (self.lower <= code) & (self.upper >= code), (self.lower != code) | (self.upper != code)
         units, count = len(self.lower), len(codes)
-        if units > count and _ascends(self.lower) and _ascends(self.upper):
-            return self._sorted_member_of(codes)
         # The least member that is not below the lower end decides; where there is none, whatever is above all.
-        first = _first_not_below(codes, self.lower)
+        first = np.searchsorted(codes, self.lower, "left")
         is_within = (first < count) & (np.append(codes, 0)[first] <= self.upper)
         # Codes between the ends that are no member exist unless members fill the interval; the width may wrap.
         width = self.upper.view(np.uint64) - self.lower.view(np.uint64)
@@ -115,35 +105,6 @@ class CodeInterval:
         last = first[narrow] + width[narrow].astype(np.int64)
         is_filled[narrow] = (last < count) & (codes[np.minimum(last, count - 1)] == self.upper[narrow])
         return is_within, ~is_filled
-
-    def _sorted_member_of(self, codes: np.ndarray) -> Pair:
-        """For units that are sorted: the few codes are searched among the many units, not the other way round."""
-        units = len(self.lower)
-        first = np.searchsorted(self.upper, codes, "left")
-        stop = np.searchsorted(self.lower, codes, "right")
-        inside = stop > first
-        starting = np.bincount(first[inside], minlength=units + 1) - np.bincount(stop[inside], minlength=units + 1)
-        within = np.cumsum(starting)[:units]
-        width = self.upper.view(np.uint64) - self.lower.view(np.uint64)
-        return within > 0, (within <= 0) | (width != (within - 1).view(np.uint64))
-
-
-def _first_not_below(codes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """int64 [n]: for each of some values (int64, in any order), the place of the first of some codes (int64, ascending)
-    that is not below it, or their number. A table by the upper bits of what the codes span gives it at once for all but
-    the values that share an entry with a code below them: 4 times as fast as halving."""
-    if len(values) < _TABLE_VALUES_MIN or len(codes) < _TABLE_CODES_MIN:
-        return np.searchsorted(codes, values, "left")
-    base, span = codes[0], int(codes[-1]) - int(codes[0])
-    shift = np.uint64(max(0, span.bit_length() - _TABLE_BITS))
-    entries = (codes.view(np.uint64) - base.view(np.uint64)) >> shift
-    table = np.zeros((1 << _TABLE_BITS) + 1, dtype=np.int32)
-    np.cumsum(np.bincount(entries.view(np.int64), minlength=1 << _TABLE_BITS), out=table[1:])
-    clipped = np.clip(values, base, codes[-1]).view(np.uint64)
-    first = table[((clipped - base.view(np.uint64)) >> shift).view(np.int64)].astype(np.int64)
-    behind = np.flatnonzero(codes[np.minimum(first, len(codes) - 1)] < values)
-    first[behind] = np.searchsorted(codes, values[behind], "left")
-    return first
 
 
 @dataclass
@@ -209,8 +170,8 @@ class ByteInterval:
         return true, ~(surely & ~self.open_lower & ~self.open_upper)
 
 
-def interval_of(evidence: Evidence, with_nan: bool = False) -> CodeInterval | ByteInterval:
-    """The interval of a column's values; `with_nan` stretches it over NaN, the greatest value, where it may be."""
+def interval_of(evidence: Evidence) -> CodeInterval | ByteInterval:
+    """The interval of a column's values. NaN is not in it."""
     kind = plain_type(evidence.type)
     if canon.order_class(kind) == "bytes":
         lower, upper = _as_bytes(evidence.lower), _as_bytes(evidence.upper)
@@ -219,21 +180,7 @@ def interval_of(evidence: Evidence, with_nan: bool = False) -> CodeInterval | By
     lowest, highest = (MINUS_INFINITY_CODE, INFINITY_CODE) if floats else (_CODE_MIN, _CODE_MAX)
     lower = evidence.lower if evidence.has_lower.all() else np.where(evidence.has_lower, evidence.lower, lowest)
     upper = evidence.upper if evidence.has_upper.all() else np.where(evidence.has_upper, evidence.upper, highest)
-    if with_nan and floats:
-        lower = np.where(evidence.may_be_value, lower, NAN_CODE)
-        upper = np.where(evidence.may_be_nan, NAN_CODE, upper)
     return CodeInterval(lower, upper)
-
-
-def less_or_equal_outcomes(left: CodeInterval | ByteInterval, right: CodeInterval | ByteInterval) -> Pair:
-    """Whether `a <= b` may hold, and may fail, for values a and b of two intervals."""
-    if isinstance(left, CodeInterval) and isinstance(right, CodeInterval):
-        return left.lower <= right.upper, left.upper > right.lower
-    assert isinstance(left, ByteInterval) and isinstance(right, ByteInterval)
-    return (
-        _compare(pc.less_equal, left.lower, right.upper) | left.open_lower | right.open_upper,
-        _compare(pc.greater, left.upper, right.lower) | left.open_upper | right.open_lower,
-    )
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:

@@ -1,11 +1,12 @@
 """Parts of a predicate that another engine tests on rows: DuckDB by SQL text, pyarrow and polars by their expressions.
 
-Such a part prunes nothing, and is never negated, split or simplified by us: AND, OR and NOT around it are ours.
+Such a part prunes nothing. We never negate, split or simplify it; we evaluate AND, OR and NOT around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,44 +19,48 @@ from .bound import Residual
 ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars"}
 
 
-def _check_and_evaluate(engine: str) -> tuple[Callable, Callable]:
-    """(checked, outcomes) of an engine: the columns that it reads, and one outcome per row."""
-    if engine == "duckdb":
-        from .duckdb_engine import outcomes
-        from .sql_allowed import checked
+class ResidualEngine(NamedTuple):
+    """How an engine tests a part: its text, or its serialized expression."""
 
-        return checked, outcomes
-    if engine == "pyarrow":
+    validate: Callable[[Any, pa.Schema], tuple[str, ...]]  # the columns that it reads; raises if it cannot test rows
+    evaluate: Callable[[Any, pa.Table], pa.Array]  # one outcome per row
+
+
+def _engine(name: str) -> ResidualEngine:
+    if name == "duckdb":
+        from .duckdb_engine import evaluate
+        from .sql_allowed import validate
+
+        return ResidualEngine(validate, evaluate)
+    if name == "pyarrow":
         from . import from_arrow
 
-        return from_arrow.checked, from_arrow.outcomes
+        return ResidualEngine(from_arrow.validate, from_arrow.evaluate)
     from . import from_polars
 
-    return from_polars.checked, from_polars.outcomes
+    return ResidualEngine(from_polars.validate, from_polars.evaluate)
 
 
 def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
-    """What replaces a part that is not understood: a residual, or its value where it reads no column; the part itself
-    where no engine can test it, or the engine is not installed.
+    """The replacement of a part that is not understood: a residual, or its value if it reads no column; the part itself
+    if no engine can test it.
 
     Raises PredicateError for what the engine cannot test on rows of this schema.
     """
     if not unknown.engine:
         return unknown
-    part = Residual(unknown.engine, unknown.text, (), unknown.expression)
-    checked, outcomes = _check_and_evaluate(unknown.engine)
-    columns = checked(part.expression or part.text, schema)
-    part = Residual(part.engine, part.text, columns, part.expression)
+    engine, tested = _engine(unknown.engine), unknown.expression or unknown.text
+    columns = engine.validate(tested, schema)
     if columns:
-        return part
+        return Residual(unknown.engine, unknown.text, columns, unknown.expression)
     one_row = pa.table({"": pa.nulls(1)})
-    return Constant(outcomes(part.expression or part.text, one_row)[0].as_py())
+    return Constant(engine.evaluate(tested, one_row)[0].as_py())
 
 
 def residual_outcomes(
     part: Residual, batch: pa.RecordBatch | pa.Table, rows: pa.Array | None = None
 ) -> pa.BooleanArray:
-    """One outcome a row of the batch, null where NULL; of rows that `rows` (booleans) leaves out, null."""
+    """One outcome per row of the batch, null for NULL, and null for rows that `rows` (booleans) excludes."""
     table = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch
     missing = [name for name in part.columns if table.schema.get_field_index(name) < 0]
     if missing:
@@ -64,7 +69,7 @@ def residual_outcomes(
     if rows is not None:
         table = table.filter(rows)
     try:
-        outcomes = _check_and_evaluate(part.engine)[1](part.expression or part.text, table)
+        outcomes = _engine(part.engine).evaluate(part.expression or part.text, table)
     except ImportError as error:
         raise PredicateError(f"{ENGINES[part.engine]} tests this, and is not installed here", text=part.text) from error
     if rows is None:

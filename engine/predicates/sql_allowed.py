@@ -186,7 +186,7 @@ def _names_in(tree: dict[str, Any], text: str) -> tuple[list[tuple[list[str], in
     return columns, variables
 
 
-def checked(text: str, schema: pa.Schema) -> tuple[str, ...]:
+def validate(text: str, schema: pa.Schema) -> tuple[str, ...]:
     """The columns that a predicate reads, once it is certain that DuckDB can test it on rows of this schema.
 
     Raises PredicateError for what is no scalar, deterministic predicate, and for what DuckDB cannot bind.
@@ -273,8 +273,8 @@ def _functions() -> dict[str, tuple[frozenset[str], bool]]:
 
 
 def _is_of_zone(stability: str, parameters: list[str] | None, returned: str | None) -> bool:
-    """Whether a function is held to be stable within a query only because it asks the session's time zone, as DuckDB
-    2.0.1 says of those of instants. Ours is UTC and locked. The clock has no parameters."""
+    """Whether DuckDB declares a function stable within a query only because it reads the session's time zone, as DuckDB
+    2.0.1 does for functions of instants. Our zone is UTC and locked. The clock has no parameters."""
     types = [*(parameters or ()), returned or ""]
     return stability == "CONSISTENT_WITHIN_QUERY" and bool(parameters) and any("TIMESTAMP" in one for one in types)
 

@@ -1,4 +1,4 @@
-"""What Skipstone's SQL has beyond DuckDB's: names in backticks, and `<=>` for IS NOT DISTINCT FROM."""
+"""Skipstone's extensions of DuckDB's SQL: names in backticks, and `<=>` for IS NOT DISTINCT FROM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PIECES = re.compile(
 
 
 def in_duckdb_sql(text: str) -> str:
-    """The text in DuckDB's words. Raises PredicateError where these signs stand beside comments in /* */, dollar quotes
-    or escape strings, within which they may mean themselves."""
+    """The text as DuckDB reads it. Raises PredicateError if the text also has comments in /* */, dollar quotes or
+    escape strings: within them these signs may stand for themselves."""
     if "`" not in text and "<=>" not in text:
         return text
     pieces, end = [], 0

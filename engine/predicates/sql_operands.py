@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,36 +15,8 @@ from .coerce import is_exact_widening, plain_type
 from .duckdb_engine import constants
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, plain_value
 from .literals import DAY_NS, LiteralValue, Temporal, string_sql
-from .operands import Column, Literal
+from .operands import Column, Literal, arrow_type
 from .sql_allowed import place_of, text_of
-
-_ARROW_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "HUGEINT": pa.decimal128(38, 0),
-    "UTINYINT": pa.uint8(),
-    "USMALLINT": pa.uint16(),
-    "UINTEGER": pa.uint32(),
-    "UBIGINT": pa.uint64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "VARCHAR": pa.string(),
-    "BLOB": pa.binary(),
-    "DATE": pa.date32(),
-    "TIME": pa.time64("us"),
-    "TIME_NS": pa.time64("ns"),
-    "TIMESTAMP_S": pa.timestamp("s"),
-    "TIMESTAMP_MS": pa.timestamp("ms"),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMP_NS": pa.timestamp("ns"),
-    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
-    "TIMESTAMPTZ_NS": pa.timestamp("ns", "UTC"),
-    "TIMESTAMP_NS WITH TIME ZONE": pa.timestamp("ns", "UTC"),
-    "INTERVAL": pa.duration("us"),
-}
 
 
 class Operands:
@@ -138,7 +109,7 @@ class Operands:
             return _plain_constant(operand, target)
         except LookupError:
             sql = _constant_sql(operand) or text_of(tree.json, self._text)
-        if target not in _ARROW_TYPES and target != "UUID" and arrow_type(target) is None:
+        if arrow_type(target) is None:
             raise NotUnderstoodError
         sql = sql if operand.op == "cast" and operand.type == target else f"CAST({sql} AS {target})"
         if target in ("UUID", "HUGEINT"):  # Arrow has no such type, or has another
@@ -148,15 +119,6 @@ class Operands:
             return None
         value = self._values[sql]
         return int(value) if target == "HUGEINT" and value is not None else value
-
-
-@functools.cache
-def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of DuckDB's type; None for one that is not compared here."""
-    if name.startswith("DECIMAL("):
-        width, scale = name.removeprefix("DECIMAL(").rstrip(")").split(",")
-        return pa.decimal128(int(width), int(scale))
-    return _ARROW_TYPES.get(name)
 
 
 def _plain_constant(operand: Bound, target: str) -> LiteralValue:

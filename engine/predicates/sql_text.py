@@ -78,7 +78,7 @@ class _Reader:
         self._text, self._lists, self._schema = text, lists, schema
         self._columns = columns_in(tree, text, schema)
         self.is_as_written = tree is parse_sql(text)
-        self._is_weakened = False  # then the whole text is tested besides
+        self._is_weakened = False  # then DuckDB also tests the whole text
         self._tree = parsed(tree)
         sql = text if self.is_as_written else text_of(tree, text)
         planned = plan(sql, self._columns, schema, text)
@@ -153,7 +153,7 @@ class _Reader:
         return self._bind(self._term(tree, of_tree))
 
     def _bind(self, node: Node) -> Node:
-        """Raises NotUnderstoodError where bounds cannot follow the comparison."""
+        """Raises NotUnderstoodError if no bounds follow from the comparison."""
         try:
             made = bind(node, self._schema)
         except PredicateError as error:

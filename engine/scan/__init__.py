@@ -29,4 +29,5 @@ For people and engines
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
     duckdb_sql.py       whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
                           plan, duckdb_source.py writes the read of what is left
+    arrow_filesystem.py   the files of a plan as a file system for a pyarrow Dataset
 """

@@ -6,40 +6,17 @@ import pyarrow as pa
 
 from ..predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual
 from ..predicates.literals import string_sql
-from ..predicates.operands import quoted
+from ..predicates.operands import EXACT_TYPES, quoted
 
 VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they save
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
-_PLAIN_TYPES = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.date32(): "DATE",
-    pa.time32("ms"): "TIME",
-    pa.time64("us"): "TIME",
-    pa.string(): "VARCHAR",
-    pa.large_string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.large_binary(): "BLOB",
-    pa.timestamp("ms"): "TIMESTAMP_MS",
-    pa.timestamp("us"): "TIMESTAMP",
-    pa.timestamp("ns"): "TIMESTAMP_NS",
-}
 
 
 def type_text(kind: pa.DataType) -> str | None:
     """The DuckDB type in which DuckDB reads and returns each value of an Arrow type exactly; None if there is none."""
     of = pa.types
-    if kind in _PLAIN_TYPES:
-        return _PLAIN_TYPES[kind]
+    if kind in EXACT_TYPES:
+        return EXACT_TYPES[kind]
     if of.is_decimal128(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})" if 0 <= kind.scale <= kind.precision else None
     if of.is_timestamp(kind) and kind.unit in ("ms", "us"):

@@ -245,10 +245,10 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str
     """A column of a file in the table's type. Raises as reading it does where it does not fit."""
     if column.type == kind:
         return column
-    from ..parquet.exact_cast import conformed
+    from ..parquet.exact_cast import cast_by_field_name
 
     try:
-        return conformed(column, kind)
+        return cast_by_field_name(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(
             f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"

@@ -29,7 +29,7 @@ def dataset_of(pairs: list[tuple[FileTask, RowGroups]], instant: Instant, storag
     """
     import pyarrow.dataset as ds
 
-    from ..parquet.arrow_filesystem import filesystem_of
+    from .arrow_filesystem import filesystem_of
 
     entries = [check_identity(task, storage) for task, groups in pairs if groups.kept != []]
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(**READ_OPTIONS))

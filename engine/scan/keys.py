@@ -25,7 +25,7 @@ from ...base.ordered_keys import OrderedCode, ordered_class
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
 from ...hfile_like.key_sort import sorted_keys, take_keys
-from ..predicates.bind import place_in
+from ..predicates.bind import locate_in
 from ..predicates.bound import ColumnRef
 from ..predicates.coerce import NoMeaningError, array_of, is_text, ns_per_count
 from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
@@ -284,7 +284,7 @@ def _by_literals(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         value = literal_value(scalar)
         if value is None:
             continue
-        place = place_in(ref, value)
+        place = locate_in(ref, value)
         if place.where == "span":
             return keys.cast(pa.float64())
         has_value[i] = place.where == "exact"

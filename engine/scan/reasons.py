@@ -145,6 +145,8 @@ class PartReasons:
         lower, upper = (end[0].as_py() for end in self.texts(slice(unit, unit + 1)))
         if isinstance(self.part.node, Unknown):
             words += f" ({self.part.node.reason})"
+        elif isinstance(self.part.node, ColumnLeaf):
+            words = "no index compares two columns"
         elif isinstance(self.part.node, Residual):
             words += f" ({ENGINES[self.part.node.engine]} tests the rows)"
         elif lower is not None and lower == upper:
@@ -163,7 +165,7 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
-    if isinstance(part.node, Unknown | Residual):
+    if isinstance(part.node, ColumnLeaf | Unknown | Residual):
         return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
     bounds = None
     if isinstance(part.node, Leaf):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...base.arrays import taken_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.few_rows import rows_at_positions
-from ..parquet.footers import open_by_footer, open_parquet, reading
+from ..parquet.footers import corruption_errors, open_by_footer, open_parquet
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
 from .file_reader import FileReader, as_planned, empty, joined_columns, rows_without_columns, selected_schema
@@ -99,7 +99,7 @@ def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterato
     if limit is None:
         reader.prefetch_if_small(group_numbers, [*reader.tested, *reader.context.columns], _PREFETCH_BYTES_MAX)
     for group, all_match in zip(group_numbers, all_match_of, strict=True):
-        with reading(reader.task.path):
+        with corruption_errors(reader.task.path):
             found, rows = _matching_in(reader, group, limit, all_match=all_match or reader.task.all_match)
         reader.check_identity()
         if len(found):
@@ -177,7 +177,7 @@ def _at_positions(reader: FileReader, groups: RowGroups) -> Iterator[tuple[np.nd
     is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
     for selection in _batches(within_groups(task, row_counts, group_numbers, reader.deleted)):
         found = np.concatenate([wanted + reader.first_row(group) for group, wanted in selection])
-        with reading(task.path):
+        with corruption_errors(task.path):
             if is_sure:
                 rows = rows_at(reader, selection, context.columns)
             else:

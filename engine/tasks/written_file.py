@@ -15,12 +15,12 @@ from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.bloom.task_filters import FileFilters
 from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
-from ..parquet.dictionaries import dictionary_columns
 from ..parquet.digests import DigestingSink
-from ..parquet.footer_bytes import RowGroup
-from ..parquet.footers import packed_where_far, row_groups_of
+from ..parquet.footer_bytes import RowGroup, footer_bytes
+from ..parquet.footers import packed_where_far
 from ..parquet.leaves import leaf_array, leaf_types
 from ..storage import Entry, Storage
+from .dictionaries import dictionary_columns
 from .spec import TaskSpec
 
 
@@ -86,7 +86,7 @@ class WrittenFile:
         """Publishes the file, of which nothing waits any more (`end_rows`): durable on return. In any thread."""
         self._stack.close()
         if self._footers:
-            self.row_groups = row_groups_of(self._footers[0])
+            self.row_groups = footer_bytes(self._footers[0]).row_groups
             self.packed_footer = packed_where_far(self._storage, self._footers[0])
             self.digest = self._sink.digest()
         self.entry = self._storage.stat(self.path)

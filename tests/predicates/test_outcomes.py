@@ -283,30 +283,12 @@ def test_trap_an_indexed_column_and_one_that_is_not():
     assert can_match(evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence, 1), 1))[0]
 
 
-def test_rule_15_two_columns_over_the_evidence_of_a_slice():
+def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     # a base file holds (1, 0), a partial log (NULL, 5): merged, the row is (1, 5), and no file alone shows a < b
-    evidence = evidence_of([pa.table({"a": [1, None], "b": [0, 5]})])
-    assert leaf_outcomes(prepare("a < b", schema), evidence).tolist() == [ANY]
-    disjoint = evidence_of([pa.table({"a": [1, 2], "b": [3, 5]}), pa.table({"a": [3, 3], "b": [3, 3]})])
-    found = {
-        op: leaf_outcomes(prepare(f"a {op} b", schema), disjoint).tolist() for op in ("<", "<=", "=", "!=", ">", ">=")
-    }
-    assert found == {"<": [T, F], "<=": [T, T], "=": [F, T], "!=": [T, F], ">": [F, F], ">=": [F, T]}
-
-
-def test_two_columns_with_nan_and_with_nulls():
-    nan = float("nan")
-    units = [
-        {"a": [1.0, nan], "b": [2.0, 3.0]},
-        {"a": [None], "b": [1.0]},
-        {"a": [None], "b": [None]},
-        {"a": [nan], "b": [nan]},
-    ]
-    kind = pa.schema([("a", pa.float64()), ("b", pa.float64())])
-    evidence = evidence_of([pa.table(unit, schema=kind) for unit in units])
-    found = {op: leaf_outcomes(prepare(f"a {op} b", kind), evidence).tolist() for op in (">", "<=>", "=")}
-    assert found == {">": [TF, N, N, F], "<=>": [TF, F, T, T], "=": [TF, N, N, T]}
+    evidence = evidence_of([pa.table({"a": [1, None], "b": [0, 5]}), pa.table({"a": [3, 3], "b": [5, 5]})])
+    for op in ("<", "<=", "=", "!=", ">", ">=", "<=>"):
+        assert leaf_outcomes(prepare(f"a {op} b", schema), evidence).tolist() == [ANY, ANY]
 
 
 def test_what_membership_rules_out():

@@ -30,7 +30,7 @@ import pytest
 from example_counts import only_in_test_all
 from skipstone.engine.parquet import column_stats
 from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, outcomes, rows
-from skipstone.engine.predicates.coerce import LiteralPlace
+from skipstone.engine.predicates.coerce import LiteralPosition
 from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
 from soundness_run import DEEP, WIDE, UnsoundError, check_lake, shrunk
@@ -164,23 +164,21 @@ def an_or_needs_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_compare_nan_as_arrow_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compared(array: pa.Array, op: str, value: float) -> pa.BooleanArray:
-        return rows._FUNCTIONS[op](array, pa.scalar(value, array.type))
-
-    monkeypatch.setattr(rows, "_float_comparison", compared)
+    right = rows._order_form
+    monkeypatch.setattr(rows, "_order_form", lambda array: array if pa.types.is_floating(array.type) else right(array))
 
 
 def literals_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = importlib.import_module("skipstone.engine.predicates.bind")  # the package's own `bind` is its function
-    right = bind.place
+    right = bind.locate_literal
 
-    def place(value: object, kind: pa.DataType) -> LiteralPlace:
+    def locate_literal(value: object, kind: pa.DataType) -> LiteralPosition:
         if pa.types.is_signed_integer(kind) and isinstance(value, int) and not isinstance(value, bool):
             span = 2**kind.bit_width
             return right((value + span // 2) % span - span // 2, kind)
         return right(value, kind)
 
-    monkeypatch.setattr(bind, "place", place)
+    monkeypatch.setattr(bind, "locate_literal", locate_literal)
 
 
 MUTANTS = [

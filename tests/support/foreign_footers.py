@@ -33,17 +33,17 @@ def rewrite_footer(
     if created_by is None:
         del footer[_CREATED_BY]
     else:
-        footer[_CREATED_BY] = (thrift.BINARY, thrift.a_binary(created_by.encode("utf-8", "surrogateescape")))
+        footer[_CREATED_BY] = (thrift.BINARY, thrift.encode_binary(created_by.encode("utf-8", "surrogateescape")))
     if not has_orders:
         del footer[_COLUMN_ORDERS]
 
     def other_statistics(chunk: Fields) -> None:
         meta = _fields(chunk[_META_DATA][1])
-        statistics = {_NULL_COUNT: (thrift.I64, thrift.an_int(0))}
+        statistics = {_NULL_COUNT: (thrift.I64, thrift.encode_int(0))}
         for pair, low, high in ((deprecated, _MIN, _MAX), (bounds, _MIN_VALUE, _MAX_VALUE)):
             if pair is not None:
-                statistics[low] = (thrift.BINARY, thrift.a_binary(pair[0]))
-                statistics[high] = (thrift.BINARY, thrift.a_binary(pair[1]))
+                statistics[low] = (thrift.BINARY, thrift.encode_binary(pair[0]))
+                statistics[high] = (thrift.BINARY, thrift.encode_binary(pair[1]))
         meta[_STATISTICS] = (thrift.STRUCT, _struct(statistics))
         chunk[_META_DATA] = (thrift.STRUCT, _struct(meta))
 
@@ -53,9 +53,9 @@ def rewrite_footer(
     def as_decimal(element: Fields) -> None:
         assert decimal is not None
         element.pop(_LOGICAL, None)
-        element[_CONVERTED] = (thrift.I32, thrift.an_int(_DECIMAL))
-        element[_SCALE] = (thrift.I32, thrift.an_int(decimal[1]))
-        element[_PRECISION] = (thrift.I32, thrift.an_int(decimal[0]))
+        element[_CONVERTED] = (thrift.I32, thrift.encode_int(_DECIMAL))
+        element[_SCALE] = (thrift.I32, thrift.encode_int(decimal[1]))
+        element[_PRECISION] = (thrift.I32, thrift.encode_int(decimal[0]))
 
     _change(footer, _ROW_GROUPS, [first_column] * _count(footer, _ROW_GROUPS))
     if decimal is not None:
@@ -65,11 +65,11 @@ def rewrite_footer(
 
 
 def _fields(data: bytes) -> Fields:
-    return {number: (kind, data[begin:end]) for number, kind, begin, end in thrift.fields_at(data, 0)}
+    return {number: (kind, data[begin:end]) for number, kind, begin, end, _ in thrift.fields_at(data, 0)}
 
 
 def _struct(fields: Fields) -> bytes:
-    return thrift.a_struct(*((number, *fields[number]) for number in sorted(fields)))
+    return thrift.encode_struct(*((number, *fields[number]) for number in sorted(fields)))
 
 
 def _count(fields: Fields, number: int) -> int:
@@ -82,11 +82,11 @@ def _change(fields: Fields, number: int, changes: Sequence[Callable[[Fields], No
     count, kind, at = thrift.items_at(data, 0)
     items = []
     for _ in range(count):
-        end = thrift.skipped(data, at, kind)
+        end = thrift.value_at(data, at, kind)[1]
         items.append(data[at:end])
         at = end
     for which, change in enumerate(changes):
         item = _fields(items[which])
         change(item)
         items[which] = _struct(item)
-    fields[number] = (thrift.LIST, thrift.a_list(kind, items))
+    fields[number] = (thrift.LIST, thrift.encode_list(kind, items))

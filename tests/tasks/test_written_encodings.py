@@ -16,7 +16,7 @@ import skipstone as ss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import multiset
-from skipstone.engine.parquet.dictionaries import dictionary_columns, parquet_paths
+from skipstone.engine.tasks.dictionaries import dictionary_columns, parquet_paths
 from wide_rows import wide_table
 
 _ROWS = 20_000

@@ -22,7 +22,7 @@ from ....bloom import hash_array
 from ....errors import SchemaError
 from ...lakes import is_log
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
-from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group
+from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...state import IndexState
 from ...storage.threads import BUILD_THREADS, prefetched
@@ -105,7 +105,7 @@ def _hashes(
         return
 
     def read(group: int) -> pa.Table:
-        with reading(name):
+        with corruption_errors(name):
             prefetch(file, group, [path])
             if chunks is not None:
                 chunks.append(chunk_digests(file, group, [path]))

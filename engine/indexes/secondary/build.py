@@ -14,7 +14,7 @@ from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import FILE_ERRORS, open_indexed, prefetch, reading, rows_of_group
+from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
@@ -149,7 +149,7 @@ def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: En
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         # The manifest may count fewer row groups than there are: the last part takes them all.
         for group in range(part.first_group, len(sizes) if part.is_last else min(part.stop_group, len(sizes))):
-            with reading(path):
+            with corruption_errors(path):
                 rows = None
                 if names:
                     prefetch(file, group, names)

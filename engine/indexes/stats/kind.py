@@ -38,7 +38,7 @@ from ..columns import checked_options, checked_shard_bytes, column_ids
 from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
 from ..protocol import Built, Job, Probe, ProbedFiles
 from . import format as stats
-from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, evidence_of_units, file_partition_evidence
+from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, file_partition_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
@@ -322,10 +322,8 @@ def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.nd
 def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
     """uint8 [pieces]: what a leaf may come out as for a file of each piece."""
     names = columns_of(leaf)
-    if not all(name in columns for name in names):
+    if isinstance(leaf, ColumnLeaf) or names[0] not in columns:
         return np.full(len(first), ANY, dtype=np.uint8)
-    if isinstance(leaf, ColumnLeaf):
-        return _columns_over_pieces(leaf, [columns[name] for name in names], first)
     column = columns[names[0]]
     outcomes = np.zeros(len(first), dtype=np.uint8)
     for blocks in column.stats.blocks:  # whichever run its entry is in
@@ -333,24 +331,6 @@ def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.nd
         block_of = _position(blocks.first, blocks.stop, first)
         of_blocks = np.append(_any_if_none(sets), np.uint8(0))
         outcomes |= np.where(block_of >= 0, of_blocks[block_of], np.uint8(0))
-    return outcomes
-
-
-def _columns_over_pieces(leaf: ColumnLeaf, columns: Sequence[StatsColumn], first: np.ndarray) -> np.ndarray:
-    """The same for two columns; where several runs hold entries, all that each pair may give."""
-    outcomes = np.zeros(len(first), dtype=np.uint8)
-    for first_blocks in columns[0].stats.blocks:
-        for second_blocks in columns[-1].stats.blocks:
-            block_of = [_position(b.first, b.stop, first) for b in (first_blocks, second_blocks)]
-            both = np.flatnonzero((block_of[0] >= 0) & (block_of[1] >= 0))
-            evidence = {
-                column.name: evidence_of_units(column.of_blocks(blocks), place[both])
-                for column, blocks, place in zip(
-                    (columns[0], columns[-1]), (first_blocks, second_blocks), block_of, strict=True
-                )
-            }
-            sets = leaf_sets(leaf, evidence, len(both))
-            outcomes[both] |= _any_if_none(sets)
     return outcomes
 
 

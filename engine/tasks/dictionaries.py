@@ -1,9 +1,8 @@
 """Which columns of a new file get a dictionary.
 
-Parquet's writers begin a dictionary for every column, and give it up once it has grown to 1 MB: a column of random
-keys is hashed for nothing, and some of its values stand in the file twice. So some rows are looked at first. Runs of
-neighbours, spread over the row group: values that come sorted repeat within a run, and values of a small domain from
-run to run.
+Parquet's writers begin a dictionary for every column, and stop once it has 1 MB. A column of random keys is hashed
+unnecessarily then, and the file contains some of its values twice. So a sample decides: runs of neighbouring rows,
+spread over the row group. Sorted values repeat within a run, and values of a small domain from run to run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import joined
-from .leaves import plain_type
+from ..parquet.leaves import plain_type
 
 _ROWS_MIN = 1 << 14  # of fewer rows a dictionary is soon made
 _RUNS, _RUN_ROWS = 32, 64

@@ -1,0 +1,28 @@
+"""A finished room stays within its budget of lines and files, so that it cannot grow back unnoticed.
+
+Every line of a Python file counts, docstrings and blank lines included. A room is entered here once it is within
+its budget. Lower a number at any time. A higher one needs a page in docs/decisions that says what the lines are for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+BUDGETS = {  # room: (lines, files)
+    "engine/parquet": (1_500, 10),
+}
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_finished_room_is_within_its_budget(room: str) -> None:
+    files = sorted((REPOSITORY / room).rglob("*.py"))
+    assert files, f"{room} has no files; remove its budget"
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    lines_max, files_max = BUDGETS[room]
+    assert lines <= lines_max, (
+        f"{room} has {lines:,} lines, and its budget is {lines_max:,}: remove a mechanism, or decide on a page"
+    )
+    assert len(files) <= files_max, f"{room} has {len(files)} files, and its budget is {files_max}"
