@@ -101,11 +101,15 @@ class Layout:
         return figures
 
     def _repr_html_(self) -> str:
-        return html.page(
-            html.heading(self.column, f"({self.type}) in {_files(self.files)}"),
-            html.ranges(self.starts.tolist(), self.ends.tolist()),
-            html.grid(["", ""], self.figures()),
-            html.lines(self.advice),
+        return html.page(self.html())
+
+    def html(self) -> str:
+        """Return the layout as a part of a page."""
+        return (
+            html.heading(self.column, f"({self.type}) in {_files(self.files)}")
+            + html.ranges(self.starts.tolist(), self.ends.tolist())
+            + html.grid(["", ""], self.figures())
+            + html.lines(self.advice)
         )
 
 
