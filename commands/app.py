@@ -12,7 +12,6 @@ raised. With `--json`, stdout contains one JSON value or nothing, and stderr one
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import json
@@ -132,6 +131,8 @@ def _help(words: Sequence[str]) -> Status:
         argcomplete.autocomplete(parser)
     verbs = {verb.split()[0] for verb in VERBS}
     if words and not words[0].startswith("-") and words[0] not in verbs:
+        import difflib
+
         near = difflib.get_close_matches(words[0], verbs)
         raise UsageError(f"there is no command {words[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
     parser.parse_args(words)

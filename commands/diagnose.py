@@ -150,14 +150,14 @@ def advise(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try indexes and orders of rows on a sample: what each would let queries skip, and what it costs."""
+    """Try indexes on a sample: what each would let queries skip, and what it costs."""
     if (queries is None) == (from_log is None):
         raise UsageError("advice is for the queries of --queries or of --from-log: give one of them")
     texts = None if queries is None else _read_statements(queries)
     with opened(path, index_path) as table:
         advice = table.advise(texts, log=from_log, sample_files=sample_files)
     if as_json:
-        suggested = [{**asdict(one), "saved_share": one.saved_share} for one in advice.suggestions]
+        suggested = [{**asdict(one), "saved_share": one.saved_share, "code": one.code} for one in advice.suggestions]
         unread = [{"text": text, "reason": reason} for text, reason in advice.unread]
         print_json({**asdict(advice), "suggestions": suggested, "unread": unread})
     else:
@@ -165,7 +165,7 @@ def advise(
 
 
 def _print_advice(advice: Advice, path: str, index_path: str | None) -> None:
-    from ..engine.advice.advise import CLUSTER, HEADINGS, cells
+    from ..engine.advice.advise import HEADINGS, cells
 
     screen = stdout()
     for line in advice.head():
@@ -177,8 +177,7 @@ def _print_advice(advice: Advice, path: str, index_path: str | None) -> None:
         first = advice.suggestions[0]
         where = [] if index_path is None else ["--index-path", index_path]
         words = ["skipstone", "index", "add", path, *first.columns, "--kind", first.kind, *where]
-        command = first.code if first.kind == CLUSTER else shlex.join(words)  # no command clusters
-        screen.print(f"to begin with: {command}", style="bold", soft_wrap=True)
+        screen.print(f"to begin with: {shlex.join(words)}", style="bold", soft_wrap=True)
     for line in advice.tail():
         screen.print(line, style="yellow", soft_wrap=True)
 

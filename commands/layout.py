@@ -92,8 +92,6 @@ def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[
     notes = [f"below: how many files reach over each place, at most {int(depths.max()):,}"]
     if len(drawn) < files:
         notes.insert(0, f"a line shows {_span(files, len(drawn))} files, darker where more of them reach")
-    if spread.beyond:
-        notes.append(f"{count_of(spread.beyond, 'file')} reach beyond the ends of the picture")
     return [
         *drawn,
         Text(f" {''.join(axis)}"),

@@ -5,6 +5,7 @@ make tables of what `creating.py` and `opening.py` give: handles. Below them, a 
 before it in this list:
 
     choices.py, html.py    the words that arguments take, as types; small pages and whole documents
+    shown.py      how notebooks and prompts show tables and versions
     progress.py   what every room uses to report how far it is
     storage/      files by path, on the local disk or in an object store: read ranges, put, put if absent, list, delete
     predicates/   parse, bind, simplify, evaluate: which outcomes a predicate may have, and which rows match

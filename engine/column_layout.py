@@ -31,7 +31,6 @@ _CLUSTERED_FILES_MAX, _CLUSTERED_SHARE_MAX = 2.0, 0.02
 _SPREAD_SHARE_MIN = 0.8
 _FEW_VALUES_MAX = 64
 _SAMPLED_MAX = 10_000
-_ZOOMED_FILES_MIN, _ZOOMED_OUT, _ZOOMED_SHARE_MAX = 20, 0.1, 0.2
 _WIDE_MIN, _WIDE_FILES_MAX = 0.5, 0.1
 
 
@@ -50,12 +49,10 @@ class Layout:
                             in how many files' ranges a value lies (see the module)
     share_read              which share of the files a look-up of one value reads on average, 0 to 1
     domain                  the same two as texts; none where no file has bounds
-    labels                  (place from 0 to 1, text) along what is to be drawn: the domain, or, where a few odd files
-                            would press all others into a corner of it, the part in which most lie
-    beyond                  how many files reach beyond that part
+    labels                  (place from 0 to 1, text) along the domain
     advice                  sentences
-    starts, ends            float64 [files_with_bounds]: where each file's range begins and ends in that part, from 0
-                            to 1, ordered by start, then end
+    starts, ends            float64 [files_with_bounds]: the range of each file within the domain, from 0 to 1, in
+                            order of start, then end
     """
 
     column: str
@@ -73,7 +70,6 @@ class Layout:
     share_read: float
     domain: tuple[str, ...]
     labels: tuple[tuple[float, str], ...]
-    beyond: int
     advice: tuple[str, ...]
     starts: np.ndarray
     ends: np.ndarray
@@ -101,11 +97,15 @@ class Layout:
         return figures
 
     def _repr_html_(self) -> str:
-        return html.page(
-            html.heading(self.column, f"({self.type}) in {_files(self.files)}"),
-            html.ranges(self.starts.tolist(), self.ends.tolist()),
-            html.grid(["", ""], self.figures()),
-            html.lines(self.advice),
+        return html.page(self.html())
+
+    def html(self) -> str:
+        """Return the layout as a part of a page."""
+        return (
+            html.heading(self.column, f"({self.type}) in {_files(self.files)}")
+            + html.ranges(self.starts.tolist(), self.ends.tolist())
+            + html.grid(["", ""], self.figures())
+            + html.lines(self.advice)
         )
 
 
@@ -138,22 +138,17 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
         share_read=(mean + unknown) / files.num_rows if files.num_rows else 0.0,
         domain=tuple(axis.texts(axis.low, axis.high)) if count else (),
         labels=axis.labels(),
-        beyond=axis.beyond,
         advice=(),
         starts=axis.starts[order],
         ends=axis.ends[order],
     )
     instant = snapshot.instant
-    indexed = {
-        made_as: {name for index in instant.indexes if index.kind == made_as for name in instant.names_of(index)}
-        for made_as in ("stats", "bloom")
-    }
+    statistics = {name for index in instant.indexes if index.kind == "stats" for name in instant.names_of(index)}
     keys = {instant.path_of(i.columns[0]) for i in instant.indexes if i.kind == "secondary"}
     advice = _advice(
         layout,
         axis.values_max,
-        has_statistics=column in indexed["stats"],
-        has_filter=column in indexed["bloom"],
+        has_statistics=column in statistics,
         is_key=column in keys,
         is_partition=column in instant.partitioning,
     )
@@ -199,37 +194,20 @@ class _Axis:
         self._lower: np.ndarray
         self._upper: np.ndarray
         self._lower, self._upper = self._ordinals(lower, upper) if len(lower) else (self.starts, self.ends)
-        self.shown, self.beyond = (self.low, self.high), 0
         if len(lower):
             self._lay_out(self._lower.min(), self._upper.max())
-            self._zoom(lower, upper)
 
     def _lay_out(self, first: Any, last: Any) -> None:
-        """Places from 0, at `first`, to 1, at `last`, which all that lies beyond is moved to."""
+        """Place the ranges from 0, at `first`, to 1, at `last`."""
         if not first < last:
             return
-        lower, upper = np.clip(self._lower, first, last), np.clip(self._upper, first, last)
-        if lower.dtype == np.float64:  # in halves: the whole may be beyond a double
+        if self._lower.dtype == np.float64:  # in halves: the whole may be beyond a double
             width = last / 2 - first / 2
-            self.starts, self.ends = (lower / 2 - first / 2) / width, (upper / 2 - first / 2) / width
+            self.starts, self.ends = ((bound / 2 - first / 2) / width for bound in (self._lower, self._upper))
         else:  # differences first: whole numbers may have more digits than a double
-            begin, words = first.view(np.uint64), (lower.view(np.uint64), upper.view(np.uint64))
+            begin, words = first.view(np.uint64), (self._lower.view(np.uint64), self._upper.view(np.uint64))
             width = float(int(last) - int(first))
             self.starts, self.ends = ((word - begin) / width for word in words)
-
-    def _zoom(self, lower: pa.Array, upper: pa.Array) -> None:
-        """Shows where most files lie, if a few odd ones would press them into a corner."""
-        count = len(lower)
-        if count < _ZOOMED_FILES_MIN:
-            return
-        outliers = int(count * _ZOOMED_OUT)
-        first = np.partition(self._lower, outliers)[outliers]
-        last = np.partition(self._upper, count - 1 - outliers)[count - 1 - outliers]
-        first_at, last_at = int((self._lower == first).argmax()), int((self._upper == last).argmax())
-        if 0 < self.ends[last_at] - self.starts[first_at] < _ZOOMED_SHARE_MAX:
-            self._lay_out(first, last)
-            self.shown = lower[first_at].as_py(), upper[last_at].as_py()
-            self.beyond = int(((self._lower < first) | (self._upper > last)).sum())
 
     def _ordinals(self, lower: pa.Array, upper: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         count = len(lower)
@@ -267,8 +245,8 @@ class _Axis:
         return self.high - self.low + 1
 
     def labels(self) -> tuple[tuple[float, str], ...]:
-        """Values that label the domain: the ends of what is shown and, where there are values between, some."""
-        low, high = self.shown
+        """Return values that label the domain: its ends, and some between."""
+        low, high = self.low, self.high
         if low is None:
             return ()
         ends = self.texts(low, high)
@@ -335,7 +313,7 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
 
 
 def _advice(
-    layout: Layout, values_max: int | None, *, has_statistics: bool, has_filter: bool, is_key: bool, is_partition: bool
+    layout: Layout, values_max: int | None, *, has_statistics: bool, is_key: bool, is_partition: bool
 ) -> list[str]:
     """What a person could do, in sentences."""
     name, files = layout.column, layout.files
@@ -350,9 +328,8 @@ def _advice(
             return ["No row has a value: there is nothing to look up."]
         if not has_statistics:
             return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
-        unbounded = "No file has bounds of it, so they skip nothing."
-        return [unbounded if has_filter else f"{unbounded} A Bloom filter on {name} would answer = and IN."]
-    advice = _of_bounds(layout, values_max, has_filter)
+        return ["No file has bounds of it, so they skip nothing."]
+    advice = _of_bounds(layout, values_max)
     if layout.files_unknown:
         advice.append(
             f"{_files(layout.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
@@ -360,7 +337,7 @@ def _advice(
     return advice
 
 
-def _of_bounds(layout: Layout, values_max: int | None, has_filter: bool) -> list[str]:
+def _of_bounds(layout: Layout, values_max: int | None) -> list[str]:
     name, count = layout.column, layout.files_with_bounds
     share = layout.depth_mean / count
     if layout.files == 1:
@@ -382,14 +359,10 @@ def _of_bounds(layout: Layout, values_max: int | None, has_filter: bool) -> list
             f"It has room for {values_max} values only: partitioning or sorting by {name} would separate them, "
             "a filter would not."
         )
-        return advice
-    if has_filter:
-        advice.append("Its Bloom filter answers = and IN; ranges are left to the bounds.")
     else:
-        advice.append(f"For = and IN, a Bloom filter on {name} helps whatever the order of rows.")
-    advice.append(
-        f"For ranges, write the rows sorted by {name}, or clustered (z-order) by it and by what else queries ask for."
-    )
+        advice.append(
+            f"For ranges, write the rows sorted by {name}, or clustered (z-order) by it and by other columns."
+        )
     return advice
 
 

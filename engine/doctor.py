@@ -1,8 +1,7 @@
-"""What is wrong with this environment and with a table, and what to do about it."""
+"""Checks of this environment and of a table: what is wrong, and what to do."""
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib.util
 import os
 import re
@@ -22,7 +21,6 @@ from .handle import Handle
 from .opening import open_handle
 from .scan.steps import bytes_text
 from .state.clock import AHEAD_US_MAX, StorageClock, now_us
-from .state.merge_policy import LEVELS_MAX
 from .storage import Storage
 from .storage.local import TEMPORARY_PREFIX
 from .verify import verify
@@ -36,18 +34,17 @@ _LIBRARIES |= {"delta": "Delta tables", "iceberg": "Iceberg tables", "hudi": "Hu
 _PYTHON_MIN, _JAVA_MIN = (3, 11), 17
 _SKEW_US_MAX = 60 * 1_000_000
 _SHOWN_MAX = 20
-_STALE = dt.timedelta(hours=1)
 _FOLDER = "pending"  # where the storage's clock puts its files, too
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
-    name      what
-    status    "ok"; "note", what may be as it should; "warning", what costs time or will; "problem", what fails
-    detail    what was seen
-    remedy    what to do; empty where nothing is to be done
+    name      what was checked
+    status    "ok"; "note": may be intended; "warning": costs time, or will; "problem": something fails
+    detail    what was found
+    remedy    what to do; empty if nothing
     """
 
     name: str
@@ -67,15 +64,15 @@ def doctor(
     index_path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Check]:
-    """Looks at the environment and, with a location, at the table there: versions of libraries, compiled kernels, Java;
-    whether its storage can do what commits need, clocks, damage, what indexes do not cover, what waits for `optimize`
-    and `clean`. Changes nothing: of the storage a file of a temporary name is written, and removed.
+    """Check the environment and, with a location, the table there: versions of libraries, compiled kernels, Java;
+    whether its storage supports commits, clocks, damage, what indexes do not cover. Change nothing: a file with a
+    temporary name is written to the storage, and removed.
 
     Args:
         location, index_path, storage_options: as for `open`.
 
     Returns:
-        What was looked at, in order; `is_finding` marks what is wrong. Nothing is raised for what is wrong.
+        The checks, in order; `is_finding` marks what is wrong. Nothing is raised for what is wrong.
     """
     checks = [*_python(), *_libraries(), *_kernels(), *_java()]
     return checks if location is None else [*checks, *_table(location, index_path, storage_options)]
@@ -208,9 +205,6 @@ def _table(
             ("log", _log),
             ("files", _files),
             ("indexes", _indexes),
-            ("runs", _runs),
-            ("transactions", _transactions),
-            ("clean", _clean),
         ]
         for name, part in parts:
             try:
@@ -296,38 +290,3 @@ def _indexes(handle: Handle) -> Iterator[Check]:
             yield Check(name, WARNING, detail, "skipstone optimize, or index refresh")
         else:
             yield Check(name, OK, f"covers {row['files_total']:,} files, {size}")
-
-
-def _runs(handle: Handle) -> Iterator[Check]:
-    instant = handle.instant
-    counts = {"manifest": len(instant.manifest)}
-    counts |= {f"{one.kind} {one.id}": len(one.runs) for one in instant.indexes}
-    name, most = max(counts.items(), key=lambda item: item[1])
-    total = sum(counts.values())
-    if most >= LEVELS_MAX:
-        yield Check("runs", WARNING, f"{total:,}, of which {name} has {most:,}", "skipstone optimize merges them")
-    else:
-        yield Check("runs", OK, f"{total:,}, no more than should be")
-
-
-def _transactions(handle: Handle) -> Iterator[Check]:
-    now = now_us()
-    in_flight = handle.timeline.markers.in_flight()
-    stale = [one for one in in_flight if now - one.time_us > _STALE / dt.timedelta(microseconds=1)]
-    if stale:
-        detail = f"{len(stale):,} of {len(in_flight):,} began more than an hour ago"
-        yield Check("transactions", WARNING, detail, "skipstone clean gives up those that were silent for --min-age")
-    elif in_flight:
-        yield Check("transactions", NOTE, f"{len(in_flight):,} in flight")
-
-
-def _clean(handle: Handle) -> Iterator[Check]:
-    from .commit.clean import clean
-
-    removable = clean(handle, 10, _STALE, False, True, None)
-    size = sum(removable.column("size_bytes").to_pylist())
-    if removable.num_rows:
-        detail = f"{removable.num_rows:,} files of older versions, {bytes_text(size)}, are kept for nobody"
-        yield Check("clean", NOTE, detail, "skipstone clean removes them: --dry-run first")
-    else:
-        yield Check("clean", OK, "nothing to remove")

@@ -86,16 +86,18 @@ class ReadableTable:
 
     def partitions(self) -> pa.Table:
         """One row a partition: partition, one typed column a key, file_count, row_count, size_bytes."""
+        from .shown import shown
         from .views import partitions_view
 
-        return partitions_view(self.handle.snapshot)
+        return shown(partitions_view(self.handle.snapshot))
 
     def files(self, partition: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """One row a live file: file_id, partition, path, size_bytes, row_count, segment, kind, file_group; or those
         `columns` of them, of which nothing else is read."""
+        from .shown import shown
         from .views import listed_files
 
-        return listed_files(self.handle.snapshot, self._partition_ids(partition), partition, columns)
+        return shown(listed_files(self.handle.snapshot, self._partition_ids(partition), partition, columns))
 
     def files_by_id(self, ids: Sequence[int] | pa.Array) -> pa.Table:
         """The files of some numbers, as `files()` gives them, by number; those that are not live are left out."""
@@ -121,11 +123,12 @@ class ReadableTable:
         read with it, is not there yet; is_compacted: a base and no logs; dead (paths): what carries nothing at this
         version, logs of failed or rolled back commits and bases of commits that are not completed.
         """
+        from .shown import shown
         from .views import slices_view
 
         if not isinstance(latest, bool):
             raise InvalidArgumentError(f"latest= is True or False, not {latest!r}")
-        return slices_view(self.handle.snapshot, self._partition_ids(partition), latest)
+        return shown(slices_view(self.handle.snapshot, self._partition_ids(partition), latest))
 
     def file_groups(self, partition: str | None = None) -> pa.Table:
         """The file groups; a file without one is a group of its own.
@@ -147,24 +150,27 @@ class ReadableTable:
     def history(self) -> pa.Table:
         """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
         a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
+        from .shown import shown
         from .views import history_view
 
         in_flight = [] if self.handle.is_pinned else self.handle.timeline.markers.in_flight()
         instants = list(self.handle.timeline.history(self.version))
         ended = {instant["transaction"] for instant in instants}
-        return history_view(instants, [m for m in in_flight if m.transaction not in ended])
+        return shown(history_view(instants, [m for m in in_flight if m.transaction not in ended]))
 
     def savepoints(self) -> pa.Table:
         """One row a savepoint, by version: name, version, time (of that version)."""
+        from .shown import shown
         from .views import savepoints_view
 
-        return savepoints_view(self.handle.instant, self.handle.timeline)
+        return shown(savepoints_view(self.handle.instant, self.handle.timeline))
 
     def indexes(self) -> pa.Table:
         """One row an index: name, columns, kind, files_covered, files_total, size_bytes, options."""
+        from .shown import shown
         from .views import indexes_view
 
-        return indexes_view(self.handle.snapshot)
+        return shown(indexes_view(self.handle.snapshot))
 
     def layout(self, column: str) -> Layout:
         """How a column's values lie over the files, by the files' bounds: in how many of them a value lies, and what
@@ -192,7 +198,7 @@ class ReadableTable:
         sample_files: int = 32,
         progress: Progress | bool | None = None,
     ) -> Advice:
-        """Which index on which column, or which order of rows, would have let queries skip how much, at what cost.
+        """Report which index on which column would have let queries skip how much, at what cost.
 
         Candidates are built over a sample of the files that the queries read, in a temporary folder, and the queries
         are planned with each: what they keep is scaled to all files. Data of the sample is read; nothing of the table

@@ -128,9 +128,10 @@ class Table(ReadableTable):
         self.handle.check_latest()
         all_options = {"fpp": fpp, "shard_bytes": shard_bytes}
         options = {name: value for name, value in all_options.items() if value is not None}
-        return create_index(
+        version = create_index(
             self.handle, columns, kind, maintain=maintain, options=options, progress=_reported(progress)
         )
+        return self._with_indexes(version, columns, kind)
 
     def refresh_index(
         self, columns: str | Sequence[str], kind: IndexKindName, *, progress: Progress | bool | None = None
@@ -139,7 +140,20 @@ class Table(ReadableTable):
         from .commit.indexing import refresh_index
 
         self.handle.check_latest()
-        return refresh_index(self.handle, columns, kind, progress=_reported(progress))
+        version = refresh_index(self.handle, columns, kind, progress=_reported(progress))
+        return self._with_indexes(version, columns, kind)
+
+    def _with_indexes(self, version: int, columns: str | Sequence[str], kind: str) -> int:
+        """Return the version that shows the size of these indexes at a prompt."""
+        from .shown import VersionResult, bytes_text
+
+        instant, names = self.handle.instant, {columns} if isinstance(columns, str) else set(columns)
+        parts = []
+        for index in instant.indexes:
+            paths = [instant.path_of(number) for number in index.columns]
+            if index.kind == kind and names.intersection(paths):
+                parts.append(f"{kind}({', '.join(paths)}), {bytes_text(sum(run.size_bytes for run in index.runs))}")
+        return VersionResult(version, f"version {version}: {'; '.join(parts)}")
 
     def drop_index(self, columns: str | Sequence[str], kind: IndexKindName) -> int:
         """Takes an index away. Returns the version made."""

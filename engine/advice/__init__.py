@@ -1,4 +1,4 @@
-"""Advice: which index, or which order of rows, would have let given queries skip how much, and at what cost.
+"""Advice: which index would have let given queries skip how much, and at what cost.
 
     queries.py    the queries: texts, a file of statements, a log of scans
     trial.py      a scratch index over a sample of the files; candidates are built there and the queries planned

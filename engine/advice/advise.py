@@ -1,60 +1,53 @@
-"""Which indexes and orders of rows to try for some queries, what came of each, and in which order to name them."""
+"""Which indexes to try for some queries, what each would save, and in which order to name them."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import numpy as np
 
 from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
-from ..clustering import LINEAR
 from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
-from ..lakes import DIRECTORY
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Leaf, Node, columns_of, leaves_of
 from ..scan.planning import Planning
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
-from ..views import partitions_view
 from .queries import Queries, queries_of
-from .trial import Kept, Scratch, Shape, Trial
+from .trial import Kept, Scratch, Trial
 
 if TYPE_CHECKING:
     from ..progress import Progress
 
 _EQUAL = frozenset({"=", "<=>", "in"})
-_RANGE = frozenset({"=", "<=>", "in", "<", "<=", ">", ">=", "starts_with", "like"})
 _QUERIES_MAX = 100
 _COLUMNS_MAX = 6  # of each kind, those of most queries
 _RUNS = 10
-_RUNS = 10
 _SAVED_MIN = 0.01  # of what the queries read
 _SHOWN_MAX = 10
-CLUSTER = "cluster"
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One index, or one order of rows, and what it would have done for the queries.
+    """One index, and what it would have done for the queries.
 
-    kind            "bloom", "secondary", "stats", or "cluster": the rows of each partition written in another order
-    columns         of the index, or to order by; the curve where there are more
-    queries         how many of the queries, each as often as it was asked, read less by it
-    files_now, files_then    how many files all queries together read, each as often as it was asked: by the indexes
-                    that the table has, and with this one beside them
+    kind            "bloom", "secondary" or "stats"
+    columns         of the index
+    queries         how many of the queries, each as often as it was requested, read less by it
+    files_now, files_then    how many files all queries together read, each as often as it was requested: by the indexes
+                    that the table has, and with this one as well
     bytes_now, bytes_then    the same of bytes, by row groups, all of their columns
-    index_bytes     what the index would take; 0 for an order of rows
-    rewritten_bytes    data that would be written anew; 0 for an index
-    build_s         how long a build would take in one process like this; None for an order of rows
-    score           bytes: what is saved if all of the queries come ten times, less what is written for it
-    code            what does it, in Python; of the rows of a table that follows a log, in words
+    index_bytes     the size of the index
+    build_s         the time of a build in one process like this
+    score           bytes: what is saved if all of the queries come ten times, less the size of the index
+    fpp             of a Bloom filter
     """
 
     kind: str
@@ -65,15 +58,21 @@ class Suggestion:
     bytes_now: float
     bytes_then: float
     index_bytes: float
-    rewritten_bytes: int
-    build_s: float | None
+    build_s: float
     score: float
-    code: str
+    fpp: float | None = None
 
     @property
     def name(self) -> str:
         """As "bloom(user_id)"."""
         return f"{self.kind}({', '.join(self.columns)})"
+
+    @property
+    def code(self) -> str:
+        """The call that builds the index, in Python."""
+        named = repr(self.columns[0]) if len(self.columns) == 1 else repr(list(self.columns))
+        options = "" if self.fpp is None else f", fpp={self.fpp!r}"
+        return f"table.create_index({named}, kind={self.kind!r}{options})"
 
     @property
     def saved_share(self) -> float:
@@ -127,8 +126,12 @@ class Advice:
         return [*lines, f"and {more:,} more that could not be read"] if more else lines
 
     def _repr_html_(self) -> str:
+        return html.page(self.html())
+
+    def html(self) -> str:
+        """Return the advice as a part of a page."""
         grid = html.grid(HEADINGS, map(cells, self.suggestions), numbers=HEADINGS[1:])
-        return html.page(html.lines(self.head()), grid if self.suggestions else "", html.lines(self.tail(), dim=True))
+        return html.lines(self.head()) + (grid if self.suggestions else "") + html.lines(self.tail(), dim=True)
 
 
 HEADINGS = ("candidate", "saves", "files", "read", "queries", "index", "build")
@@ -136,15 +139,14 @@ HEADINGS = ("candidate", "saves", "files", "read", "queries", "index", "build")
 
 def cells(one: Suggestion) -> tuple[str, ...]:
     """A suggestion as texts, under HEADINGS."""
-    cost = f"rewrites {bytes_text(one.rewritten_bytes)}" if one.kind == CLUSTER else bytes_text(one.index_bytes)
     return (
         one.name,
         f"{one.saved_share:.1%}",
         f"{one.files_now:,.0f} -> {one.files_then:,.0f}",
         f"{bytes_text(one.bytes_now)} -> {bytes_text(one.bytes_then)}",
         f"{one.queries:,}",
-        cost,
-        "-" if one.build_s is None else f"{one.build_s:,.1f} s",
+        bytes_text(one.index_bytes),
+        f"{one.build_s:,.1f} s",
     )
 
 
@@ -152,16 +154,6 @@ def suggested_fpp(row_groups: float) -> float:
     """The largest power of ten, at most the default, at which a look-up reads at most one row group of a table
     unnecessarily."""
     return max(FPP_MIN, min(FPP_DEFAULT, float(f"1e-{math.ceil(math.log10(max(1.0, row_groups)))}")))
-
-
-def _code(kind: str, columns: tuple[str, ...], source: str, options: Mapping[str, Any]) -> str:
-    named = repr(columns[0]) if len(columns) == 1 else repr(list(columns))
-    if kind != CLUSTER:
-        given = "".join(f", {name}={value!r}" for name, value in options.items())
-        return f"table.create_index({named}, kind={kind!r}{given})"
-    if source != DIRECTORY:
-        return f"rewrite the rows clustered by {', '.join(columns)} with a writer of the {source} table"
-    return f"spark_adapter.cluster(spark, path, {named}{', curve=' + repr(LINEAR) if len(columns) == 1 else ''})"
 
 
 def advise(
@@ -232,7 +224,6 @@ class _Workload:
         filters = {name for kind, names in has for name in names if kind == "bloom"}
         keys = {names[0] for kind, names in has if kind == "secondary"}
         equal = self._ranked(lambda leaf: leaf.op in _EQUAL)
-        ranged = self._ranked(lambda leaf: leaf.op in _RANGE)
         named = self._ranked(lambda leaf: True)
         schema = instant.schema
         chosen: list[tuple[str, tuple[str, ...]]] = []
@@ -240,8 +231,7 @@ class _Workload:
         chosen += [("bloom", (name,)) for name in equal if name not in filters]
         chosen += [("secondary", (name,)) for name in equal if name not in keys]
         chosen += [("secondary", pair) for pair in self._pairs(equal) if ("secondary", pair) not in has]
-        orders = [name for name in ranged if leaf_type(schema, name) is not None]
-        return [*chosen, *((CLUSTER, (n,)) for n in orders), *((CLUSTER, p) for p in list(combinations(orders, 2))[:1])]
+        return chosen
 
     def _ranked(self, is_meant: Callable[[Leaf], bool]) -> list[str]:
         """Columns of data with such leaves, those of most queries first."""
@@ -270,7 +260,6 @@ class _Trials:
         self._workload, self._trial, self._scratch, self._progress = workload, trial, scratch, progress
         self._now = [trial.kept_now(plan) for _, plan, _ in workload.queries]
         self._weights = [weight for _, _, weight in workload.queries]
-        self._rows: pa.Table | None = None
 
     def suggestions(self) -> list[Suggestion]:
         """Those that save enough."""
@@ -282,7 +271,7 @@ class _Trials:
             named = [columns_of(plan.bound) for _, plan, _ in self._workload.queries]
             touched = [i for i, names in enumerate(named) if not {*columns}.isdisjoint(names)]
             try:
-                one = (self._ordered if kind == CLUSTER else self._indexed)(kind, columns, touched)
+                one = self._indexed(kind, columns, touched)
             except SkipstoneError:  # of a type that cannot be indexed so
                 continue
             if one.saved_share >= _SAVED_MIN and one.score > 0:
@@ -290,82 +279,30 @@ class _Trials:
         return suggestions
 
     def _indexed(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
-        options = self._options(kind)
-        tried = self._scratch.tried(columns, kind, options, [self._workload.queries[i][0] for i in touched])
-        then = list(self._now)
-        for i, kept in zip(touched, tried.kept, strict=True):
-            then[i] = {path: min(share, kept[path]) for path, share in then[i].items() if path in kept}
-        files, sizes = zip(*map(self._totals, then), strict=True)
-        index_bytes = tried.index_bytes * self._trial.table_scale
-        build_s = tried.build_s * self._trial.table_scale
-        return self._suggestion(kind, columns, files, sizes, index_bytes, 0, build_s, options)
+        fpp = None
+        if kind == "bloom":
+            files = self._workload.handle.snapshot.instant.totals["files"]
+            fpp = suggested_fpp(files * self._scratch.row_groups_a_file)
+        tried = self._scratch.tried(columns, kind, fpp, [self._workload.queries[i][0] for i in touched])
+        kept = list(self._now)
+        for i, of_query in zip(touched, tried.kept, strict=True):
+            kept[i] = {path: min(share, of_query[path]) for path, share in kept[i].items() if path in of_query}
+        before, after = self._totals(self._now), self._totals(kept)
+        pairs = zip(self._weights, before, after, strict=True)
+        helped = sum(weight for weight, (_, bytes_now), (_, bytes_then) in pairs if bytes_then < bytes_now)
+        files_now, bytes_now = self._sums(before)
+        files_then, bytes_then = self._sums(after)
+        index_bytes, build_s = tried.index_bytes * self._trial.table_scale, tried.build_s * self._trial.table_scale
+        score = _RUNS * (bytes_now - bytes_then) - index_bytes
+        sizes = (files_now, files_then, bytes_now, bytes_then, index_bytes)
+        return Suggestion(kind, columns, helped, *sizes, build_s, score, fpp)
 
-    def _options(self, kind: str) -> dict[str, Any]:
-        """What is passed to `create_index` of that kind."""
-        if kind != "bloom":
-            return {}
-        files = self._workload.handle.snapshot.instant.totals["files"]
-        return {"fpp": suggested_fpp(files * self._scratch.row_groups_a_file)}
+    def _totals(self, kept: list[Kept]) -> list[tuple[float, float]]:
+        """Return (files, bytes) that each query reads of all files, by what it reads of the sample."""
+        scale, sizes = self._trial.scale, self._trial.sizes
+        return [(len(one) * scale, sum(share * sizes[path] for path, share in one.items()) * scale) for one in kept]
 
-    def _ordered(self, kind: str, columns: tuple[str, ...], touched: list[int]) -> Suggestion:
-        if self._rows is None:
-            names = {name for _, plan, _ in self._workload.queries for name in columns_of(plan.bound)}
-            self._rows = self._scratch.rows(sorted(names))
-        curve = LINEAR if len(columns) == 1 else "hilbert"
-        ordered = self._scratch.ordered(columns, curve, self._rows, self._shape())
-        files, sizes = map(list, zip(*map(self._totals, self._now), strict=True))
-        whole = self._trial.population_bytes
-        try:
-            for i in touched:
-                file_count, share = ordered.kept(self._workload.queries[i][0])
-                files[i], sizes[i] = min(files[i], file_count), min(sizes[i], share * whole)
-        finally:
-            ordered.close()
-        return self._suggestion(kind, columns, files, sizes, 0, self._table_bytes, None, {})
-
-    def _totals(self, kept: Kept) -> tuple[float, float]:
-        """(files, bytes) that a query reads of all files, by what it reads of the sample."""
-        scale = self._trial.scale
-        return len(kept) * scale, sum(share * self._trial.sizes[path] for path, share in kept.items()) * scale
-
-    @property
-    def _table_bytes(self) -> int:
-        return self._workload.handle.snapshot.instant.totals["bytes"]
-
-    def _shape(self) -> Shape:
-        snapshot = self._workload.handle.snapshot
-        names, view = snapshot.instant.partitioning, partitions_view(snapshot).to_pylist()
-        counts = {tuple(row[name] for name in names): row["file_count"] for row in view}
-        groups = max(1, round(self._scratch.row_groups_a_file))
-        return lambda values: (max(1, counts.get(tuple(values[name] for name in names), 1)), groups)
-
-    def _suggestion(
-        self,
-        kind: str,
-        columns: tuple[str, ...],
-        files: Sequence[float],
-        sizes: Sequence[float],
-        index_bytes: float,
-        rewritten_bytes: int,
-        build_s: float | None,
-        options: Mapping[str, Any],
-    ) -> Suggestion:
-        now = list(map(self._totals, self._now))
-        weights = self._weights
-        helped = sum(w for w, (_, size_now), size in zip(weights, now, sizes, strict=True) if size < size_now)
-        bytes_now = sum(w * size for w, (_, size) in zip(weights, now, strict=True))
-        bytes_then = sum(w * size for w, size in zip(weights, sizes, strict=True))
-        return Suggestion(
-            kind,
-            columns,
-            helped,
-            sum(w * count for w, (count, _) in zip(weights, now, strict=True)),
-            sum(w * count for w, count in zip(weights, files, strict=True)),
-            bytes_now,
-            bytes_then,
-            index_bytes,
-            rewritten_bytes,
-            build_s,
-            _RUNS * (bytes_now - bytes_then) - index_bytes - rewritten_bytes,
-            _code(kind, columns, self._workload.handle.instant.source["kind"], options),
-        )
+    def _sums(self, totals: list[tuple[float, float]]) -> tuple[float, float]:
+        """Return the files and bytes of all queries, each as often as it was requested."""
+        files, size_bytes = np.array(self._weights, dtype=float) @ np.array(totals).reshape(-1, 2)
+        return float(files), float(size_bytes)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ...base.arrays import from_numpy
 from ...errors import InvalidArgumentError
-from ..clustering import RowOrder, sorted_by
 from ..commit.alter import alter
 from ..commit.indexing import create_index, drop_index
 from ..creating import create_handle
@@ -28,19 +23,11 @@ from ..lakes import is_log
 from ..parquet.leaves import top_level
 from ..predicates import Node, columns_read, prepare, resolve
 from ..scan.fine import row_groups_of
-from ..scan.planned_rows import tables
 from ..scan.planning import Planning
 from ..scan.request import ScanRequest
 
-_ROWS_MAX = 400_000  # read to try an order of rows
-_ROWS_A_GROUP_MIN = 16
-_PIECES_MAX = 4_000
-
 Kept = dict[str, float]
 """Path of a file -> the share of its row groups that a query reads; other files are not read."""
-
-Shape = Callable[[dict], tuple[int, int]]
-"""(how many files, how many row groups a file) of a partition, by the values of its keys."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +120,11 @@ class Scratch:
         for name in columns_read(query):  # SQL text was bound to the table's own schema
             resolve(name, self._handle.schema)
 
-    def tried(self, columns: Sequence[str], kind: str, options: Mapping[str, Any], queries: Sequence[Node]) -> Tried:
+    def tried(self, columns: Sequence[str], kind: str, fpp: float | None, queries: Sequence[Node]) -> Tried:
         """Builds an index, plans the queries with it, and drops it. Raises what `create_index` does."""
+        options = {} if fpp is None else {"fpp": fpp}
         bytes_before, start_s = self._size_bytes(), time.perf_counter()
-        create_index(self._handle, list(columns), kind, maintain="commit", options=dict(options), progress=None)
+        create_index(self._handle, list(columns), kind, maintain="commit", options=options, progress=None)
         build_s, index_bytes = time.perf_counter() - start_s, self._size_bytes() - bytes_before
         try:
             return Tried([self.kept(query) for query in queries], index_bytes, build_s)
@@ -156,78 +144,6 @@ class Scratch:
     def _size_bytes(self) -> int:
         names = [os.path.join(top, name) for top, _, names in os.walk(self._folder) for name in names]
         return sum(os.path.getsize(name) for name in names if f"{os.sep}timeline{os.sep}" not in name)
-
-    def rows(self, columns: Sequence[str]) -> pa.Table:
-        """Some rows of the sample, spread over its files."""
-        instant = self._handle.snapshot.instant
-        tops = list(dict.fromkeys([*instant.partitioning, *(top_level(instant.schema, name) for name in columns)]))
-        planning = Planning(ScanRequest.of(self._handle, tops))
-        every = -(-instant.totals["rows"] // _ROWS_MAX)
-        parts = [table.take(from_numpy(np.arange(0, table.num_rows, every))) for table in tables(planning)]
-        return pa.concat_tables(parts) if parts else self._handle.schema.empty_table().select(tops)
-
-    def ordered(self, by: Sequence[str], curve: str, rows: pa.Table, shape: Shape) -> Ordered:
-        """The rows laid in another order within their partitions."""
-        partitioning = list(self._handle.snapshot.instant.partitioning)
-        return Ordered(rows, partitioning, by, curve, shape, self._folder)
-
-
-class Ordered:
-    """Rows in another order, in one Parquet file of which each row group stands for one of a rewritten table."""
-
-    def __init__(
-        self,
-        rows: pa.Table,
-        partitioning: list[str],
-        by: Sequence[str],
-        curve: str,
-        shape: Shape,
-        folder: Path,
-    ):
-        self.files: list[int] = []  # of each row group: the file that it stands for
-        self._folder = tempfile.TemporaryDirectory(prefix="ordered-", dir=folder)
-        number = 0
-        with pq.ParquetWriter(os.path.join(self._folder.name, "rows.parquet"), rows.schema) as writer:
-            for values, part in _by_partition(rows, partitioning):
-                part = part.take(from_numpy(sorted_by(RowOrder(curve, part.select(list(by))).keys(part))))
-                files, groups = shape(values)
-                pieces = max(1, min(files * groups, part.num_rows // _ROWS_A_GROUP_MIN, _PIECES_MAX))
-                ends = np.arange(1, pieces + 1) * part.num_rows // pieces
-                for piece, (start, end) in enumerate(zip([0, *ends.tolist()], ends.tolist(), strict=False)):
-                    writer.write_table(part.slice(start, end - start), row_group_size=max(1, end - start))
-                    self.files.append(number + piece * files // pieces)
-                number += files
-        self.file_count = number
-        self._handle = create_handle(
-            self._folder.name, source="directory", partitioning=None, index_path=os.path.join(self._folder.name, "i")
-        )
-        self._handle.scan_log = None
-
-    def kept(self, query: Node) -> tuple[float, float]:
-        """(how many files a query reads, which share of all row groups)."""
-        planning = Planning(ScanRequest.of(self._handle), query)
-        kept = [g.kept if g.kept is not None else list(range(len(self.files))) for _, g in planning.pairs]
-        groups = [number for one in kept for number in one]
-        return float(len({self.files[number] for number in groups})), len(groups) / max(1, len(self.files))
-
-    def close(self) -> None:
-        """Removes the rows."""
-        self._handle.forget()
-        self._folder.cleanup()
-
-
-def _by_partition(rows: pa.Table, partitioning: list[str]) -> Iterator[tuple[dict, pa.Table]]:
-    if not partitioning:
-        yield {}, rows
-        return
-    keys = pc.binary_join_element_wise(
-        *(pc.fill_null(rows.column(name).cast(pa.string()), "\0") for name in partitioning), "\1"
-    )
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    for key in keys.unique():
-        part = rows.filter(pc.equal(keys, key))
-        yield {name: part.column(name)[0].as_py() for name in partitioning}, part
 
 
 def _alike(handle: Handle, paths: list[str]) -> tuple[dict[str, str], list[str]]:

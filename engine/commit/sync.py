@@ -384,6 +384,19 @@ class SyncResult(int):
         """The same, where a later version came of it."""
         return SyncResult(version, *self.__getnewargs__()[1:])
 
+    def __repr__(self) -> str:
+        counts = {"added": len(self.added), "removed": len(self.removed), "quarantined": len(self.quarantined)}
+        parts = [f"{count:,} {name}" for name, count in counts.items() if count]
+        text = f"version {self.version}: files {', '.join(parts)}" if parts else f"version {self.version}: nothing new"
+        if self.new_columns:
+            text += f"; new columns {', '.join(self.new_columns)}"
+        if self.widened:
+            text += f"; wider columns {', '.join(self.widened)}"
+        return text
+
+    def __format__(self, form: str) -> str:
+        return format(self.version, form)
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.version, self.added, self.removed, self.quarantined, self.new_columns, self.widened
 

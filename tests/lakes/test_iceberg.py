@@ -13,11 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-<<<<<<< HEAD
-from library_versions import has
-=======
-from library_versions import needs
->>>>>>> c5cca698 (numpy 1.26 is enough; hudi 0.5 and pyiceberg 0.10 are the oldest; tests with the oldest libraries)
+from library_versions import has, needs
 from log_lakes import catalog, delete_equal, delete_positions, multiset, newest_metadata, read_iceberg
 
 pytest.importorskip("pyiceberg", reason='pyiceberg is not installed: pip install -e ".[iceberg]"')

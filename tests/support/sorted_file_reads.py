@@ -10,7 +10,8 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-from skipstone.commands.inspect import inspect_file
+from skipstone.commands.arguments import CommandExit
+from skipstone.commands.inspect import inspect
 from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
@@ -122,8 +123,9 @@ class Faces:
             out.write(reader.source.data)  # type: ignore[attr-defined]
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
-            inspect_file(self._path, True, None, 5, True, True)
-            inspect_file(self._path, False, "", 5, False, False)
+            with contextlib.suppress(CommandExit):  # findings
+                inspect(self._path, verify=True, everything=True, as_json=True)
+            inspect(self._path, keys="", limit=5)
         return told.getvalue()
 
 

@@ -92,20 +92,6 @@ def test_the_forecast_of_an_index_comes_true(lake: str, rows: pa.Table) -> None:
     assert ("bloom", ("flight_id",)) not in _kinds(table.advise(queries, sample_files=4))
 
 
-def test_the_forecast_of_an_order_of_rows_comes_true(tmp_path: Path, lake: str, rows: pa.Table) -> None:
-    table = ss.open(lake)
-    queries = [f"distance BETWEEN {low} AND {low + 40}" for low in range(0, 3_000, 600)]
-    advice = table.advise(queries, sample_files=16)
-    assert advice.suggestions[0].columns == ("distance",)
-    assert advice.suggestions[0].kind == "cluster"
-    best = advice.suggestions[0]
-    write_lake(rows.sort_by([("month", "ascending"), ("distance", "ascending")]), str(tmp_path / "sorted"))
-    files, size = _read(ss.create(tmp_path / "sorted"), queries)
-    assert size / 2 <= best.bytes_then <= 2 * size
-    assert files / 2 <= best.files_then <= 2 * files
-    assert best.rewritten_bytes == sum(table.files().column("size_bytes").to_pylist())
-
-
 def test_the_table_and_its_index_stay_as_they_were(lake: str) -> None:
     before = {file: file.stat().st_mtime_ns for file in Path(lake).rglob("*")}
     ss.open(lake).advise(["tailnum = 'N00001'"], sample_files=2)
@@ -216,8 +202,6 @@ def test_of_a_delta_table(tmp_path: Path) -> None:
         )
         deltalake.write_deltalake(path, rows, mode="append", partition_by=["day"])
     with ss.create(path) as table:
-        advice = table.advise([f"n < {600 + i} AND day = 'b c'" for i in range(4)])
+        advice = table.advise([f"id = '{i}-{600 + i}' AND day = 'b c'" for i in range(4)])
     assert (advice.unread, advice.files_total) == ((), 8)
-    orders = [one for one in advice.suggestions if one.kind == "cluster"]
-    assert orders
-    assert all("delta" in one.code for one in orders)
+    assert ("bloom", ("id",)) in _kinds(advice)

@@ -142,11 +142,11 @@ def test_advice_suits_the_column(tmp_path: Path) -> None:
         columns = {"id": [f"{i}-{number}" for i in range(9)], "few": list(range(9)), "flag": [True, False] * 4 + [None]}
         make_file(tmp_path, f"{number}.parquet", columns)
     table = ss.create(tmp_path)
-    assert any("Bloom filter on id helps" in one for one in table.layout("id").advice)
+    assert any("sorted by id" in one for one in table.layout("id").advice)
     assert any("9 values only" in one for one in table.layout("few").advice)
     assert any("2 values only" in one for one in table.layout("flag").advice)
-    table.create_index("id", kind="bloom")
-    assert any("Its Bloom filter answers" in one for one in table.layout("id").advice)
+    table.create_index("id", kind="secondary")
+    assert any("secondary index begins with it" in one for one in table.layout("id").advice)
 
 
 def test_a_few_wide_files_among_clustered_ones(tmp_path: Path) -> None:
@@ -202,16 +202,6 @@ def test_many_files_share_lines_and_plain_characters_will_do(tmp_path: Path) -> 
     assert len(drawn) == 24 + 5
     assert all(line.isascii() for line in drawn) and all(len(line) <= 61 for line in drawn[:-2])
     assert drawn[-2] == " a line shows 20 or 21 files, darker where more of them reach"
-
-
-def test_a_few_odd_files_do_not_press_the_others_together(tmp_path: Path) -> None:
-    found = _told(tmp_path, [(100 + n, 101 + n) for n in range(60)] + [(0, 10**9)]).layout("a")
-    assert (found.lower, found.upper, found.domain) == (0, 10**9, ("0", "1000000000"))
-    low, high = int(found.labels[0][1]), int(found.labels[-1][1])
-    assert 100 < low < 110 and 150 < high < 162
-    assert found.beyond == sum(100 + n < low or 101 + n > high for n in range(60)) + 1
-    assert f"{found.beyond} files reach beyond the ends" in _drawn(found, 80)[-1]
-    assert found.depth_max == 3
 
 
 def test_a_picture_of_wide_letters_and_narrow_screens(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import skipstone as ss
 from skipstone.commands.app import main
 
 ODD = """<script>alert(1)</script>&amp;"><img src=x onerror="alert(1)"></style></div>"""
-TAGS = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "div", "span", "b"}
-TAGS |= {"i", "code", "table", "thead", "tbody", "tr", "th", "td", "svg", "rect"}
+TAGS = {"html", "head", "meta", "title", "style", "body", "section", "h2", "div", "span", "b"}
+TAGS |= {"table", "thead", "tbody", "tr", "th", "td", "svg", "rect"}
 VOID = {"meta"}
 
 
@@ -80,20 +80,12 @@ def test_names_are_text_and_nothing_is_loaded(table: ss.Table) -> None:
     assert "a <b>lake & co" in read.text
 
 
-def test_on_a_phone_rows_are_lists_and_what_scrolls_is_reached_by_keys(table: ss.Table) -> None:
-    read = _read(table.report())
-    assert {"index", "coverage", "partition", "version"} <= read.attributes["data-label"]
-    assert read.attributes["tabindex"] == {"0"}
-
-
 def test_its_figures_are_those_of_the_table(table: ss.Table) -> None:
-    lines = _read(table.report()).text.splitlines()
-    assert lines[lines.index("files") - 1] == "4"
-    assert lines[lines.index("rows") - 1] == "160"
-    assert lines[lines.index("partitions") - 1] == "3"
+    read = _read(table.report())
+    lines = read.text.splitlines()
+    assert "4 files, 160 rows and " in read.text and " of Parquet in 3 partitions; 3 columns; " in read.text
     row = lines[lines.index("bloom") :]
-    assert "3 of 4" in row[:4]  # the filter lacks a file
-    assert any(line.startswith(("under", "0.")) and line.endswith("%") for line in row[:7])
+    assert row[1:3] == ["3", "4"]  # the filter lacks a file
     assert {"create", "index", "sync"} <= set(lines)
 
 
@@ -109,8 +101,7 @@ def test_the_log_and_the_advice_come_in(table: ss.Table, tmp_path: Path) -> None
     advice = asked.advise([f"n = 7 OR n = {n}" for n in (99, 100)] + [f"{ODD} = 1"])
     lines = _read(asked.report(log=log, advice=advice)).text.splitlines()
     assert log.read_bytes() == before  # drawing is no asking
-    assert lines[lines.index("plans") - 1] == "2"
-    assert lines[lines.index("of files skipped") - 1] == "75.0%"
+    assert any(line.startswith("2 plans skipped 75.0% of files and ") for line in lines)
     assert "2 of 8" in lines
     assert any(ODD in line for line in lines if line.startswith("not read"))
 
