@@ -18,10 +18,11 @@ Where files are read
     fine.py               row groups, by the fine parts of task index files
     rows.py               the rows of a file that match, by pyarrow
     file_reader.py        whole row groups
-    duckdb_reader.py      many files at once by DuckDB; duckdb_text.py: predicates as SQL; duckdb_connection.py
+    duckdb_reader.py      many files at once by DuckDB: duckdb_select.py, duckdb_text.py, duckdb_connection.py
 Answers by bounds
     bounds.py             bounds of a column in one type
-    unit_search.py, extremes.py, ordered.py, group_counts.py    min and max, the first rows of an order, counts by value
+    best_first.py         files and row groups by their bounds, until none can be better
+    top_n.py, extremes.py, group_counts.py    the first rows of an order, min and max, counts by value
 For people and engines
     steps.py, explain.py, reasons.py    what each step did, and why a file was kept
     plan_events.py        what the log, hooks and the scan log hear of a plan

@@ -65,10 +65,12 @@ def value_text(value: pa.Scalar) -> str | None:
     """A value as a constant of the type that `type_text` returns; None if it cannot be written exactly."""
     kind = value.type
     named = type_text(kind)
-    if named is None or pa.types.is_nested(kind):
+    if named is None:
         return None
     if not value.is_valid:
         return f"CAST(NULL AS {named})"
+    if pa.types.is_nested(kind):
+        return None
     of = pa.types
     if of.is_boolean(kind):
         return "TRUE" if value.as_py() else "FALSE"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, null_as_false, taken, taken_rows
+from ...base.arrays import from_numpy, null_as_false, offsets_of, taken, taken_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..parquet.few_rows import without_views
 from ..parquet.footers import chunk_ranges, rows_of_group
 from ..parquet.leaves import top_level
-from ..predicates import Constant, columns_read, matches
+from ..predicates import columns_read, matches
 from ..storage import Counted, Entry, FileMissingError, Storage
 from .file_tasks import FileTask, ReadContext
 
@@ -84,6 +83,7 @@ class FileReader:
         self.whole_groups: set[int] = set()  # of which columns were read whole
         self.partial_groups: set[int] = set()  # of which few rows were read
         self.deleted = context.deletes.get(task.path)
+        self._first_rows: np.ndarray | None = None
         in_file = set(file.arrow_schema.names)
         self._names = {
             name: file_name for name, file_name in context.names[task.schema_id].items() if file_name in in_file
@@ -105,24 +105,11 @@ class FileReader:
             return taken_rows(self.shaped(raw, columns, self.row_count(group)), wanted)
         return self.shaped(chosen, columns, len(wanted))
 
-    def all_rows(self, group: int) -> pa.Table:
-        """The rows of a row group that were not deleted, in the columns asked for."""
-        rows = self.read(group, self.context.columns)
-        return rows if self.deleted is None else _filtered(rows, self.live(group))
-
-    def mask(self, group: int) -> pa.BooleanArray:
-        """Which rows of a row group match."""
-        live = self.live(group)
-        if self.context.bound == Constant(True):
-            return live
-        mask = self.mask_of(self.read(group, self.tested))
-        return mask if self.deleted is None else pc.and_(mask, live)
-
     def live(self, group: int) -> pa.BooleanArray:
         """Which rows of a row group were not deleted."""
         live = np.ones(self.row_count(group), dtype=bool)
         if self.deleted is not None:
-            first = sum(self.row_count(before) for before in range(group))
+            first = self.first_row(group)
             deleted = slice(*np.searchsorted(self.deleted, [first, first + len(live)]))
             live[self.deleted[deleted] - first] = False
         return from_numpy(live)
@@ -139,6 +126,13 @@ class FileReader:
 
     def row_count(self, group: int) -> int:
         return self.file.metadata.row_group(group).num_rows
+
+    def first_row(self, group: int) -> int:
+        """The position in the file of a row group's first row."""
+        if self._first_rows is None:
+            counts = [self.row_count(number) for number in range(self.file.metadata.num_row_groups)]
+            self._first_rows = offsets_of(np.array(counts, dtype=np.int64))
+        return int(self._first_rows[group])
 
     def stored(self, names: Sequence[str]) -> list[str]:
         return [n for n in names if n in self._names and n not in self.task.partition]
@@ -259,10 +253,6 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str
         raise SchemaError(
             f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
         ) from error
-
-
-def _filtered(rows: pa.Table, mask: pa.BooleanArray) -> pa.Table:
-    return rows.filter(mask) if rows.num_columns else rows_without_columns(mask.true_count)
 
 
 def empty(context: ReadContext) -> pa.Table:

@@ -131,11 +131,11 @@ class RowGroups:
     all_match: list[bool] | None = None
     first_rows: list[int] | None = None
 
-    def part(self, chosen: slice) -> RowGroups:
-        """Some of the kept row groups."""
+    def part(self, chosen: Sequence[int]) -> RowGroups:
+        """Some of the kept row groups, by their position among these."""
 
         def of(items: list | None) -> list | None:
-            return None if items is None else items[chosen]
+            return None if items is None else [items[i] for i in chosen]
 
         return RowGroups(of(self.kept), self.total, of(self.row_counts), of(self.all_match), of(self.first_rows))
 

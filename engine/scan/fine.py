@@ -296,13 +296,6 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
 
 
-def with_statistics(tasks: Sequence[FileTask], storage: Storage) -> list[FileTask]:
-    """The tasks, for reading that no predicate narrows: small ones that are near without the places of their fine
-    statistics, since their rows are read as quickly."""
-    is_far = bool(storage.gap_bytes)
-    return [task if is_far or task.row_count >= FINE_ROWS_MIN else replace(task, fine=()) for task in tasks]
-
-
 def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:
     """The tasks whose entries are of other data files: another index file was copied over the one that they name."""
     marks = entries.column("min_bytes").take(from_numpy(first_groups)).to_pylist()

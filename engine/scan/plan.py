@@ -177,7 +177,7 @@ class Plan:
     def _tables(self, *, at_once: bool = False) -> Iterator[pa.Table]:
         if not self.planning.order_by:
             return map(self._selected, tables(self.planning, at_once=at_once))
-        from .ordered import ordered_rows
+        from .top_n import ordered_rows
 
         return iter([self._selected(ordered_rows(self.planning))])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 
 from ...base.arrays import from_numpy, to_numpy
 from ..predicates import Leaf, leaves_of
-from ..storage import Counted
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 from .fine import FINE_ROWS_MIN, row_groups_of, whole_file
 from .planning import THREADS, Pair, Planning
@@ -46,17 +44,9 @@ def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None
             pairs = [pair for pair in pairs if pair[0].path not in paths]
             step.came_in += sum(rows_looked_at(*pair) for pair in pairs)
             try:
-                duckdb, by_duckdb, pairs = by_reader(plan, pairs, context)
-                for table in duckdb.tables(by_duckdb, pairs, at_once) if duckdb is not None else ():
-                    row_count += table.num_rows
-                    step.went_out = row_count
-                    if table.num_rows:
-                        yield table
-                threads = THREADS if len(pairs) == 1 else 1
                 rows_left = None if limit is None else limit - row_count
-                read = partial(_read, context=context, storage=plan.storage, threads=threads, limit=rows_left)
-                for of_file in plan.side_by_side(read, pairs):
-                    for table in of_file:
+                for of_files in read_pairs(plan, pairs, context, at_once=at_once, limit=rows_left):
+                    for table in of_files:
                         row_count += table.num_rows
                         step.went_out = row_count
                         yield table
@@ -74,8 +64,20 @@ def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None
                 return
 
 
-def _read(pair: Pair, context: ReadContext, storage: Counted, threads: int, limit: int | None) -> list[pa.Table]:
-    return list(read_matches(*pair, context, storage, threads, limit))
+def read_pairs(
+    plan: Planning, pairs: list[Pair], context: ReadContext, *, at_once: bool = True, limit: int | None = None
+) -> Iterator[list[pa.Table]]:
+    """The matching rows of some files, at most `limit` of each: a list of tables per chunk or file, in no order."""
+    duckdb, by_duckdb, others = by_reader(plan, pairs, context, limit)
+    for table in duckdb.tables(by_duckdb, others, at_once) if duckdb is not None else ():
+        if table.num_rows:
+            yield [table]
+    threads = THREADS if len(others) == 1 else 1
+
+    def read(pair: Pair) -> list[pa.Table]:
+        return list(read_matches(*pair, context, plan.storage, threads, limit))
+
+    yield from plan.side_by_side(read, others)
 
 
 def _batches(plan: Planning) -> Iterator[list[Pair]]:
@@ -154,7 +156,7 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
-    duckdb, by_duckdb, others = by_reader(plan, unnamed, context, is_counted=True)
+    duckdb, by_duckdb, others = by_reader(plan, unnamed, context)
     if duckdb is not None:
         yield duckdb.count(by_duckdb, others)
     others += [pair for pair in pairs if pair[0].rows is not None]
@@ -165,6 +167,7 @@ def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
 
 # Measured per value and per file, with all threads at work; and what DuckDB's first query of a process costs more.
 _PYARROW_VALUE_NS, _DUCKDB_VALUE_NS = 12, 4
+_AGGREGATED_VALUE_NS = 60
 _PYARROW_FILE_NS, _DUCKDB_FILE_NS = 300_000, 250_000
 _DUCKDB_QUERY_NS, _DUCKDB_IMPORT_NS = 3_000_000, 80_000_000
 _PAGE_ROWS = 20_000  # DuckDB decodes a page for a row; pyarrow decodes half a row group
@@ -172,11 +175,16 @@ _GROUP_ROWS = 100_000
 
 
 def by_reader(
-    plan: Planning, pairs: list[Pair], context: ReadContext, *, is_counted: bool = False
+    plan: Planning,
+    pairs: list[Pair],
+    context: ReadContext,
+    limit: int | None = None,
+    *,
+    is_aggregated: bool = False,
 ) -> tuple[DuckDBReader | None, list[Pair], list[Pair]]:
-    """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `is_counted`: whatever
-    the plan's limit is."""
-    why = _why_pyarrow(plan, pairs, context, is_counted)
+    """(the reader by DuckDB, the files that it should read, the files that pyarrow should read). `limit`: so many
+    rows of all are wanted, whichever. `is_aggregated`: rows are sorted or grouped, and few returned."""
+    why = _why_pyarrow(plan, pairs, context, limit, _AGGREGATED_VALUE_NS if is_aggregated else _PYARROW_VALUE_NS)
     reader = None
     if not why and pairs:
         from .duckdb_connection import is_supported
@@ -195,18 +203,21 @@ def by_reader(
     return reader, served, [pair for pair in pairs if not reader.served(pair)]
 
 
-def _why_pyarrow(plan: Planning, pairs: list[Pair], context: ReadContext, is_counted: bool) -> str:
+def _why_pyarrow(
+    plan: Planning, pairs: list[Pair], context: ReadContext, limit: int | None, pyarrow_value_ns: int
+) -> str:
     """Why pyarrow reads all of some files; empty if DuckDB may read them."""
     if plan.reader == "pyarrow":
         return 'reader="pyarrow" was passed'
     if plan.storage.gap_bytes:
         return "the files are remote"
-    if plan.limit is not None and not is_counted:
+    if limit is not None:
         return "few rows are wanted"
     if plan.reader == "duckdb":
         return ""
-    pyarrow_ns = sum(_values(*pair, context, _GROUP_ROWS // 2) for pair in pairs) * _PYARROW_VALUE_NS
-    duckdb_ns = sum(_values(*pair, context, _PAGE_ROWS) for pair in pairs) * _DUCKDB_VALUE_NS
+    width = width_of(context)
+    pyarrow_ns = sum(_rows_decoded(*pair, _GROUP_ROWS // 2) for pair in pairs) * width * pyarrow_value_ns
+    duckdb_ns = sum(_rows_decoded(*pair, _PAGE_ROWS) for pair in pairs) * width * _DUCKDB_VALUE_NS
     pyarrow_ns += len(pairs) * _PYARROW_FILE_NS
     duckdb_ns += len(pairs) * _DUCKDB_FILE_NS + _DUCKDB_QUERY_NS
     if "duckdb" not in sys.modules:
@@ -214,11 +225,10 @@ def _why_pyarrow(plan: Planning, pairs: list[Pair], context: ReadContext, is_cou
     return "little is read" if pyarrow_ns <= duckdb_ns else ""
 
 
-def _values(task: FileTask, groups: RowGroups, context: ReadContext, rows_per_row: int) -> int:
-    """How many values of a file are decoded, about, if so many rows are decoded for each that an index named."""
+def _rows_decoded(task: FileTask, groups: RowGroups, rows_per_row: int) -> int:
+    """How many rows of a file are decoded, about, if so many are decoded for each that an index named."""
     row_count = rows_kept(task, groups)
-    read = row_count if task.rows is None else min(len(task.rows) * rows_per_row, row_count)
-    return read * width_of(context)
+    return row_count if task.rows is None else min(len(task.rows) * rows_per_row, row_count)
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from ..storage.threads import prefetched
 from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
-from .fine import row_groups_of, row_groups_to_read
+from .fine import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
 from .rows import read_matches, width_of
@@ -232,6 +232,17 @@ class Planning:
         columns = [*columns_of(self.bound), *more]
         return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._with_footers)
 
+    def tasks_to_read(self, pruned: Survivors, *more: str) -> list[FileTask]:
+        """The same for reading the rows in any case: small local files are read as quickly as their fine statistics."""
+        row_counts = to_numpy(pruned.units.files.column("row_count"))
+        is_far = bool(self.storage.gap_bytes or self.index_storage.gap_bytes)
+        if not is_far and not pruned.fine and row_counts.max(initial=0) < FINE_ROWS_MIN:
+            return self.tasks_of_whole_files(pruned)
+        return [
+            task if is_far or task.row_count >= FINE_ROWS_MIN else replace(task, fine=())
+            for task in self.tasks_of(pruned, *more)
+        ]
+
     def task_rows(self, files: slice) -> TaskRows:
         """The same of some of the kept files, column by column."""
         return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
@@ -343,15 +354,16 @@ class Planning:
 
     # -- whether rows can be read -------------------------------------------------------------------------------------
 
-    def readable_tasks(self, chosen: np.ndarray | None = None, *more: str) -> list[FileTask]:
+    def readable_tasks(self, chosen: np.ndarray | None = None, *more: str, is_read: bool = False) -> list[FileTask]:
         """The tasks with rows, of all kept units or of those chosen (bool [units]), with the fine statistics of some
-        more columns.
+        more columns; `is_read`: as `tasks_to_read`.
 
         Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
         """
         self.check_evaluable()
         self.check_readable(chosen)
-        tasks = self.tasks if chosen is None else self.tasks_of(self.pruned.selected(chosen), *more)
+        tasks_of = self.tasks_to_read if is_read else self.tasks_of
+        tasks = self.tasks if chosen is None else tasks_of(self.pruned.selected(chosen), *more)
         return [task for task in tasks if task.has_rows]
 
     def readable(self, chosen: np.ndarray) -> np.ndarray:

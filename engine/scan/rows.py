@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import offsets_of, taken_rows, to_numpy
+from ...base.arrays import taken_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.few_rows import rows_at_positions
 from ..parquet.footers import open_by_footer, open_parquet, reading
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
-from .file_reader import FileReader, as_planned, joined_columns, rows_without_columns, selected_schema
+from .file_reader import FileReader, as_planned, empty, joined_columns, rows_without_columns, selected_schema
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
 from .steps import count_of
 
@@ -33,6 +33,28 @@ _PREFETCH_BYTES_MAX = 8 << 20  # of a remote file that is read in one request
 RowsInGroup = tuple[int, np.ndarray]  # a row group, and the ascending positions in it that are wanted
 
 
+def matches_in_file(
+    task: FileTask,
+    groups: RowGroups,
+    context: ReadContext,
+    storage: Counted,
+    threads: int = 1,
+    limit: int | None = None,
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """(positions in the file, int64, ascending; the rows in the columns asked for) of the matching rows of one file, at
+    most `limit`, a pair per row group. With `threads` above 1 the columns of a few rows are read side by side: worth it
+    if no other file is being read.
+
+    Raises NotReadableError if the file is missing or is not the one that was planned.
+    """
+    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
+        reader = FileReader(file, entry, task, context, storage, threads)
+        try:
+            yield from _at_positions(reader, groups) if task.rows is not None else _tested(reader, groups, limit)
+        finally:
+            reader.record_read_stats()
+
+
 def read_matches(
     task: FileTask,
     groups: RowGroups,
@@ -41,20 +63,36 @@ def read_matches(
     threads: int = 1,
     limit: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The matching rows of one file, at most `limit`, a table a row group, in the columns asked for. With `threads`
-    above 1 the columns of a few sought rows are read side by side: worth it where no other file is being read.
-
-    Raises NotReadableError where the file is gone or is not the one that was planned.
-    """
-    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
-        reader = FileReader(file, entry, task, context, storage, threads)
-        try:
-            yield from matching_at(reader, groups) if task.rows is not None else _tested(reader, groups, limit)
-        finally:
-            reader.record_read_stats()
+    """The rows of `matches_in_file`."""
+    for _, rows in matches_in_file(task, groups, context, storage, threads, limit):
+        yield rows
 
 
-def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterator[pa.Table]:
+def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
+    """How many rows of one file match: row groups that match wholly are counted, not read, and so are rows of which an
+    index knows that they do."""
+    total = 0
+    if task.rows is not None:
+        if task.rows_exact and task.is_exact:
+            row_counts_in_groups(task, np.array([task.row_count]))
+            return len(task.rows)
+    elif groups.kept is not None:
+        all_match, counts = groups.all_match or [], groups.row_counts or []
+        total = sum(count for count, every in zip(counts, all_match, strict=True) if every)
+        groups = groups.part([i for i, every in enumerate(all_match) if not every])
+        if not groups.kept:
+            return total
+    without = replace(context, columns=())
+    return total + sum(len(found) for found, _ in matches_in_file(task, groups, without, storage))
+
+
+def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> np.ndarray:
+    """The positions in one file, ascending, of its rows that match."""
+    parts = [found for found, _ in matches_in_file(task, groups, replace(context, columns=()), storage)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterator[tuple[np.ndarray, pa.Table]]:
     """The matching rows of the row groups that are kept, at most `limit`."""
     group_numbers = range(reader.file.metadata.num_row_groups) if groups.kept is None else groups.kept
     all_match_of = groups.all_match or [False] * len(group_numbers)
@@ -62,63 +100,14 @@ def _tested(reader: FileReader, groups: RowGroups, limit: int | None) -> Iterato
         reader.prefetch_if_small(group_numbers, [*reader.tested, *reader.context.columns], _PREFETCH_BYTES_MAX)
     for group, all_match in zip(group_numbers, all_match_of, strict=True):
         with reading(reader.task.path):
-            rows = matching_in(reader, group, limit, all_match=all_match or reader.task.all_match)
+            found, rows = _matching_in(reader, group, limit, all_match=all_match or reader.task.all_match)
         reader.check_identity()
-        if rows is not None and rows.num_rows:
-            yield rows
+        if len(found):
+            yield found + reader.first_row(group), rows
             if limit is not None:
-                limit -= rows.num_rows
+                limit -= len(found)
                 if limit <= 0:
                     return
-
-
-def count_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> int:
-    """How many rows of one file match: row groups that match wholly are counted, not read, and so are rows of which an
-    index knows that they do."""
-    if task.rows is not None:
-        if task.rows_exact and task.is_exact:
-            row_counts_in_groups(task, np.array([task.row_count]))
-            return len(task.rows)
-        without = replace(context, columns=())
-        return sum(rows.num_rows for rows in read_matches(task, groups, without, storage))
-    group_numbers, all_match_of, counts = groups.kept, groups.all_match or [], groups.row_counts or []
-    if group_numbers is not None:
-        total = sum(count for count, every in zip(counts, all_match_of, strict=True) if every)
-        group_numbers = [group for group, every in zip(group_numbers, all_match_of, strict=True) if not every]
-        if not group_numbers:
-            return total
-    else:
-        total = 0
-    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
-        reader = FileReader(file, entry, task, context, storage)
-        for group in range(file.metadata.num_row_groups) if group_numbers is None else group_numbers:
-            with reading(task.path):
-                total += pc.sum(reader.mask(group)).as_py() or 0
-        reader.check_identity()
-    return total
-
-
-def positions_of_matches(task: FileTask, groups: RowGroups, context: ReadContext, storage: Counted) -> np.ndarray:
-    """The positions in one file, ascending, of its rows that match."""
-    parts = [np.empty(0, dtype=np.int64)]
-    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
-        reader = FileReader(file, entry, task, context, storage)
-        row_counts = np.array([reader.row_count(i) for i in range(file.metadata.num_row_groups)], dtype=np.int64)
-        firsts = offsets_of(row_counts)
-        kept = range(len(row_counts)) if groups.kept is None else groups.kept
-        all_match_of = groups.all_match or [False] * len(kept)
-        with reading(task.path):
-            if task.rows is None:
-                for group, every in zip(kept, all_match_of, strict=True):
-                    mask = reader.live(group) if every or task.all_match else reader.mask(group)
-                    parts.append(np.flatnonzero(to_numpy(mask)) + firsts[group])
-            else:
-                for group, wanted in within_groups(task, row_counts, kept, reader.deleted):
-                    if not (task.rows_exact or task.all_match):
-                        wanted = wanted[to_numpy(reader.mask_of(rows_at(reader, [(group, wanted)], reader.tested)))]
-                    parts.append(wanted + firsts[group])
-        reader.check_identity()
-    return np.concatenate(parts)
 
 
 def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted) -> pq.ParquetFile:
@@ -128,27 +117,25 @@ def opened(task: FileTask, entry: Entry, context: ReadContext, storage: Counted)
     return open_parquet(storage, entry, is_checked=is_checked, **context.parquet_options)
 
 
-def matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> pa.Table | None:
-    """The matching rows of a row group, at most `limit`, None where there are none."""
+def _matching_in(reader: FileReader, group: int, limit: int | None, *, all_match: bool) -> tuple[np.ndarray, pa.Table]:
+    """The matching rows of a row group, at most `limit`, and their positions in it."""
     context = reader.context
     if all_match or context.bound == Constant(True):
-        if limit is None or limit >= reader.row_count(group):
-            return reader.all_rows(group)
-        first = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
-        if not len(first):
-            return None
-        return rows_at(reader, [(group, first)], context.columns)
+        found = np.flatnonzero(to_numpy(reader.live(group)))[:limit]
+        if len(found) == reader.row_count(group):
+            return found, reader.read(group, context.columns)
+        return found, rows_at(reader, [(group, found)], context.columns) if len(found) else empty(context)
     reader.prefetch_if_small([group], [*reader.tested, *context.columns])
     tested = reader.read(group, reader.tested)
     mask = reader.mask_of(tested)
     if reader.deleted is not None:
         mask = pc.and_(mask, reader.live(group))
-    wanted = np.flatnonzero(to_numpy(mask))[:limit]
-    if not len(wanted):
-        return None
+    found = np.flatnonzero(to_numpy(mask))[:limit]
+    if not len(found):
+        return found, empty(context)
     rest = [name for name in context.columns if name not in reader.tested]
-    chosen = tested.filter(mask) if limit is None else taken_rows(tested, wanted)
-    return joined_columns(chosen, rows_at(reader, [(group, wanted)], rest), selected_schema(context))
+    chosen = tested.filter(mask) if limit is None else taken_rows(tested, found)
+    return found, joined_columns(chosen, rows_at(reader, [(group, found)], rest), selected_schema(context))
 
 
 def rows_looked_at(task: FileTask, groups: RowGroups) -> int:
@@ -180,20 +167,25 @@ def how_read(context: ReadContext) -> str:
 # -- by position -------------------------------------------------------------------------------------------------------
 
 
-def matching_at(reader: FileReader, groups: RowGroups) -> Iterator[pa.Table]:
-    """The matching rows of a file whose task has their positions, in the columns asked for, from the row groups that
-    are kept: in the file's order."""
+def _at_positions(reader: FileReader, groups: RowGroups) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """The matching rows of a file whose task has their positions, from the row groups that are kept, in the file's
+    order."""
     task, context = reader.task, reader.context
     count = reader.file.metadata.num_row_groups
     row_counts = np.array([reader.row_count(group) for group in range(count)], dtype=np.int64)
     group_numbers = range(count) if groups.kept is None else groups.kept
     is_sure = task.rows_exact or task.all_match or context.bound == Constant(True)
     for selection in _batches(within_groups(task, row_counts, group_numbers, reader.deleted)):
+        found = np.concatenate([wanted + reader.first_row(group) for group, wanted in selection])
         with reading(task.path):
-            rows = rows_at(reader, selection, context.columns) if is_sure else _matching(reader, selection)
+            if is_sure:
+                rows = rows_at(reader, selection, context.columns)
+            else:
+                mask, rows = _matching(reader, selection)
+                found = found[mask]
         reader.check_identity()
-        if rows.num_rows:
-            yield rows
+        if len(found):
+            yield found, rows
 
 
 def _batches(selection: list[RowsInGroup]) -> Iterator[list[RowsInGroup]]:
@@ -212,23 +204,22 @@ def _batches(selection: list[RowsInGroup]) -> Iterator[list[RowsInGroup]]:
         yield few
 
 
-def _matching(reader: FileReader, selection: list[RowsInGroup]) -> pa.Table:
-    """Those of the rows that match."""
+def _matching(reader: FileReader, selection: list[RowsInGroup]) -> tuple[np.ndarray, pa.Table]:
+    """Which of the rows match (bool), and these rows."""
     columns, tested = reader.context.columns, reader.tested
     rest = [name for name in columns if name not in tested]
     if _is_few(selection):
         rows = rows_at(reader, selection, [*tested, *rest])
         mask = reader.mask_of(rows)
-        return rows.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
+        return to_numpy(mask), rows.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
     ((group, wanted),) = selection
     rows = rows_at(reader, selection, tested)
     mask = reader.mask_of(rows)
     matching = wanted[to_numpy(mask)]
     if not len(matching):
-        return rows_without_columns(0)
-    return joined_columns(
-        rows.filter(mask), rows_at(reader, [(group, matching)], rest), selected_schema(reader.context)
-    )
+        return to_numpy(mask), empty(reader.context)
+    others = rows_at(reader, [(group, matching)], rest)
+    return to_numpy(mask), joined_columns(rows.filter(mask), others, selected_schema(reader.context))
 
 
 def _is_few(selection: list[RowsInGroup]) -> bool:

@@ -428,18 +428,16 @@ def test_explain_tells_who_read(tmp_path: Path) -> None:
 def test_rule_38_another_file_is_noticed_before_and_after_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skipstone.engine.scan.duckdb_reader import DuckDBReader
-
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
     table = ss.create(tmp_path)
     assert both(table, "n = 1").num_rows == 1
-    real: Callable = DuckDBReader._query
+    real: Callable = duckdb_reader._run
 
-    def quick(*arguments: object) -> str | None:
+    def quick(*arguments: object) -> pa.Table:
         make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
         return real(*arguments)
 
-    monkeypatch.setattr(DuckDBReader, "_query", quick)
+    monkeypatch.setattr(duckdb_reader, "_run", quick)
     for _ in range(2):  # at first it is overwritten while it is read, then before
         with pytest.raises(ss.NotReadableError, match="overwritten"):
             table.scan("n = 1", reader="duckdb").to_table()

@@ -4,6 +4,7 @@ extremes are those of its values."""
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import struct
 import tempfile
 from collections.abc import Callable
@@ -208,8 +209,23 @@ def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_
             plan = table.scan(where)
             assert sorted(plan.to_table().column("x").to_pylist()) == sorted(matching)
             assert plan.count() == len(matching)
+        for is_max, reader in itertools.product((False, True), ("pyarrow", "duckdb")):
+            plan = table.scan(order_by=("x", "desc" if is_max else "asc"), limit=2, reader=reader)
+            assert plan.to_table().column("x").to_pylist() == sorted(everything, reverse=is_max)[:2]
         plan = table.scan()
         assert (plan.min("x"), plan.max("x")) == (min(everything), max(everything))
+
+
+def test_rule_41_the_first_rows_are_right_whatever_a_footer_says(tmp_path: Path) -> None:
+    """DuckDB skips row groups whose bounds are worse than the first rows that it has."""
+    writer = Writer("somebody's own", _signed, False, frozenset())
+    for number in range(6):
+        values = ["a"] * 5_000 if number < 5 else ["A"] * 2_500 + ["é"] * 2_500  # whose greatest is "A", it says
+        _write(tmp_path / f"{number}.parquet", "string", values, writer, also_new=True)
+    table = ss.create(tmp_path)
+    for reader in ("auto", "pyarrow", "duckdb"):
+        plan = table.scan(order_by=("x", "desc"), limit=2, reader=reader)
+        assert plan.to_table().column("x").to_pylist() == ["é", "é"]
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: ascii(writer.created_by)[:30])

@@ -24,9 +24,10 @@ from library_versions import has
 from oracle import Lake
 from predicate_strategies import _compared, leaf_columns, predicates, row_matches, rows_of
 from skipstone.engine.predicates import ast
-from skipstone.engine.scan.group_counts import CodeCounts
+from skipstone.engine.scan import group_counts
 
 WHERE = st.just(ast.Constant(True))
+READERS = ("auto", "pyarrow", "duckdb")
 
 
 # -- against brute force ----------------------------------------------------------------------------------------------
@@ -67,16 +68,21 @@ def _said(keys: list[tuple[str, bool, bool]]) -> list[tuple[str, str, str]]:
     return [(c, "desc" if is_max else "asc", "nulls_first" if first else "nulls_last") for c, is_max, first in keys]
 
 
-def _check_order(table: ss.Table, lake: Lake, node: ast.Node, keys: list, limit: int | None) -> None:
+def _check_order(
+    table: ss.Table, lake: Lake, node: ast.Node, keys: list, limit: int | None, reader: str, columns: list[str] | None
+) -> None:
     matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
     wanted = _sorted(matching, keys)[:limit]
-    got = rows_of(table.scan(node, order_by=_said(keys), limit=limit).to_table())
+    every = rows_of(table.scan(node, order_by=_said(keys), limit=limit, reader=reader).to_table())
+    assert not Counter(map(repr, every)) - Counter(map(repr, matching))
+    got = rows_of(table.scan(node, columns, order_by=_said(keys), limit=limit, reader=reader).to_table())
 
     def shown(rows: list[dict]) -> list[list]:
         return [[_plain(row[column]) for column, _, _ in keys] for row in rows]
 
-    assert shown(got) == shown(wanted), (node, keys, limit)
-    assert not Counter(map(repr, got)) - Counter(map(repr, matching))
+    assert shown(every) == shown(got) == shown(wanted), (node, keys, limit)
+    chosen = [{name: row[name] for name in got[0]} for row in matching] if got else []
+    assert not Counter(map(repr, got)) - Counter(map(repr, chosen))
 
 
 @given(st.data())
@@ -86,12 +92,17 @@ def test_the_first_rows_are_those_of_all_sorted(data: st.DataObject) -> None:
         table, lake = data.draw(lakes(root))
         keys = data.draw(_orders(table.schema))
         limit = data.draw(st.none() | st.integers(0, 20))
+        tops = {column.split(".")[0] if column not in table.schema.names else column for column, _, _ in keys}
         with kernels(are_used=data.draw(st.booleans())):
-            _check_order(table, lake, data.draw(WHERE | predicates(table.schema)), keys, limit)
+            node = data.draw(WHERE | predicates(table.schema))
+            for reader in READERS:
+                for columns in (None, sorted(tops)):
+                    _check_order(table, lake, node, keys, limit, reader, columns)
             change_index(data.draw, table, "secondary")
             column = data.draw(st.sampled_from(sorted(leaf_columns(table.schema))))
             for is_max in (False, True):
-                _check_order(table, lake, ast.Constant(True), [(column, is_max, data.draw(st.booleans()))], limit)
+                keys = [(column, is_max, data.draw(st.booleans()))]
+                _check_order(table, lake, ast.Constant(True), keys, limit, data.draw(st.sampled_from(READERS)), None)
 
 
 @given(st.data())
@@ -106,31 +117,18 @@ def test_groups_are_counted_as_by_hand(data: st.DataObject) -> None:
         node = data.draw(WHERE | predicates(table.schema))
         matching = [row for row in lake.rows(table.version) if row_matches(node, row) is True]
         wanted = Counter(tuple(_plain(row[column]) for column in columns) for row in matching)
-        with kernels(are_used=data.draw(st.booleans())):
-            groups = table.scan(node, limit=1).count(by=columns)
-        values = rows_of(groups.select(range(len(columns))))
-        got = [tuple(_plain(row[column]) for column in columns) for row in values]
-        assert len(set(got)) == len(got)
-        assert dict(zip(got, groups.column(len(columns)).to_pylist(), strict=True)) == dict(wanted)
-        assert table.scan(node).distinct(columns).num_rows == len(wanted)
-
-
-@given(st.lists(st.lists(st.none() | st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1))), st.integers(0, 5))
-@settings(max_examples=examples(25))
-def test_codes_are_counted_as_by_hand(parts: list[list[int | None]], pending_max: int) -> None:
-    counts = CodeCounts(pending_max)
-    for number, part in enumerate(parts):
-        if number % 2:
-            counts.add(pa.array(part, pa.int64()), np.full(len(part), number))
-        else:
-            counts.add(pa.array(part, pa.int64()), None)
-    wanted = Counter()
-    for number, part in enumerate(parts):
-        for code in part:
-            wanted[code] += number if number % 2 else 1
-    values, counted = (array.to_pylist() for array in counts.values(pa.int64()))
-    assert dict(zip(values, counted, strict=True)) == dict(wanted)
-    assert values == sorted(set(values) - {None}) + [None] * (None in wanted)
+        merges_at = data.draw(st.sampled_from([0, 1 << 22]))
+        with kernels(are_used=data.draw(st.booleans())), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group_counts, "_WAITING_ROWS_MAX", merges_at)
+            for reader in READERS:
+                groups = table.scan(node, limit=1, reader=reader).count(by=columns)
+                values = rows_of(groups.select(range(len(columns))))
+                got = [tuple(_plain(row[column]) for column in columns) for row in values]
+                assert len(set(got)) == len(got)
+                assert dict(zip(got, groups.column(len(columns)).to_pylist(), strict=True)) == dict(wanted)
+                assert values == _sorted(values, [(column, False, False) for column in columns])
+                assert table.scan(node, reader=reader).distinct(columns).num_rows == len(wanted)
+                assert table.scan(node, reader=reader).count() == len(matching)
 
 
 # -- what is read, and what is not ------------------------------------------------------------------------------------

@@ -1,0 +1,289 @@
+"""The text of the query by which DuckDB reads some files.
+
+    SELECT columns, file, row FROM (SELECT column AS name, ... FROM read_parquet([...])) JOIN ... WHERE condition
+
+Files that are read alike are in one SELECT, and UNION ALL joins these. Columns are renamed and cast in the query. Row
+groups are ranges of `file_row_number`. Joins remove deleted rows, and keep the rows of a look-up. Terms over columns
+that a file does not have become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from ...base.arrays import from_numpy
+from ..parquet.leaves import top_level
+from ..predicates import (
+    And,
+    ColumnLeaf,
+    Constant,
+    Leaf,
+    Node,
+    Not,
+    Or,
+    Residual,
+    columns_of,
+    columns_read,
+    matches,
+    residuals,
+)
+from ..predicates.literals import string_sql
+from ..predicates.operands import quoted
+from .duckdb_connection import guarded
+from .duckdb_text import condition_text, type_text, value_text
+from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+
+FILE, ROW = "__skipstone_file", "__skipstone_row"
+VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
+_DELETED, _NAMED = "__skipstone_deleted", "__skipstone_named"
+_POSITIONS_MAX = 1_000  # rows that are named in the text of a query
+_POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
+
+
+@dataclass
+class Piece:
+    """A file, or some of its row groups."""
+
+    task: FileTask
+    groups: RowGroups
+
+    @property
+    def row_count(self) -> int:
+        """How many rows are read, about."""
+        if self.task.rows is not None:
+            return min(len(self.task.rows) * 2048, rows_kept(self.task, self.groups))
+        return rows_kept(self.task, self.groups)
+
+
+@dataclass
+class Query:
+    """A SELECT of the matching rows: the columns that it has, with FILE (the file's number) and ROW (its position).
+
+    tasks      the files, by number
+    columns    the columns that are read, and not added to the result
+    tables     tables of row numbers that the query joins, by name
+    """
+
+    text: str
+    tasks: list[FileTask]
+    columns: list[str]
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+
+class QueryWriter:
+    """Writes the queries of one scan.
+
+    used     the columns that are read or tested
+    types    the DuckDB type of each of them, except partition columns
+    tests    the conditions on rows, joined by AND: the predicate, or, for rows that an index named, the look-up's keys
+    guarded  those of them that no statistics may decide
+    """
+
+    def __init__(self, context: ReadContext, file_schemas: Sequence[pa.Schema], path_of: Callable[[FileTask], str]):
+        self._context, self._file_schemas, self._path_of = context, file_schemas, path_of
+        self._schema = context.schema
+        self._is_lookup = context.bound == Constant(True)
+        self.tests = _conjuncts(context.bound)
+        if self._is_lookup and condition_text(context.keys) is not None:
+            self.tests = _conjuncts(context.keys)
+        read = [top_level(context.schema, name) for test in self.tests for name in columns_read(test)]
+        self.used = tuple(dict.fromkeys([*context.columns, *read]))
+        self.types: dict[str, str] = {}
+        self.guarded: list[Node] = []
+        self._texts: dict[Node, str | None] = {}
+
+    def refusal(self) -> str:
+        """Why DuckDB reads no file; empty if it may read some."""
+        for name in self.used:
+            if name in self._context.partitioning:
+                continue
+            named = type_text(self._schema.field(name).type)
+            if named is None:
+                return f"column {name!r} is {self._schema.field(name).type}"
+            self.types[name] = named
+        if len({name.casefold() for name in self.used}) < len(self.used):
+            return "names of columns differ in case alone"
+        if any(part.engine != "duckdb" for part in residuals(self._context.bound)):
+            return "another engine tests a part of the predicate"
+        return ""
+
+    def leaf_text(self, path: str) -> str:
+        """A column, or a field of a struct by its dotted path."""
+        top = top_level(self._schema, path)
+        text = quoted(top)
+        for name in path[len(top) + 1 :].split(".") if path != top else ():
+            text = f"struct_extract({text}, {string_sql(name)})"
+        return text
+
+    def stored(self, task: FileTask) -> dict[str, str]:
+        """The columns that a file has: the names in the table and in the file."""
+        names = self._context.names[task.schema_id]
+        return {name: names[name] for name in self.used if name in names and name not in self._context.partitioning}
+
+    def value_of(self, name: str, task: FileTask) -> pa.Scalar:
+        """The value of a column that the file does not have, in each of its rows."""
+        if name in task.partition:
+            return task.partition[name]
+        return self._context.defaults.get(name) or pa.nulls(1, self._schema.field(name).type)[0]
+
+    def write(self, pieces: Sequence[Piece], *, with_constants: bool = False) -> Query | None:
+        """The query that reads files of one physical schema; None if DuckDB has no text for it.
+
+        with_constants    the result has the columns that the files do not have as well
+        """
+        tasks = list({piece.task.path: piece.task for piece in pieces}.values())
+        number_of = {task.path: number for number, task in enumerate(tasks)}
+        stored = self.stored(tasks[0])
+        columns = [name for name in self._context.columns if name in stored or with_constants]
+        constants = dict.fromkeys(name for name in columns if name not in stored)
+        for column in [column for test in self.tests for part in _mixed(test) for column in columns_read(part)]:
+            top = top_level(self._schema, column)
+            if top not in stored:
+                constants[top] = None
+        names_positions = not self.tests or sum(p.task.rows is not None for p in pieces) <= _POSITION_FILES_MAX
+        alike: dict[tuple, list[Piece]] = {}
+        for piece in pieces:
+            positions = self._positions(piece, names_positions)
+            where = self._condition(piece, is_exact=bool(positions) and piece.task.rows_exact)
+            if where is None:
+                return None
+            path = piece.task.path
+            joins = (path in self._context.deletes, piece.task.rows is not None and self._is_lookup)
+            alike.setdefault((where, positions, path if positions else "", joins), []).append(piece)
+        selects = []
+        for (where, positions, _, joins), own in alike.items():
+            select = self._select(own, number_of, columns, list(constants), joins)
+            if select is None:
+                return None
+            conditions = " AND ".join(condition for condition in (positions, where) if condition not in ("", "TRUE"))
+            selects.append(f"{select} WHERE {conditions}" if conditions else select)
+        tables = {
+            _DELETED: _row_numbers([self._context.deletes.get(task.path) for task in tasks]),
+            _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
+        }
+        tables = {name: table for name, table in tables.items() if table is not None}
+        return Query(" UNION ALL ".join(selects), tasks, columns, tables)
+
+    def _select(
+        self,
+        pieces: list[Piece],
+        number_of: dict[str, int],
+        columns: list[str],
+        constants: list[str],
+        joins: tuple[bool, bool],
+    ) -> str | None:
+        task = pieces[0].task
+        file_schema = self._file_schemas[task.schema_id]
+        inner = []
+        for name, file_name in self.stored(task).items():
+            column, wanted = quoted(file_name), self.types[name]
+            if type_text(file_schema.field(file_name).type) != wanted or "TIMESTAMP_MS" in wanted:
+                column = f"CAST({column} AS {wanted})"
+            inner.append(f"{column} AS {quoted(name)}")
+        for name in constants:
+            texts = [value_text(self.value_of(name, piece.task)) for piece in pieces]
+            if None in texts:
+                return None
+            inner.append(f"{_by_file(list(map(str, texts)))} AS {quoted(name)}")
+        numbers = [number_of[piece.task.path] for piece in pieces]
+        if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            inner.append(f"CAST(file_index AS INTEGER) + {numbers[0]} AS {FILE}")
+        else:
+            inner.append(f"{_by_file([f'CAST({number} AS INTEGER)' for number in numbers])} AS {FILE}")
+        inner.append(f"file_row_number AS {ROW}")
+        paths = ", ".join(string_sql(self._path_of(piece.task)) for piece in pieces)
+        outer = ", ".join([*map(quoted, columns), FILE, ROW])
+        text = (
+            f"SELECT {outer} FROM (SELECT {', '.join(inner)} FROM read_parquet([{paths}], hive_partitioning = false))"
+        )
+        for kind, table, is_joined in zip(("ANTI", "SEMI"), (_DELETED, _NAMED), joins, strict=True):
+            text += f" {kind} JOIN {table} USING ({FILE}, {ROW})" if is_joined else ""
+        return text
+
+    def _positions(self, piece: Piece, names_positions: bool) -> str:
+        """A condition on the row number: the rows that an index named, if they are few, or the row groups."""
+        task, groups = piece.task, piece.groups
+        if task.rows is not None and len(task.rows) <= _POSITIONS_MAX and names_positions:
+            return f"{ROW} IN ({', '.join(map(str, task.rows.tolist())) or 'NULL'})"
+        if groups.kept is None or groups.first_rows is None or groups.total == len(groups.kept):
+            return ""
+        ranges: list[list[int]] = []
+        for first, count in zip(groups.first_rows, groups.row_counts or [], strict=True):
+            if ranges and ranges[-1][1] == first:
+                ranges[-1][1] = first + count
+            else:
+                ranges.append([first, first + count])
+        return "(" + " OR ".join(f"{ROW} BETWEEN {a} AND {b - 1}" for a, b in ranges) + ")" if ranges else "FALSE"
+
+    def _condition(self, piece: Piece, *, is_exact: bool) -> str | None:
+        """What the rows of a piece are tested by; TRUE if all of them match (`is_exact`: those that are named do)."""
+        task = piece.task
+        if task.rows is None:
+            if self._is_lookup or task.all_match or (piece.groups.all_match and all(piece.groups.all_match)):
+                return "TRUE"
+        elif is_exact:
+            return "TRUE"
+        texts = []
+        for condition in self.tests:
+            folded = self._folded(condition, task)
+            if folded == Constant(True):
+                continue
+            if folded not in self._texts:
+                self._texts[folded] = condition_text(folded)
+            text = self._texts[folded]
+            if text is None:
+                return None
+            texts.append(guarded(text) if condition in self.guarded else text)
+        return " AND ".join(texts) or "TRUE"
+
+    def _folded(self, node: Node, task: FileTask) -> Node:
+        """A condition in which terms over columns that the file does not have are constants."""
+        names = self._context.names[task.schema_id]
+
+        def is_constant(column: str) -> bool:
+            top = top_level(self._schema, column)
+            return top in self._context.partitioning or top not in names
+
+        if not any(is_constant(column) for column in columns_of(node)):
+            return node
+        if isinstance(node, Leaf) or (isinstance(node, ColumnLeaf) and all(map(is_constant, columns_of(node)))):
+            tops = dict.fromkeys(top_level(self._schema, column) for column in columns_of(node))
+            row = pa.table([pa.repeat(self.value_of(top, task), 1) for top in tops], names=list(tops))
+            return Constant(matches(node, row)[0].as_py())
+        if isinstance(node, And | Or):
+            return type(node)(tuple(self._folded(child, task) for child in node.children))
+        return Not(self._folded(node.child, task)) if isinstance(node, Not) else node
+
+
+def _by_file(texts: list[str]) -> str:
+    """The text for each file of a SELECT, by its number."""
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}][file_index + 1]"
+
+
+def _row_numbers(rows_of_files: Sequence[np.ndarray | None]) -> pa.Table | None:
+    """The rows of some files as a table; None if there are none for any file."""
+    parts = [(number, rows) for number, rows in enumerate(rows_of_files) if rows is not None]
+    if not parts:
+        return None
+    files = np.repeat(np.array([number for number, _ in parts], dtype=np.int32), [len(rows) for _, rows in parts])
+    rows = np.concatenate([rows for _, rows in parts]).astype(np.int64)
+    return pa.table({FILE: from_numpy(files), ROW: from_numpy(rows)})
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    if node == Constant(True):
+        return []
+    return [part for child in node.children for part in _conjuncts(child)] if isinstance(node, And) else [node]
+
+
+def _mixed(node: Node) -> list[Node]:
+    """The terms that read several columns."""
+    if isinstance(node, And | Or):
+        return [part for child in node.children for part in _mixed(child)]
+    if isinstance(node, Not):
+        return _mixed(node.child)
+    return [node] if isinstance(node, ColumnLeaf | Residual) else []
