@@ -100,8 +100,9 @@ class DuckDBReader:
         return ""
 
     def _may_prune(self, columns: Iterable[str]) -> bool:
-        """Whether DuckDB may prune by footer statistics of some columns: they are trusted, and NaN occurs in none, or is
-        nothing that DuckDB excludes."""
+        """Whether DuckDB may prune by footer statistics of some columns: they are trusted, and NaN is in none, or no
+        reason for DuckDB to skip a row group."""
+
         names = [name for name in columns if name not in self._context.partitioning]
         return all(self.is_trusted(name) for name in names) and (
             all(self.is_trusted(name, may_be_nan=False) for name in names) or nan_rows() == "plain"
