@@ -18,7 +18,7 @@ Where files are read
     fine.py               row groups, by the fine parts of task index files
     rows.py               the rows of a file that match, by pyarrow
     file_reader.py        whole row groups
-    duckdb_reader.py      many files at once by DuckDB: duckdb_query.py, duckdb_text.py, duckdb_connection.py
+    duckdb_reader.py      many files at once by DuckDB: duckdb_select.py, duckdb_text.py, duckdb_connection.py
 Answers by bounds
     bounds.py             bounds of a column in one type
     best_first.py         files and row groups by their bounds, until none can be better

@@ -1,4 +1,4 @@
-"""Rows of local files, read and tested by DuckDB: one query per chunk of files (`duckdb_query.py`).
+"""Rows of local files, read and tested by DuckDB: one query per chunk of files (`duckdb_select.py`).
 
     tasks and row groups -> files that DuckDB reads exactly -> chunks -> one query each -> rows in the table's types
 
@@ -27,7 +27,7 @@ from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from .duckdb_connection import cursor, guarded_key, nan_rows
-from .duckdb_query import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
+from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
 from .duckdb_text import type_text
 from .file_reader import cast_column, check_identity, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept

@@ -15,8 +15,8 @@ from ..predicates import Constant
 from ..predicates.operands import quoted
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor
-from .duckdb_query import Piece
 from .duckdb_reader import DuckDBReader
+from .duckdb_select import Piece
 from .file_reader import check_identity
 from .file_tasks import ReadContext, RowGroups, rows_kept
 from .planned_rows import to_merge

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
+from example_counts import examples, is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import lakes, make_file, simple_predicates
@@ -526,7 +526,7 @@ def in_child(answers):
 
 expected = count()
 with cursor():  # in use while the process forks
-    for kind in range(6):
+    for kind in range(int(sys.argv[2])):
         if kind % 3 == 2:
             context = multiprocessing.get_context("fork")
             answers = context.SimpleQueue()
@@ -553,7 +553,8 @@ def test_a_forked_child_reads_by_a_connection_of_its_own(tmp_path: Path) -> None
     for number in range(3):
         pq.write_table(rows, tmp_path / f"{number}.parquet")
     ss.create(tmp_path)
-    done = subprocess.run([sys.executable, "-c", FORKS, tmp_path], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", FORKS, str(tmp_path), "50" if is_thorough() else "6"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 

@@ -39,7 +39,7 @@ from oracle import check_scan, multiset
 from power_cut_disk import without_flushes
 from skipstone.engine.indexes.secondary import kind as secondary
 from skipstone.engine.predicates import ast, operands
-from skipstone.engine.scan import duckdb_reader, lookup
+from skipstone.engine.scan import duckdb_select, lookup
 from skipstone.engine.scan import rows as reading_rows
 
 SEED = st.integers(0, 1 << 30)
@@ -96,8 +96,8 @@ def bounds_for(r: random.Random) -> Iterator[None]:
         mock.patch.object(secondary, "ENTRIES_MAX", r.choice([5, 1 << 20, 1 << 20])),
         mock.patch.object(secondary, "ROWS_MAX", r.choice([3, 1 << 21])),
         mock.patch.object(reading_rows, "_FEW_ROWS_MAX", r.choice([1, 64])),
-        mock.patch.object(duckdb_reader, "_POSITIONS_MAX", r.choice([1, 1_000])),
-        mock.patch.object(duckdb_reader, "_POSITION_FILES_MAX", r.choice([0, 32])),
+        mock.patch.object(duckdb_select, "_POSITIONS_MAX", r.choice([1, 1_000])),
+        mock.patch.object(duckdb_select, "_POSITION_FILES_MAX", r.choice([0, 32])),
     ):
         yield
 
