@@ -24,7 +24,6 @@ from ..engine.predicates import (
     Column,
     Comparison,
     Constant,
-    IsNaN,
     IsNull,
     Like,
     Node,
@@ -33,6 +32,7 @@ from ..engine.predicates import (
     StartsWith,
     Unknown,
     bind,
+    is_nan,
     resolve,
     unknowns,
 )
@@ -222,7 +222,7 @@ class _Reader:
         operand = self._operand(tree)
         if not all(pa.types.is_floating(kind) for kind in operand.kinds):
             raise _NotUnderstoodError("isnan is for floating point")
-        return IsNaN(operand.node)
+        return is_nan(operand.node)
 
     def _like(self, arguments: tuple[Tree, ...]) -> Node:
         column, pattern = self._text(*arguments[:2])

@@ -28,7 +28,6 @@ from .ast import (
     Comparison,
     Constant,
     In,
-    IsNaN,
     IsNull,
     Like,
     Node,
@@ -37,6 +36,7 @@ from .ast import (
     StartsWith,
     Unknown,
     col,
+    is_nan,
 )
 from .bind import bind
 from .bound import (

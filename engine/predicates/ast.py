@@ -175,16 +175,6 @@ class IsNull(Node):
 
 
 @dataclass(frozen=True)
-class IsNaN(Node):
-    """As in Spark: FALSE, not NULL, for a null."""
-
-    operand: Operand
-
-    def __str__(self) -> str:
-        return f"{self.operand} {operator_sql('<=>')} {literal_sql(math.nan)}"
-
-
-@dataclass(frozen=True)
 class _Connected(Node):
     children: tuple[Node, ...]
     _word: ClassVar[str]
@@ -249,6 +239,11 @@ class Unknown(Node):
 def operator_sql(op: str) -> str:
     """A comparison in SQL."""
     return "IS NOT DISTINCT FROM" if op == "<=>" else op
+
+
+def is_nan(operand: Operand) -> Node:
+    """As in Spark: FALSE, not NULL, for a null."""
+    return Comparison("<=>", operand, Literal(math.nan))
 
 
 def member_of(column: Column, values: tuple[Literal, ...]) -> Node:
@@ -357,7 +352,7 @@ class ColumnBuilder:
 
     def is_nan(self) -> Node:
         """As in Spark, FALSE for a null."""
-        return IsNaN(self.operand)
+        return is_nan(self.operand)
 
     def cast(self, kind: pa.DataType) -> ColumnBuilder:
         """The column read as another Arrow type."""

@@ -8,7 +8,6 @@ that has a meaning but not one that an index or our evaluator can follow becomes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from ...base import canon
 from ...errors import PredicateError
-from .ast import FLIPPED, And, Comparison, Constant, In, IsNaN, IsNull, Like, Node, Not, Or, StartsWith, Unknown
+from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown
 from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolve
 from .coerce import (
     LiteralPosition,
@@ -283,22 +282,10 @@ def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
     return _cast_by_duckdb(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
 
 
-def _bind_is_nan(node: IsNaN, schema: pa.Schema) -> Node:
-    ref = _column_of(node.operand, schema)
-    if ref is None:
-        return _cast_by_duckdb(node, "a cast may change values, or no column is named")
-    if pa.types.is_floating(ref.type):
-        return make_leaf(ref, "<=>", [math.nan])  # never NULL, as Spark's isnan
-    if pa.types.is_integer(ref.type) or pa.types.is_decimal(ref.type) or pa.types.is_null(ref.type):
-        return Constant(False)
-    raise PredicateError(f"column {ref.name!r} is {ref.type}, which is never NaN", text=str(node))
-
-
 _BINDERS: dict[type, Callable[[Any, pa.Schema], Node]] = {
     Comparison: _bind_comparison,
     In: _bind_in,
     Like: _bind_like,
     StartsWith: _bind_starts_with,
     IsNull: _bind_is_null,
-    IsNaN: _bind_is_nan,
 }

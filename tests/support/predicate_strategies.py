@@ -199,7 +199,7 @@ def leaves(draw: st.DrawFn, schema: pa.Schema) -> ast.Node:
     if chosen == "is_null":
         return ast.IsNull(operand)
     if chosen == "is_nan":
-        return ast.IsNaN(operand)
+        return ast.is_nan(operand)
     return ast.Constant(draw(st.sampled_from([True, False, None])))
 
 
@@ -261,8 +261,6 @@ def row_matches(node: ast.Node, row: dict[str, object]) -> bool | None:
         return outcome if not node.negated or outcome is None else not outcome
     if isinstance(node, ast.IsNull):
         return value is None
-    if isinstance(node, ast.IsNaN):
-        return isinstance(value, float) and math.isnan(value)
     if value is None:
         return None
     if isinstance(node, ast.StartsWith):

@@ -65,8 +65,6 @@ def duck_leaf(node: ast.Node, kinds: dict[str, pa.DataType]) -> str | None:
     quoted = _quoted(operand.name)
     if isinstance(node, ast.IsNull):
         return None if pa.types.is_decimal256(kind) else f"({quoted} IS NULL)"
-    if isinstance(node, ast.IsNaN):
-        return f"coalesce(isnan(CAST({quoted} AS DOUBLE)), FALSE)"
     if isinstance(node, ast.In):
         common = _common(kind, list(node.values))
         if common is None or not node.values:

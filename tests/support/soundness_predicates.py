@@ -118,7 +118,7 @@ class Pool:
         return ast.IsNull
 
     def _nan(self, name: str, kind: pa.DataType):
-        return ast.IsNaN
+        return ast.is_nan
 
     def _flag(self, name: str, kind: pa.DataType):
         return lambda operand: ast.Comparison("=", operand, operands.Literal(True))
