@@ -183,6 +183,7 @@ def test_partitions_that_paths_do_not_tell(spark: SparkSession, tmp_path: Path) 
     assert found.where("p IS NULL").count() == 1
 
 
+@needs("deltalake", 1, 4, what="writing to a table with deletion vectors")
 def test_a_delta_table_with_deletes_is_refused_and_one_without_is_not(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
     from log_lakes import delete_rows, paths_of
