@@ -109,9 +109,14 @@ class ColumnNaming:
         return {path: self.fallback[path] for path, _ in fields_of(schema) if path in self.fallback}
 
     def _add_by_ids(
-        self, arrow_type: pa.DataType, path: Path, place: str, ids: Mapping[Path, int], nested: dict[Path, str | None]
+        self,
+        arrow_type: pa.DataType,
+        path: Path,
+        dotted: str,
+        ids: Mapping[Path, int],
+        nested: dict[Path, str | None],
     ) -> None:
-        """Add the fields within a type that the table names differently. The type is at `path` in files, at `place` in
+        """Add the fields within a type that the table names differently. The type is at `path` in files, at `dotted` in
         the table."""
         names: dict[str, str | None] = {}
         children = children_of(arrow_type)
@@ -121,8 +126,8 @@ class ColumnNaming:
             now = None if number is None else self.ids.get(number)
             if now is None:
                 names[step] = step if number is None else None
-            elif now.startswith(f"{place}."):
-                names[step] = now[len(place) + 1 :]
+            elif now.startswith(f"{dotted}."):
+                names[step] = now[len(dotted) + 1 :]
             if step not in names or (names[step] != step and not is_struct):
                 raise SchemaError(f"its field {'.'.join((*path, step))!r} is not in this column of the table")
         by_id = {names[step] for step, _ in children if ids.get((*path, step)) in self.ids}
@@ -133,7 +138,7 @@ class ColumnNaming:
             if name != step:
                 nested[(*path, step)] = name
             if name is not None:
-                self._add_by_ids(child.type, (*path, step), f"{place}.{name}", ids, nested)
+                self._add_by_ids(child.type, (*path, step), f"{dotted}.{name}", ids, nested)
 
     def _check_defaults(self, physical: str, name: str, ids: Mapping[Path, int]) -> None:
         """Raise SchemaError if a column of a file lacks a field that has an initial default."""

@@ -76,9 +76,9 @@ class DeltaSource:
             if wanted == since.version:
                 return None
             tail = self._tail(since.version + 1, wanted)
-            if tail is not None and tail.is_clear() and not (tail.count and since.has_nested_names):
+            if tail is not None and tail.has_unique_paths() and not (tail.count and since.has_nested_names):
                 try:
-                    return self._followed(tail, since) if tail.count else None
+                    return self._state_after(tail, since) if tail.count else None
                 except SkipstoneError:
                     raise
                 except (*_MALFORMED, pa.ArrowException):
@@ -114,7 +114,7 @@ class DeltaSource:
             except FileMissingError:
                 # Commits expire below a checkpoint: one above the last commit found means that some are missing.
                 return tail if last is None and self._checkpoint() < first + tail.count else None
-            if tail.count == _TAIL_COMMITS_MAX or not tail.take(commit):
+            if tail.count == _TAIL_COMMITS_MAX or not tail.add_commit(commit):
                 return None
         return tail if tail.count else None
 
@@ -123,12 +123,15 @@ class DeltaSource:
             return int(json.loads(self._storage.read(f"{LOG_FOLDER}/_last_checkpoint"))["version"])
         return -1
 
-    def _followed(self, tail: _Tail, since: RecordedState) -> LogState:
+    def _state_after(self, tail: _Tail, since: RecordedState) -> LogState:
         assert since.version is not None
         version = since.version + tail.count
         adds = [add for add in tail.files.values() if add is not None]
         names = [field.name for _, field in since.partitioning]
-        values = [_typed([add["partitionValues"].get(key) for add in adds], field) for key, field in since.partitioning]
+        values = [
+            _partition_values([add["partitionValues"].get(key) for add in adds], field)
+            for key, field in since.partitioning
+        ]
         added = log_files(
             [self._path(add["path"]) for add in adds],
             partition_texts(names, values, len(adds)),
@@ -208,7 +211,7 @@ class _Tail:
         self.count = 0
         self.files: dict[tuple[str, str | None], dict | None] = {}
 
-    def take(self, commit: bytes) -> bool:
+    def add_commit(self, commit: bytes) -> bool:
         """Read the next commit. Return False if it changes more than files."""
         seen = set()
         try:
@@ -229,7 +232,7 @@ class _Tail:
         self.count += 1
         return True
 
-    def is_clear(self) -> bool:
+    def has_unique_paths(self) -> bool:
         """Return whether no path is live twice."""
         live = [path for (path, _), action in self.files.items() if action is not None]
         return len(set(live)) == len(live)
@@ -250,17 +253,17 @@ def _row_count(add: dict) -> int | None:
     return None
 
 
-def _typed(texts: list[str | None], field: pa.Field) -> pa.Array:
+def _partition_values(texts: list[str | None], field: pa.Field) -> pa.Array:
     """Convert partition values from their texts in a commit. An empty text is null; a time without a zone is UTC."""
     values = _empty_as_null(string_array(texts))
-    kind = field.type
+    dtype = field.type
     try:
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
+        if pa.types.is_timestamp(dtype) and dtype.tz is not None:
             plain = pc.replace_substring_regex(values, r"(Z|[+-]00:?00)$", "")
-            return plain.cast(pa.timestamp(kind.unit)).cast(kind)
-        return hive.typed_texts(values.to_pylist(), kind)
+            return plain.cast(pa.timestamp(dtype.unit)).cast(dtype)
+        return hive.typed_texts(values.to_pylist(), dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise SchemaError(f"partition column {field.name!r} is {kind}: {str(error).splitlines()[0]}") from error
+        raise SchemaError(f"partition column {field.name!r} is {dtype}: {str(error).splitlines()[0]}") from error
 
 
 def _empty_as_null(values: pa.Array) -> pa.Array:
@@ -304,9 +307,9 @@ def _columns(table: Any) -> Columns:
     naming = ColumnNaming(names, nested={each.path: each.name for each in nested})
     if mode == "id":
         ids = {f["metadata"][_ID]: f["name"] for f in fields}
-        naming = ColumnNaming(None, ids | {each.number: each.place for each in nested if each.number is not None})
+        naming = ColumnNaming(None, ids | {each.number: each.table_path for each in nested if each.number is not None})
         nested += [_NestedField((physical,), name, name, None) for physical, name in names.items()]
-    inner = {".".join(each.path): f"{each.path[0]}{each.place[len(names[each.path[0]]) :]}" for each in nested}
+    inner = {".".join(each.path): f"{each.path[0]}{each.table_path[len(names[each.path[0]]) :]}" for each in nested}
     return Columns(schema, tuple(metadata.partition_columns), keys, naming, inner=inner)
 
 
@@ -315,23 +318,23 @@ class _NestedField:
     """A field within a column.
 
     path      its path in files
-    name      its name in the table, and `place`, its dotted path there
+    name      its name in the table, and `table_path`, its dotted path there
     number    its field id; None for an element of a list or a map
     """
 
     path: tuple[str, ...]
     name: str
-    place: str
+    table_path: str
     number: int | None
 
 
-def _nested_fields(kind: Any, path: tuple[str, ...], place: str) -> Iterator[_NestedField]:
-    """Yield the fields within a type of a Delta schema, at `path` in files and at `place` in the table."""
-    if not isinstance(kind, dict):
+def _nested_fields(dtype: Any, path: tuple[str, ...], table_path: str) -> Iterator[_NestedField]:
+    """Yield the fields within a type of a Delta schema, at `path` in files and at `table_path` in the table."""
+    if not isinstance(dtype, dict):
         return
-    steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in kind.get("fields", ())]
-    steps += [(s, s, kind[name], {}) for name, s in _ELEMENTS.items() if name in kind]
+    steps = [(f["metadata"].get(_PHYSICAL, f["name"]), f["name"], f["type"], f) for f in dtype.get("fields", ())]
+    steps += [(s, s, dtype[name], {}) for name, s in _ELEMENTS.items() if name in dtype]
     for physical, name, inner, field in steps:
-        below = _NestedField((*path, physical), name, f"{place}.{name}", field.get("metadata", {}).get(_ID))
+        below = _NestedField((*path, physical), name, f"{table_path}.{name}", field.get("metadata", {}).get(_ID))
         yield below
-        yield from _nested_fields(inner, below.path, below.place)
+        yield from _nested_fields(inner, below.path, below.table_path)

@@ -104,7 +104,7 @@ class IcebergSource:
         path, _, snapshot_id = position.partition(_SNAPSHOT)
         table = static_table(self._storage, path, self._options)
         if snapshot_id:
-            _go_back(table, int(snapshot_id), self._storage.uri)
+            _select_snapshot(table, int(snapshot_id), self._storage.uri)
         return _Snapshot(self._storage, table)
 
     def _latest(self) -> str:
@@ -117,7 +117,7 @@ class IcebergSource:
             if not (hint.isascii() and hint.isdecimal() and len(hint) <= _DIGITS_MAX):
                 return f"{_FOLDER}/{hint}" if hint.endswith(METADATA_ENDING) else f"{_FOLDER}/{hint}{METADATA_ENDING}"
             number = int(hint)  # a hint may be outdated, never too new
-            while self._is_there(_hadoop_path(number + 1)):
+            while self._exists(_hadoop_path(number + 1)):
                 number += 1
             return _hadoop_path(number)
         files, _ = self._storage.list_folder(_FOLDER)
@@ -134,7 +134,7 @@ class IcebergSource:
             )
         return paths[0]
 
-    def _is_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         with contextlib.suppress(FileMissingError):
             self._storage.stat(path)
             return True
@@ -152,12 +152,12 @@ class _Snapshot:
 
     def deleted_rows(self, paths: Sequence[str]) -> dict[str, np.ndarray]:
         """See `LogSource.deleted_rows`."""
-        applying, wanted = _Deletes(self._entries(self._manifests.deletes.values())), set(paths)
+        deletes_index, wanted = _DeleteIndex(self._entries(self._manifests.deletes.values())), set(paths)
         files: dict[str, pa.Table] = {}
         rows_of = {}
         for entry in self._live:
             path = table_path(self.storage, entry.data_file.file_path)
-            deletes = applying.over(entry) if path in wanted and _unreadable(entry) is None else []
+            deletes = deletes_index.deletes_of(entry) if path in wanted and _unreadable(entry) is None else []
             if deletes and all(_contains_positions(d) for d in deletes):
                 rows = [self._positions(d.data_file.file_path, entry.data_file.file_path, files) for d in deletes]
                 rows_of[path] = np.unique(np.concatenate(rows))
@@ -221,13 +221,13 @@ class _Snapshot:
             typed_values([partition_value(self.table, f, field) for f in files], columns.schema.field(name).type)
             for name, field in zip(columns.partitioning, self._partition_ids, strict=True)
         ]
-        applying = _Deletes(self._entries(deletes.values()))
+        deletes_index = _DeleteIndex(self._entries(deletes.values()))
         return log_files(
             [table_path(self.storage, file.file_path) for file in files],
             partition_texts(columns.partitioning, values, len(files)),
             [file.file_size_in_bytes for file in files],
             [file.record_count for file in files],
-            [_unreadable(entry) or applying.token(entry) for entry in entries],
+            [_unreadable(entry) or deletes_index.token(entry) for entry in entries],
             [self._log_only[file.spec_id] for file in files],
         )
 
@@ -270,7 +270,7 @@ class _Manifests:
         return manifests
 
 
-class _Deletes:
+class _DeleteIndex:
     """Matches delete files to every data file that they may apply to (the specification, "Scan Planning")."""
 
     def __init__(self, entries: list[ManifestEntry]):
@@ -282,14 +282,14 @@ class _Deletes:
             else:
                 self._by_partition.setdefault(_partition_key(entry), []).append(entry)
 
-    def over(self, entry: ManifestEntry) -> list[ManifestEntry]:
+    def deletes_of(self, entry: ManifestEntry) -> list[ManifestEntry]:
         """Return the deletes that may apply to a data file."""
         near = [*self._everywhere, *self._by_partition.get(_partition_key(entry), ())]
         return [delete for delete in near if _may_apply(delete, entry)]
 
     def token(self, entry: ManifestEntry) -> str | None:
         """Return an id of the deletes that may apply to a data file; None if there are none."""
-        paths = sorted(d.data_file.file_path for d in self.over(entry))
+        paths = sorted(d.data_file.file_path for d in self.deletes_of(entry))
         return f"deletes:{hashlib.sha256(repr(paths).encode()).hexdigest()[:32]}" if paths else None
 
 
@@ -340,15 +340,15 @@ def _unreadable(entry: ManifestEntry) -> str | None:
     return "encrypted" if entry.data_file.key_metadata else None
 
 
-def _go_back(table: StaticTable, snapshot_id: int, shown: str) -> None:
+def _select_snapshot(table: StaticTable, snapshot_id: int, location: str) -> None:
     """Make an older snapshot, with its schema, the current one of a table in memory."""
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise NotATableError(f"{shown}: its Iceberg metadata has no snapshot {snapshot_id}; it may have expired")
-    then = {"current_snapshot_id": snapshot_id}
+        raise NotATableError(f"{location}: its Iceberg metadata has no snapshot {snapshot_id}; it may have expired")
+    changed = {"current_snapshot_id": snapshot_id}
     if snapshot.schema_id is not None and snapshot.schema_id in table.schemas():
-        then["current_schema_id"] = snapshot.schema_id
-    table.metadata = table.metadata.model_copy(update=then)
+        changed["current_schema_id"] = snapshot.schema_id
+    table.metadata = table.metadata.model_copy(update=changed)
 
 
 def _hadoop_path(number: int) -> str:

@@ -119,7 +119,7 @@ def log_only_columns(table: StaticTable, partition_ids: Iterable[int]) -> dict[i
     return by_spec
 
 
-def _has_text_form(kind: pa.DataType) -> bool:
+def _has_text_form(dtype: pa.DataType) -> bool:
     """Exclude doubles: pyiceberg 0.12 reads those in manifests as 32-bit floats."""
     tests = (
         pa.types.is_integer,
@@ -130,7 +130,7 @@ def _has_text_form(kind: pa.DataType) -> bool:
         pa.types.is_timestamp,
         pa.types.is_string,
     )
-    return any(test(kind) for test in tests)
+    return any(test(dtype) for test in tests)
 
 
 def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
@@ -144,10 +144,10 @@ def partition_value(table: StaticTable, file: Any, source_id: int) -> Any:
     return file.partition[position]
 
 
-def typed_values(values: list, kind: pa.DataType) -> pa.Array:
+def typed_values(values: list, dtype: pa.DataType) -> pa.Array:
     """Convert partition values of manifests, which store dates and times as days and microseconds since 1970."""
-    if pa.types.is_date(kind) and all(v is None or isinstance(v, int) for v in values):
-        return pa.array(values, pa.int32()).cast(kind)
-    if pa.types.is_timestamp(kind) and all(v is None or isinstance(v, int) for v in values):
-        return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
+    if pa.types.is_date(dtype) and all(v is None or isinstance(v, int) for v in values):
+        return pa.array(values, pa.int32()).cast(dtype)
+    if pa.types.is_timestamp(dtype) and all(v is None or isinstance(v, int) for v in values):
+        return pa.array(values, pa.int64()).cast(dtype)
+    return pa.array(values, dtype)

@@ -57,50 +57,50 @@ class HudiSource:
 
     def state_at(self, position: str | None, since: RecordedState | None) -> LogState | None:
         for _ in range(_ATTEMPTS_MAX):
-            look = self.look(position)
-            timeline = look.timeline
-            instants = None if since is None else look.since(since)
+            state = self._state_at(position)
+            timeline = state.timeline
+            instants = None if since is None else state.since(since)
             if since is not None and instants == [] and parsed(since.position)[0] == timeline.latest:
                 return None  # only the pending writes differ
             with suppress(FileMissingError):  # of the timeline: archived, or rolled back
-                changes = None if since is None or not instants else look.changes_by(instants, since)
+                changes = None if since is None or not instants else state.changes_by(instants, since)
                 if changes is None:
-                    changes = Changes(look.live_files(), None)
-                if not look.was_cleaned_meanwhile():
-                    return self._state(look, changes)
+                    changes = Changes(state.live_files(), None)
+                if not state.was_cleaned_during_read():
+                    return self._log_state(state, changes)
         raise StorageError(
             f"{self.storage.uri}: Hudi cleaned, archived or rolled back during {_ATTEMPTS_MAX} reads; try again"
         )
 
-    def _state(self, look: _Look, changes: Changes) -> LogState:
-        timeline, columns = look.timeline, look.columns.columns
+    def _log_state(self, state: _TableState, changes: Changes) -> LogState:
+        timeline, columns = state.timeline, state.columns.columns
         version = None if timeline.latest == EMPTY else int(timeline.latest)
 
         def live_files() -> pa.Table:
-            return self.look(timeline.position).live_files()
+            return self._state_at(timeline.position).live_files()
 
-        return LogState(HUDI, version, timeline.position, look.table_id, timeline.mark, columns, changes, live_files)
+        return LogState(HUDI, version, timeline.position, state.table_id, timeline.mark, columns, changes, live_files)
 
     def position_of(self, log_version: int) -> str:
-        return self.look(str(log_version)).timeline.position
+        return self._state_at(str(log_version)).timeline.position
 
     def deleted_rows(self, position: str | None, paths: Sequence[str]) -> dict[str, np.ndarray]:
         return {}  # logs delete rows by their keys
 
     def slice_rows(self, position: str | None) -> Callable[[pa.Table], pa.Table]:
-        return SliceReader(self.storage, self.options, self.look(position).timeline).rows
+        return SliceReader(self.storage, self.options, self._state_at(position).timeline).rows
 
-    def look(self, position: str | None) -> _Look:
+    def _state_at(self, position: str | None) -> _TableState:
         """Read the timeline at a position, or the latest."""
         reader = TimelineReader(self.storage)
         properties = reader.properties()
-        look = _Look(self.storage, reader, properties, reader.read(properties, position))
+        state = _TableState(self.storage, reader, properties, reader.read(properties, position))
         if position is not None:
-            look.check_kept()
-        return look
+            state.check_not_cleaned()
+        return state
 
 
-class _Look:
+class _TableState:
     """A table at one state. Its metadata is read on demand and kept."""
 
     def __init__(self, storage: Storage, reader: TimelineReader, properties: dict[str, str], timeline: HudiTimeline):
@@ -130,7 +130,7 @@ class _Look:
             return [] if self.timeline.latest == EMPTY else None
         return self.timeline.since(since.position, since.mark)
 
-    def check_kept(self) -> None:
+    def check_not_cleaned(self) -> None:
         """Raise NotATableError if a clean has removed files of this state."""
         latest = self.timeline.latest
         if latest in self.timeline.savepoints:
@@ -146,7 +146,7 @@ class _Look:
                     f"later states{f', from {kept} on,' if kept else ''} can be read"
                 )
 
-    def was_cleaned_meanwhile(self) -> bool:
+    def was_cleaned_during_read(self) -> bool:
         """Return whether files may have been removed while they were listed."""
         if not self._has_listed:
             return False
@@ -177,7 +177,7 @@ class _Look:
         return HudiColumns(self.properties, schema, where)
 
     def _schema_of_base(self) -> pa.Schema | None:
-        """Return the schema of a base file of the latest commit that wrote one."""
+        """Return the schema of a base file of the latest commit that wrote file."""
         files = list_table(self.storage, self.timeline, self._is_partition)
         bases = [f for f in files if f.ending == "parquet" and self.timeline.is_committed(f.instant)]
         if not bases:
@@ -210,7 +210,7 @@ class _Look:
             if instant.action == RESTORE:
                 return None
             if instant.action == ROLLBACK:
-                rolled = self._of_rollback(instant, since)
+                rolled = self._groups_of_rollback(instant, since)
                 if rolled is None:
                     return None
                 touched |= rolled
@@ -248,14 +248,14 @@ class _Look:
                     yield partition, stat
 
     def _file(self, stat: Mapping[str, Any]) -> HudiFile | None:
-        """Return the file of a write statistic; None if it does not name one."""
+        """Return the file of a write statistic; None if it does not name file."""
         path, size = stat.get("path"), stat.get("fileSizeInBytes")
         if not path or not isinstance(size, int) or size <= 0:
             return None
         file = file_of(Entry(path, size, 0))
         return file if file is not None and stat.get("fileId") in (None, "", file.group_id) else None
 
-    def _of_rollback(self, instant: HudiInstant, since: RecordedState) -> set[Group] | None:
+    def _groups_of_rollback(self, instant: HudiInstant, since: RecordedState) -> set[Group] | None:
         """Return the groups of the logs that a rollback wrote; None if it undid a completed commit."""
         metadata, (last, pending) = self.metadata(instant), parsed(since.position)
         if any(time <= last and time not in pending for time in metadata.get("commitsRollback") or ()):
@@ -296,23 +296,23 @@ class _Look:
 
     def _table(self, files: list[SliceFile]) -> pa.Table:
         return log_files(
-            [one.file.path for one in files],
-            self.columns.partition_texts([one.file.partition for one in files]),
-            [one.file.size_bytes for one in files],
+            [member.file.path for member in files],
+            self.columns.partition_texts([member.file.partition for member in files]),
+            [member.file.size_bytes for member in files],
             [None] * len(files),
-            [_unreadable(one) for one in files],
+            [_unreadable(member) for member in files],
             slices={
-                "kind": [one.kind for one in files],
-                "file_group": [one.file.group_id for one in files],
-                "slice_instant": [one.slice_instant for one in files],
-                "commit": [one.commit for one in files],
-                "merge": [one.merge for one in files],
+                "kind": [member.kind for member in files],
+                "file_group": [member.file.group_id for member in files],
+                "slice_instant": [member.slice_instant for member in files],
+                "commit": [member.commit for member in files],
+                "merge": [member.merge for member in files],
             },
         )
 
 
-def _unreadable(one: SliceFile) -> str | None:
+def _unreadable(member: SliceFile) -> str | None:
     """Return why Skipstone cannot read a base file."""
-    if one.file.log_version is not None or one.file.ending == "parquet":
+    if member.file.log_version is not None or member.file.ending == "parquet":
         return None
-    return f"format:{one.file.ending}"
+    return f"format:{member.file.ending}"
