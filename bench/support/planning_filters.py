@@ -43,7 +43,7 @@ def _measured(files: int, fpp: float) -> str:
                 filters = FileFilters(fpp, spool)
                 filters.add(random.integers(0, 1 << 64, VALUES_A_FILE, dtype=np.uint64))
                 filters.finish()
-                writer.add_file(number, None, None, filters.over_file, "int")
+                writer.add_file(number, None, None, filters.members(), "int")
             run = writer.finish((1, 1))
         opened, ids = FilterRun(RunReaders(storage), run), np.arange(files, dtype=np.uint64)
         needles = random.integers(0, 1 << 64, NEEDLES, dtype=np.uint64)

@@ -300,10 +300,9 @@ class TaskIndexWriter:
         stored += [None] * (ordinal - len(stored))
         fine = write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name)
         over_file = None
-        if filters.over_file is not None:
-            rows = filters.over_file.view(np.uint8)
-            over_file = self._writer.write_strided(f"file/{column}/{ordinal}", rows, rows.shape[1])
-        stored.append(StoredFilters(hash_name, fine, over_file))
+        for _, words in filters.members() if filters.is_apart else ():
+            over_file = self._writer.write_strided(f"file/{column}/{ordinal}", words.view(np.uint8), 32)
+        stored.append(StoredFilters(fine, over_file, filters.is_apart))
 
     def finish(self) -> TaskIndex:
         """Closes the file, which is durable and whole from here on, and returns where its parts lie."""

@@ -22,7 +22,7 @@ from ...base.arrays import to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, SchemaError, StorageError
 from ..indexes.bloom.coarse_groups import section_name
-from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, read_member_files
+from ..indexes.bloom.format import KEYS, KIND_FILE, PLACE_SCHEMA, FilterRun, Members
 from ..indexes.stats.kind import Ranges
 from ..predicates import Node, columns_of, prepare
 from ..state import IndexState, Instant, Run, parse_instant
@@ -213,7 +213,7 @@ def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str],
         with reading_run(run):
             opened = FilterRun(snapshot.readers, run)
             opened.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
-            read_member_files(opened.reader)
+            Members.of(opened.reader)
             for group, section in enumerate(opened.coarse.sections(opened.reader)):
                 if section.length_bytes <= filter_bytes:
                     filter_bytes -= section.length_bytes

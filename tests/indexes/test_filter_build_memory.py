@@ -16,6 +16,7 @@ import skipstone as ss
 from skipstone import col
 from skipstone.base.lazy import load
 from skipstone.engine.indexes.bloom import build as filter_building
+from skipstone.engine.indexes.bloom import format as run_format
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.hfile_like import SortedFileReader
 
@@ -46,6 +47,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(task_filters, "SPOOL_BYTES", 256 << 10)
     monkeypatch.setattr(task_filters, "_SAMPLE_MAX", 1 << 15)
     monkeypatch.setattr(task_filters, "_AT_ONCE_BYTES", 256 << 10)
+    monkeypatch.setattr(run_format, "GROUP_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(filter_building, "BUILD_THREADS", 1)
     return 256 << 10
 

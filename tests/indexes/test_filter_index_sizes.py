@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skipstone import col
 from skipstone.bloom import fpp_of, solve_blocks
 from skipstone.engine.indexes.bloom import task_filters
-from skipstone.engine.indexes.bloom.file_filter import FileFilter, fields_of
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun
 from skipstone.hfile_like import StridedSection
 
@@ -53,10 +53,14 @@ def _bits_per_value(table: ss.Table, values: int) -> float:
     return 8 * _size_bytes(table) / values
 
 
-@pytest.mark.parametrize("group_count, bits_max", [(1, 22), (2, 24), (4, 24), (16, 24)])
-def test_an_index_of_uuids_takes_few_bits_per_value(tmp_path: Path, group_count: int, bits_max: float) -> None:
-    """A file of one row group has one filter; one of several has one over the file, too."""
-    files, rows = 6, 16_000
+@pytest.mark.parametrize(
+    "group_count, rows, bits_max", [(1, 16_000, 22), (2, 16_000, 22), (16, 16_000, 22), (64, 64_000, 24)]
+)
+def test_an_index_of_uuids_takes_few_bits_per_value(
+    tmp_path: Path, group_count: int, rows: int, bits_max: float
+) -> None:
+    """A file of many row groups has a filter over the file, too."""
+    files = 6 if group_count < 64 else 2
     values = []
     for number in range(files):
         rng = np.random.default_rng(number)
@@ -68,7 +72,7 @@ def test_an_index_of_uuids_takes_few_bits_per_value(tmp_path: Path, group_count:
     assert _options(table)["fpp"] == 0.001
     assert 16 < _bits_per_value(table, files * rows) <= bits_max
     for number in range(files):
-        for at in range(0, rows, 1999):
+        for at in range(0, rows, rows // 8 - 1):
             kept = table.scan(col("k") == values[number][at].as_py()).row_groups().to_pylist()
             assert any(one["path"] == f"{number}.parquet" for one in kept)
             assert table.scan(col("k") == values[number][at].as_py()).count() == 1
@@ -97,8 +101,8 @@ def test_a_given_fpp_is_kept_and_explained(tmp_path: Path, fpp: float) -> None:
     table.create_index("k", kind="bloom", fpp=fpp)
     assert _options(table) == {"fpp": fpp, "maintain": "commit"}
     assert f"bloom(k) has an fpp of {fpp:g}" in table.scan(col("k") == 5).explain()
-    fine, over_file = 3 * solve_blocks(ROWS, fpp), solve_blocks(3 * ROWS, min(fpp ** (1 / 3), 0.25))
-    assert 32 * (fine + over_file * 8 / 9) <= _size_bytes(table) <= 36 * (fine + over_file) + 4096
+    blocks = 3 * solve_blocks(ROWS, fpp)
+    assert 32 * blocks <= _size_bytes(table) <= 9 / 8 * 36 * blocks + 4096
     assert all(_row_groups(table, _keys(seed)[5]) == [seed] for seed in range(3)) or fpp > 0.01
 
 
@@ -114,6 +118,7 @@ def test_rule_31_a_filter_over_a_file_that_says_little_is_not_written(
 ) -> None:
     """Its own rate is measured: the row groups' filters are probed then, and no row is lost, merged or not."""
     monkeypatch.setattr(task_filters, "file_fpp", lambda fpp: 0.35)
+    monkeypatch.setattr(task_filters, "has_file_level", lambda row_groups, fpp: True)
     groups = [pa.table({"k": _keys(seed, 2_000)}) for seed in range(3)]
     table = _lake(tmp_path, groups)
     table.create_index("k", kind="bloom")
@@ -228,7 +233,7 @@ def test_rule_30_damaged_places_of_fine_filters_are_refused(more: bytes) -> None
     except ss.CorruptionError:
         return
     assert found is not None
-    assert sum(section.stride for section in found.sections) == 32 * found.row_groups
+    assert found.places is None or all(32 * place < found.sections[s].stride for s, place in found.places)
     assert FileFilter.of_row(found.row(), "a.sbf") == found
 
 
@@ -243,6 +248,9 @@ def test_rule_30_places_that_are_half_there_are_refused(change: dict) -> None:
 
 def test_places_of_fine_filters_come_back() -> None:
     sections = tuple(StridedSection("fine", 8 + 1000 * i, 4 >> i, 32 * n) for i, n in enumerate((2, 1)))
-    stored = FileFilter(sections, "int", bytes([0, 1, 0]))
+    stored = FileFilter(sections, "int", ((0, 0), (1, 0), (0, 1)))
     assert FileFilter.of_row(stored.row(), "a.sbf") == stored and stored.row_groups == 3
-    assert FileFilter.of_row(fields_of(None, "int"), "a.sbf") is None
+    in_groups = FileFilter(sections[:1], "int", ((0, 1), (0, 0)))
+    assert FileFilter.of_row(in_groups.row(), "a.sbf") == in_groups
+    nowhere = dict.fromkeys(stored.row()) | {"hash": "int"}
+    assert FileFilter.of_row(nowhere, "a.sbf") is None

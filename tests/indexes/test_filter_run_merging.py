@@ -23,7 +23,7 @@ from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
-from skipstone.engine.indexes.bloom.file_filter import FileFilter
+from skipstone.engine.indexes.bloom.file_filter import WHOLE_FILE, FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
 from skipstone.engine.state import Run
@@ -49,11 +49,18 @@ def _filter(hashes: np.ndarray) -> SplitBlockFilter:
     return SplitBlockFilter.build_from_hashes(hashes, _blocks(len(hashes)), "int")
 
 
-def _written(storage: Counted, name: str, files: Sequence[File], hash_name: str = "int") -> Run:
+def _written(
+    storage: Counted, name: str, files: Sequence[File], hash_name: str = "int", *, by_row_group: bool = False
+) -> Run:
+    """The filters of row groups are apart, with one over the file. With `by_row_group`, those of odd files are members:
+    all of the hashes are in the second of two row groups."""
     with FilterRunWriter(storage, f"{name}.sbf") as writer:
         for file, hashes in files:
-            words = None if hashes is None else _filter(hashes).words
-            writer.add_file(file, f"tasks/{file}.sbf", FileFilter(FINE, hash_name), words, hash_name)
+            members = [] if hashes is None else [(WHOLE_FILE, _filter(hashes).words)]
+            if by_row_group and file % 2 and hashes is not None:
+                members = [(0, np.zeros((1, 8), np.uint32)), (1, _filter(hashes).words)]
+            fine = None if len(members) > 1 else FileFilter(FINE, hash_name)
+            writer.add_file(file, f"tasks/{file}.sbf", fine, members, hash_name)
         return writer.finish((1, 1))
 
 
@@ -117,7 +124,7 @@ def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.Te
                 files.append((number, None if count is None else _hashes(number, count)))
             name = data.draw(st.sampled_from(["int", "int", "bytes"]))
             held |= {file: (name, hashes) for file, hashes in files}
-            runs = (*runs, _written(storage, f"run-{step}", files, name))
+            runs = (*runs, _written(storage, f"run-{step}", files, name, by_row_group=True))
             if data.draw(st.booleans()):
                 runs = merged_filters(storage, runs, lambda: next(paths))
             if data.draw(st.integers(0, 3)) == 0:
@@ -135,8 +142,15 @@ def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.Te
             assert others <= _found(storage, runs, _hashes(99, 1), name), "what is not known may hold it"
         readers = RunReaders(storage)
         located = {file: place for run in runs for file, place in _located(readers, run, held).items()}
-        assert {file: place[0] for file, place in located.items()} == {file: f"tasks/{file}.sbf" for file in held}
-        assert all(place[1].hash_name == held[file][0] for file, place in located.items())
+        assert located.keys() == held.keys()
+        for file, (path, place) in located.items():
+            hash_name, hashes = held[file]
+            assert place.hash_name == hash_name
+            if hashes is None or file % 2 == 0:
+                assert path == f"tasks/{file}.sbf"
+            elif len(hashes):
+                assert path in [run.path for run in runs] and place.row_groups == 2
+                assert place.probe(storage, path, hashes[:7]).tolist() == [[False, True]] * len(hashes[:7])
 
 
 def _located(readers: RunReaders, run: Run, held: dict) -> dict[int, tuple[str, FileFilter]]:
@@ -181,7 +195,7 @@ def test_rule_31_the_rate_of_members_is_recorded_and_kept_by_merging(storage: Co
     for number, count in enumerate((900, 5_000)):
         words = SplitBlockFilter.build_from_hashes(_hashes(number, count), 16, "int").words
         with FilterRunWriter(storage, f"{number}.sbf") as writer:
-            writer.add_file(number, None, None, words, "int")
+            writer.add_file(number, None, None, [(0, words)], "int")
             writer.finish((1, 1))
         rates.append(SplitBlockFilter(words, "int").fpp)
     runs = [Run(f"{n}.sbf", (Path(storage.root) / f"{n}.sbf").stat().st_size, 2, (1, 1)) for n in range(2)]

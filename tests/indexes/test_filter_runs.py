@@ -21,6 +21,7 @@ from power_cut_disk import without_flushes
 from skipstone import col
 from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
+from skipstone.engine.indexes.bloom import task_filters
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int32())])
 
@@ -85,6 +86,8 @@ def test_merged_runs_never_lose_a_file(data: st.DataObject) -> None:
                 "POLICY",
                 replace(filter_merging.POLICY, commit_bytes=data.draw(st.sampled_from([3_000, 1 << 24]))),
             )
+            least = data.draw(st.sampled_from([1, 2, 100]))
+            patch.setattr(task_filters, "has_file_level", lambda row_groups, fpp: row_groups >= least)
             patch.setattr(filter_merging, "RUN_BYTES_MAX", data.draw(st.sampled_from([2_000, 1 << 24])))
             patch.setattr(filter_joining, "MEMBERS_MAX", data.draw(st.sampled_from([2, 1 << 15])))
             _check_history(_empty(root), root, data)
@@ -129,8 +132,11 @@ def _check_history(table: ss.Table, root: Path, data: st.DataObject) -> None:
     assert [finding for finding in table.verify(deep=True) if finding.kind != "quarantined"] == []
 
 
-def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(tmp_path: Path) -> None:
-    """A file of several row groups has fine filters, which stay where they are."""
+def test_a_run_that_holds_fine_filters_is_merged_and_its_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of many row groups has fine filters, which stay where they are."""
+    monkeypatch.setattr(task_filters, "has_file_level", lambda row_groups, fpp: row_groups > 1)
     rows = pa.table({"k": _keys(0)})
     (tmp_path / "p=0").mkdir()
     pq.write_table(rows, tmp_path / "p=0/a.parquet", row_group_size=-(-rows.num_rows // 4))

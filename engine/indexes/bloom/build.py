@@ -139,7 +139,7 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
             else:
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.filters, built.hash_name)
-                    writer.add_file(file_id, None, fine, built.filters.over_file, built.hash_name)
+                    writer.add_file(file_id, None, fine, built.filters.members(), built.hash_name)
                 if built.digest is not None:
                     digests[file_id] = built.digest
             reached = ordinal + 1

@@ -1,14 +1,17 @@
 """Where the filters of one column in one file are: a member per row group, so that one row answers for all of them.
 
 The row groups of a file whose filters are of very unlike sizes lie in several strided sections, one a size: a row group
-with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each.
+with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each. The
+sections are the file's own, or groups of a run with the row groups of many files (`coarse_groups.py`).
 
-As a row of an index (`FIELDS`): the first section, and of the others, as bytes: how many u8, of each its offset, rows
-and stride u64, and for each row group which of all the sections holds it u8; null where there is one section.
+As a row of an index (`FIELDS`): the first section, and as bytes: how many others u8, of each its offset, rows and
+stride u64, for each row group which of all the sections has it u8, and for each its place among the members there u32;
+null for one section that has the row groups of this file in their order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +37,9 @@ FIELDS = [
     pa.field("fine_more", pa.binary()),
     pa.field("hash", pa.string()),
 ]
+WHOLE_FILE = -1
 _BLOCK_BYTES = 32
+_AT_ONCE_BYTES = 8 << 20
 
 
 def hash_probes(values: pa.Array, name: str) -> Probes | None:
@@ -53,25 +58,32 @@ class FileFilter:
 
     sections     one for each size
     hash_name    what was hashed: the `canon.hash_name` of the type that the file was indexed in
-    section_of   which section holds each row group, a byte each; None where there is one
+    places       (section, place among its members) of each row group; None for one section in the order of row groups
     """
 
     sections: tuple[StridedSection, ...]
     hash_name: str
-    section_of: bytes | None = None
+    places: tuple[tuple[int, int], ...] | None = None
 
     @property
     def row_groups(self) -> int:
         """The number of row groups."""
-        return self.sections[0].stride // _BLOCK_BYTES if self.section_of is None else len(self.section_of)
+        return self.sections[0].stride // _BLOCK_BYTES if self.places is None else len(self.places)
+
+    @property
+    def member_places(self) -> Sequence[tuple[int, int]]:
+        """(section, place among its members) of each row group."""
+        return [(0, i) for i in range(self.row_groups)] if self.places is None else self.places
 
     def row(self) -> dict[str, Any]:
         """The values of `FIELDS`."""
         first, *others = self.sections
         more = None
-        if self.section_of is not None:
-            places = np.array([(s.offset, s.rows, s.stride) for s in others], dtype="<u8")
-            more = bytes([len(others)]) + places.tobytes() + self.section_of
+        if self.places is not None:
+            stored = np.array([(s.offset, s.rows, s.stride) for s in others], dtype="<u8")
+            sections, columns = np.array(self.places, dtype=np.int64).reshape(-1, 2).T
+            more = bytes([len(others)]) + stored.tobytes() + sections.astype("u1").tobytes()
+            more += columns.astype("<u4").tobytes()
         return {
             "fine_offset": first.offset,
             "fine_rows": first.rows,
@@ -95,25 +107,35 @@ class FileFilter:
         if more is None:
             return cls((first,), row["hash"])
         count = more[0] if more else 0
-        stored, section_of = more[1 : 1 + 24 * count], more[1 + 24 * count :]
-        if not count or len(stored) != 24 * count or not section_of or max(section_of) > count:
+        stored, rest = more[1 : 1 + 24 * count], more[1 + 24 * count :]
+        groups, odd = divmod(len(rest), 5)
+        if len(stored) != 24 * count or odd or not groups:
             raise CorruptionError("the sections of a fine filter are malformed", path=path, check="fine filter")
-        places = np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist()
-        others = tuple(StridedSection("fine", *place) for place in places)
-        counts = np.bincount(np.frombuffer(section_of, dtype=np.uint8), minlength=count + 1)
-        fits = [s.stride for s in (first, *others)] == (counts * _BLOCK_BYTES).tolist()
-        if not fits or not all(1 <= s.rows <= BLOCKS_MAX for s in others):
+        others = tuple(StridedSection("fine", *s) for s in np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist())
+        sections = (first, *others)
+        numbers, columns = np.frombuffer(rest[:groups], "u1"), np.frombuffer(rest[groups:], "<u4")
+        if not all(1 <= s.rows <= BLOCKS_MAX and 1 <= s.stride <= STRIDE_BYTES_MAX for s in others) or (
+            (numbers > count).any()
+            or (columns >= np.array([s.stride // _BLOCK_BYTES for s in sections])[np.minimum(numbers, count)]).any()
+        ):
             raise CorruptionError("sections of a fine filter hold other row groups", path=path, check="fine filter")
-        return cls((first, *others), row["hash"], section_of)
+        return cls(sections, row["hash"], tuple(zip(numbers.tolist(), columns.tolist(), strict=True)))
 
     def probe(self, storage: Storage, path: str, hashes: np.ndarray) -> np.ndarray:
         """bool [hash, row group]: the row group may hold the value. One small read a value and section, no footer."""
         source = Ranged(storage, path)
-        members = np.frombuffer(self.section_of or bytes(self.row_groups), dtype=np.uint8)
+        number_of, column_of = np.array(self.member_places, dtype=np.int64).T
         hits = np.empty((len(hashes), self.row_groups), dtype=bool)
         for number, section in enumerate(self.sections):
-            rows = read_strided_rows(source, section, bucket_of(hashes, section.rows))
-            hits[:, members == number] = probe_rows(rows, hashes)
+            is_here = np.flatnonzero(number_of == number)
+            if not len(is_here):
+                continue
+            at_once = max(1, _AT_ONCE_BYTES // section.stride)
+            for start in range(0, len(hashes), at_once):
+                part = slice(start, start + at_once)
+                rows = read_strided_rows(source, section, bucket_of(hashes[part], section.rows))
+                own = np.ascontiguousarray(rows.reshape(len(rows), -1, _BLOCK_BYTES)[:, column_of[is_here]])
+                hits[part, is_here] = probe_rows(own.reshape(len(rows), -1), hashes[part])
         return hits
 
 
@@ -121,29 +143,38 @@ class FileFilter:
 class StoredFilters:
     """Where the filters of a file are in a task index file.
 
-    fine        of its row groups; None if the filter over the file is all there is
-    over_file   a row per block; None if there is none
+    fine        of its row groups
+    over_file   a row per block; None if the row groups are members of groups of many files
+    is_apart    whether the row groups are no members of groups of many files
     """
 
-    hash_name: str
-    fine: FileFilter | None
+    fine: FileFilter
     over_file: StridedSection | None
+    is_apart: bool
+
+    @property
+    def member_sections(self) -> tuple[StridedSection, ...]:
+        """The sections with what goes into groups of many files."""
+        if not self.is_apart:
+            return self.fine.sections
+        return () if self.over_file is None else (self.over_file,)
+
+    @property
+    def members(self) -> list[tuple[int, int, int]]:
+        """(row group, or -1 for the whole file; which of these sections; place among its members) of each."""
+        if not self.is_apart:
+            return [(group, *place) for group, place in enumerate(self.fine.member_places)]
+        return [] if self.over_file is None else [(WHOLE_FILE, 0, 0)]
 
 
-def fields_of(fine: FileFilter | None, hash_name: str) -> dict[str, Any]:
-    """The values of `FIELDS`."""
-    return fine.row() if fine is not None else {**dict.fromkeys(field.name for field in FIELDS), "hash": hash_name}
-
-
-def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter | None:
-    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ...; None if there are none."""
+def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter:
+    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ..."""
     sections = []
-    section_of = np.zeros(filters.row_groups, dtype=np.uint8)
+    places = [(0, 0)] * filters.row_groups
     for number, (blocks, members) in enumerate(filters.parts):
-        section_of[members] = number
+        for column, group in enumerate(members):
+            places[group] = number, column
         rows = filters.rows_of(blocks, members)
         own_name = f"{name}/{number}" if number else name
         sections.append(writer.write_strided(own_name, rows, len(members) * _BLOCK_BYTES))
-    if not sections:
-        return None
-    return FileFilter(tuple(sections), hash_name, section_of.tobytes() if len(sections) > 1 else None)
+    return FileFilter(tuple(sections), hash_name, tuple(places) if len(sections) > 1 else None)

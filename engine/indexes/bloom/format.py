@@ -2,18 +2,19 @@
 
     key      (kind u8, partition u32, sequence u32)
     kind 0   a file: where the filters of its row groups are, if it has more than one, and the name of its hash
-    kind 1   a member of the run's coarse groups, by its number (in the place of the file's): its file
-    coarse   the groups of filters over files, and what is known of them before they are read: see `coarse_groups`
+    kind 1   a member of the run's coarse groups, by its number (in the place of the file's): its file, and its row
+             group, or -1 for the whole file
+    coarse   the groups of filters of many files, and what is known of them before they are read: see `coarse_groups`
 
 What a commit or a build writes holds at most `MEMBERS_MAX` members or `GROUP_BYTES_MAX` bytes a group, so that a commit
-of any size is written in bounded memory; merging makes larger ones. Filters of row groups are in this file, in the task
-index file that the writer made, or in the run in which they were first (`fine_path`): merging leaves them where they
-are.
+of any size is written in bounded memory; merging makes larger ones. The filters of a file's row groups are in the
+coarse groups, or else in this file or in the run in which they were first (`fine_path`): merging leaves these where
+they are. Of files that a task wrote, those in the task index file are read, because its rows are shorter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .... import bloom, hfile_like
 from ....base.arrays import from_numpy, positions, to_numpy
 from ....errors import CorruptionError
-from ....hfile_like import KeyLayout, SortedFileReader
+from ....hfile_like import KeyLayout, SortedFileReader, StridedSection
 from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run, written_as
@@ -39,7 +41,7 @@ from .coarse_groups import (
     IdRanges,
     member_hits,
 )
-from .file_filter import FIELDS, FileFilter, fields_of, write_file_filter
+from .file_filter import FIELDS, FileFilter, write_file_filter
 
 if TYPE_CHECKING:
     from ....hfile_like import SortedFileWriter
@@ -54,8 +56,10 @@ PLACE_SCHEMA = pa.schema(
         *FIELDS,
     ]
 )
-FILE_FIELD = pa.field("file", pa.int64())  # the number of a member's file
-RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, FILE_FIELD])
+MEMBER_SCHEMA = pa.schema([pa.field("file", pa.int64()), pa.field("row_group", pa.int64())])
+RUN_SCHEMA = pa.schema([*PLACE_SCHEMA, *MEMBER_SCHEMA])
+FIELD_NAMES = [field.name for field in FIELDS]
+NONE = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 MEMBERS_MAX = 1024
 GROUP_BYTES_MAX = 64 << 20
 _SCAN_SHARE = 16  # if more than that share of the members is looked up, all are read
@@ -71,12 +75,13 @@ class FilterRunWriter:
         self._writer = self._stack.enter_context(
             hfile_like.SortedFileWriter(self._sink, schema=RUN_SCHEMA, use="get", metas=written_as(path))
         )
-        self._waiting: list[tuple[int, np.ndarray]] = []  # a file, and the words of the filter over it
+        self._waiting: list[tuple[int, int, np.ndarray]] = []  # a file, its row group, and the words of the filter
         self._waiting_bytes = 0
         self._hash_name = ""
         self._ids: list[int] = []
         self._places: list[dict] = []
-        self._member_files: list[int] = []
+        self._members: list[tuple[int, int]] = []
+        self._sections: list[StridedSection] = []
         self._coarse = CoarseGroups()
 
     def __enter__(self) -> FilterRunWriter:
@@ -86,31 +91,39 @@ class FilterRunWriter:
         self._stack.__exit__(*exception)
 
     def write_fine(self, ordinal: int, filters: FileFilters, hash_name: str) -> FileFilter | None:
-        """Stores the filters of a file's row groups in this run; None if it has none."""
-        return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name)
+        """Stores the filters of a file's row groups apart from those of other files, if they are."""
+        return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name) if filters.is_apart else None
 
     def add_file(
-        self, file_id: int, path: str | None, fine: FileFilter | None, over_file: np.ndarray | None, hash_name: str
+        self,
+        file_id: int,
+        path: str | None,
+        fine: FileFilter | None,
+        members: Iterable[tuple[int, np.ndarray]],
+        hash_name: str,
     ) -> None:
-        """One file: where its `fine` filters are (`path`: None for this run), and the words of the filter over it,
-        uint32 [blocks, 8]. It has one of them, or both."""
+        """One file: where its `fine` filters are (`path`: None for this run; None if they are `members` alone), and
+        (row group or -1; words, uint32 [blocks, 8]) of the members of groups."""
         self._ids.append(file_id)
-        self._places.append({"fine_path": path if fine is not None else None, **fields_of(fine, hash_name)})
-        if over_file is None:
-            return
+        place = dict.fromkeys(FIELD_NAMES) if fine is None else fine.row()
+        self._places.append({**place, "fine_path": path if fine is not None else None, "hash": hash_name})
         if self._waiting and hash_name != self._hash_name:
             self._flush()
         self._hash_name = hash_name
-        self._waiting.append((file_id, over_file))
-        self._waiting_bytes += over_file.nbytes
-        if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
-            self._flush()
+        for row_group, words in members:
+            self._waiting.append((file_id, row_group, words))
+            self._waiting_bytes += words.nbytes
+            if len(self._waiting) >= MEMBERS_MAX or self._waiting_bytes >= GROUP_BYTES_MAX:
+                self._flush()
 
     def finish(self, segments: tuple[int, int]) -> Run:
         """Writes what is left; the run is durable and whole on return."""
         self._flush()
-        ids, members = np.array(self._ids, dtype=np.uint64), np.array(self._member_files, dtype=np.uint64)
-        write_entries(self._writer, ids, members, pa.Table.from_pylist(self._places, PLACE_SCHEMA), self._coarse)
+        ids, places = np.array(self._ids, dtype=np.uint64), pa.Table.from_pylist(self._places, PLACE_SCHEMA)
+        files, row_groups = (np.array(column) for column in zip(*self._members, strict=True)) if self._members else NONE
+        write_entries(
+            self._writer, ids, places, Members(files.astype(np.uint64), row_groups), self._coarse, self._sections
+        )
         self._writer.close()
         self._stack.close()
         return Run(self._path, self._writer.size_bytes, self._writer.num_entries, segments)
@@ -118,52 +131,95 @@ class FilterRunWriter:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        group = bloom.FilterGroup.from_filters([bloom.SplitBlockFilter(w, self._hash_name) for _, w in self._waiting])
-        for part in group.parts:
-            chosen = [self._waiting[i] for i in part.members]
-            sizes = np.array([len(words) for _, words in chosen])
-            name = self._coarse.add_group(self._hash_name, sizes, max(bloom.measured_fpp(words) for _, words in chosen))
-            self._writer.write_strided(name, part.rows, part.rows.shape[1])
-            self._member_files += [file_id for file_id, _ in chosen]
+        filters = [bloom.SplitBlockFilter(words, self._hash_name) for _, _, words in self._waiting]
+        for part in bloom.FilterGroup.from_filters(filters).parts:
+            chosen = [filters[i] for i in part.members]
+            sizes = np.array([one.blocks for one in chosen])
+            name = self._coarse.add_group(self._hash_name, sizes, max(one.fpp for one in chosen))
+            self._sections.append(self._writer.write_strided(name, part.rows, part.rows.shape[1]))
+            self._members += [self._waiting[i][:2] for i in part.members]
         self._waiting, self._waiting_bytes = [], 0
 
 
+@dataclass
+class Members:
+    """The file, uint64 [members], and the row group, int64 (-1: the whole file), of each member of a run."""
+
+    files: np.ndarray
+    row_groups: np.ndarray
+
+    @classmethod
+    def of(cls, reader: SortedFileReader) -> Members:
+        """Raises CorruptionError."""
+        entries = reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).scan(MEMBER_SCHEMA.names)
+        if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
+            raise CorruptionError("members of a filter run are not numbered", path=reader.name, check="members")
+        return cls.of_columns(reader, entries.columns)
+
+    @classmethod
+    def of_columns(cls, reader: SortedFileReader, columns: Mapping[str, pa.Array]) -> Members:
+        """Raises CorruptionError."""
+        if any(columns[name].null_count for name in MEMBER_SCHEMA.names):
+            raise CorruptionError("a member of a filter run without its file", path=reader.name, check="members")
+        files, row_groups = (to_numpy(columns[name]) for name in MEMBER_SCHEMA.names)
+        return cls(files.view(np.uint64), row_groups)
+
+    def selected(self, places: np.ndarray) -> Members:
+        return Members(self.files[places], self.row_groups[places])
+
+
 def write_entries(
-    writer: SortedFileWriter, ids: np.ndarray, member_files: np.ndarray, places: pa.Table, coarse: CoarseGroups
+    writer: SortedFileWriter,
+    ids: np.ndarray,
+    places: pa.Table,
+    members: Members,
+    coarse: CoarseGroups,
+    sections: Sequence[StridedSection],
 ) -> None:
-    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `member_files`, uint64 [m]:
-    the file of each member; `places`: n rows of PLACE_SCHEMA."""
+    """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `places`: n rows of
+    PLACE_SCHEMA; `sections`: of the groups. Files of several row groups that are members, and whose place is not given,
+    get one among these."""
     order = np.argsort(ids)
-    ids = ids[order]
-    coarse.files, coarse.others = IdRanges.of(ids), IdRanges.of(np.setdiff1d(ids, member_files))
+    ids, places = ids[order], _with_places(places.take(from_numpy(order)), ids[order], members, coarse, sections)
+    coarse.files, coarse.others = IdRanges.of(ids), IdRanges.of(np.setdiff1d(ids, members.files))
     writer.put_meta(META, coarse.to_bytes())
     if not len(ids):
         return
     partition, sequence = split_file_ids(ids)
+    nothing = [pa.nulls(len(ids), field.type) for field in MEMBER_SCHEMA]
     writer.write(
         KEYS.encode(kind=KIND_FILE, partition=partition, sequence=sequence),
-        places.take(from_numpy(order)).append_column(FILE_FIELD, pa.nulls(len(ids), FILE_FIELD.type)),
+        pa.Table.from_arrays([*places.columns, *nothing], schema=RUN_SCHEMA),
     )
-    if len(member_files):
-        nothing = [pa.nulls(len(member_files), field.type) for field in PLACE_SCHEMA]
+    if len(members.files):
+        nothing = [pa.nulls(len(members.files), field.type) for field in PLACE_SCHEMA]
+        numbers = [from_numpy(members.files.view(np.int64)), from_numpy(members.row_groups)]
         writer.write(
-            KEYS.encode(kind=KIND_MEMBER, partition=0, sequence=np.arange(len(member_files))),
-            pa.Table.from_arrays([*nothing, from_numpy(member_files.view(np.int64))], schema=RUN_SCHEMA),
+            KEYS.encode(kind=KIND_MEMBER, partition=0, sequence=np.arange(len(members.files))),
+            pa.Table.from_arrays([*nothing, *numbers], schema=RUN_SCHEMA),
         )
 
 
-def read_member_files(reader: SortedFileReader) -> np.ndarray:
-    """uint64: the file of each member of a run. Raises CorruptionError."""
-    entries = reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).scan([FILE_FIELD.name])
-    if not np.array_equal(entries.ids, np.arange(len(entries.ids))):
-        raise CorruptionError("members of a filter run are not numbered from 0 on", path=reader.name, check="members")
-    return _file_numbers(reader, entries.columns[FILE_FIELD.name])
-
-
-def _file_numbers(reader: SortedFileReader, files: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    if files.null_count:
-        raise CorruptionError("a member of a filter run without its file", path=reader.name, check="members")
-    return to_numpy(files).view(np.uint64)
+def _with_places(
+    places: pa.Table, ids: np.ndarray, members: Members, coarse: CoarseGroups, sections: Sequence[StridedSection]
+) -> pa.Table:
+    order = np.lexsort((members.row_groups, members.files))
+    files, starts, counts = np.unique(members.files[order], return_index=True, return_counts=True)
+    is_open = to_numpy(pc.is_null(places.column("fine_offset")))
+    several = np.flatnonzero(counts > 1)
+    several = several[is_open[positions(ids, files[several])]]
+    if not len(several):
+        return places
+    group_of = np.searchsorted(coarse.starts, order, side="right") - 1
+    column_of = order - coarse.starts[group_of]
+    rows = places.to_pylist()
+    for i, place in zip(several.tolist(), positions(ids, files[several]).tolist(), strict=True):
+        part = slice(starts[i], starts[i] + counts[i])
+        groups, numbers = np.unique(group_of[part], return_inverse=True)
+        own = tuple(zip(numbers.reshape(-1).tolist(), column_of[part].tolist(), strict=True))
+        row = FileFilter(tuple(sections[g] for g in groups.tolist()), rows[place]["hash"], own).row()
+        rows[place] = {**row, "fine_path": None}
+    return pa.Table.from_pylist(rows, PLACE_SCHEMA)
 
 
 class FilterRun:
@@ -191,14 +247,15 @@ class FilterRun:
         if not len(members):
             return np.empty(0, dtype=np.uint64)
         if self._readers.keeps(self.run) or len(members) * _SCAN_SHARE > self.coarse.members:
-            files = self._readers.decoded(self.run, "members", read_member_files)
-            if len(files) != self.coarse.members:
+            every = self._readers.decoded(self.run, Members, Members.of)
+            if len(every.files) != self.coarse.members:
                 raise CorruptionError("a filter run lacks members", path=self.reader.name, check="members")
-            return files[members]
-        entries = self.reader.by_id(KEYS.prefix(kind=KIND_MEMBER)).get(members.astype(np.uint64), [FILE_FIELD.name])
+            return every.files[members]
+        by_number = self.reader.by_id(KEYS.prefix(kind=KIND_MEMBER))
+        entries = by_number.get(members.astype(np.uint64), MEMBER_SCHEMA.names)
         if len(entries.ids) != len(members):
             raise CorruptionError("a filter run lacks members", path=self.reader.name, check="members")
-        return _file_numbers(self.reader, entries.columns[FILE_FIELD.name])
+        return Members.of_columns(self.reader, entries.columns).files
 
     def located(self, ids: np.ndarray) -> dict[int, tuple[str, FileFilter]]:
         """(path, fine filter) of those of some files, uint64, ascending, that have one here, by their numbers."""

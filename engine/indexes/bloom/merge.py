@@ -23,18 +23,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import from_numpy, positions
+from ....base.arrays import from_numpy, positions, to_numpy
 from ....bloom import plan_repeats
 from ....errors import CorruptionError
-from ....hfile_like import SortedFileReader, SortedFileWriter, read_strided_many
+from ....hfile_like import SortedFileReader, SortedFileWriter, StridedSection, read_strided_many
 from ...state import IndexState, Run
 from ...state.merge_policy import MergePolicy
 from ...state.runs import DAMAGE, check_written_as, written_as
 from ...storage import Ranged, Storage
 from ..protocol import CommitWork
 from .coarse_groups import CoarseGroups, section_name
-from .file_filter import StoredFilters
-from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, read_member_files, write_entries
+from .file_filter import WHOLE_FILE, StoredFilters
+from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Members, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
@@ -194,32 +194,39 @@ def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
                 holes += file_ids
                 continue
             holes += [i for i, one in zip(file_ids, stored, strict=True) if one is None]
-            for file_id, one, words in _read_over_files(storage, result.index.path, file_ids, stored):
-                writer.add_file(file_id, result.index.path, one.fine, words, one.hash_name)
+            present = [(file_id, one) for file_id, one in zip(file_ids, stored, strict=True) if one is not None]
+            read = _read_members(storage, result.index.path, present)
+            for (file_id, one), members in zip(present, read, strict=True):
+                # A file of one row group needs no look at its own filter.
+                fine = one.fine if one.is_apart or one.fine.row_groups > 1 else None
+                writer.add_file(file_id, result.index.path, fine, members, one.fine.hash_name)
         run = writer.finish((after.version, after.version))
 
     runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
     return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))
 
 
-def _read_over_files(
-    storage: Storage, path: str, file_ids: Sequence[int], stored: Sequence[StoredFilters | None]
-) -> Iterator[tuple[int, StoredFilters, np.ndarray | None]]:
-    """(file, its filters, the words of the filter over it) of the files of a task, some filters at a time."""
+def _read_members(
+    storage: Storage, path: str, files: Sequence[tuple[int, StoredFilters]]
+) -> Iterator[list[tuple[int, np.ndarray]]]:
+    """What of each file of a task goes into groups, as `FileFilters.members`; some files are read at a time."""
     source = Ranged(storage, path)
-    present = [(file_id, one) for file_id, one in zip(file_ids, stored, strict=True) if one is not None]
-    sizes = np.array([0 if one.over_file is None else one.over_file.length_bytes for _, one in present], dtype=np.int64)
+    sections_of = [one.member_sections for _, one in files]
+    sizes = np.array([sum(section.length_bytes for section in own) for own in sections_of], dtype=np.int64)
     parts = np.flatnonzero(np.diff(np.cumsum(sizes) // CHUNK_BYTES)) + 1
-    for part in np.split(np.arange(len(present)), parts):
-        chosen = [present[i] for i in part.tolist()]
-        sections = [one.over_file for _, one in chosen if one.over_file is not None]
-        rows = iter(read_strided_many(source, [(section, np.arange(section.rows)) for section in sections]))
-        for file_id, one in chosen:
-            words = None if one.over_file is None else np.ascontiguousarray(next(rows)).view(np.uint32)
-            yield file_id, one, words
+    for part in np.split(np.arange(len(files)), parts):
+        wanted = [(section, np.arange(section.rows)) for i in part.tolist() for section in sections_of[i]]
+        rows = iter(read_strided_many(source, wanted))
+        for i in part.tolist():
+            tables = [next(rows).reshape(section.rows, -1, 32) for section in sections_of[i]]
+            yield [(group, _words(tables[number], column)) for group, number, column in files[i][1].members]
 
 
-MEMBERS_MAX = 1 << 15  # of a group: a row of 1 MiB
+def _words(table: np.ndarray, column: int) -> np.ndarray:
+    return np.ascontiguousarray(table[:, column]).view(np.uint32)
+
+
+MEMBERS_MAX = 1 << 13  # of a group: a row of 256 KiB
 CHUNK_BYTES = 16 << 20  # of rows that are read and written at once
 
 
@@ -265,34 +272,44 @@ def join_runs(
         newest = newest[positions(live, ids[newest]) >= 0]
     if not len(newest):
         return None
-    member_files = np.concatenate([files for _, _, files in entries])
+    every = Members(
+        np.concatenate([own.files for _, _, own in entries]), np.concatenate([own.row_groups for _, _, own in entries])
+    )
     member_run = np.repeat(np.arange(len(runs)), np.diff(starts))
-    owner = positions(ids[newest], member_files)
+    owner = positions(ids[newest], every.files)
     used = np.flatnonzero((owner >= 0) & (run_of[newest][owner] == member_run))
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))
         writer = stack.enter_context(SortedFileWriter(sink, schema=RUN_SCHEMA, use="get", metas=written_as(path)))
         coarse = CoarseGroups()
-        order = [_write_group(writer, coarse, runs, starts, *group) for group in _planned(runs, starts, used)]
-        members = np.concatenate([np.empty(0, dtype=np.int64), *order])
+        planned = list(_planned(runs, starts, used))
+        sections = [_write_group(writer, coarse, runs, starts, *group) for group in planned]
+        order = np.concatenate([np.empty(0, dtype=np.int64), *(members for *_, members in planned)])
         places = pa.concat_tables([places for _, places, _ in entries]).take(from_numpy(newest))
-        write_entries(writer, ids[newest], member_files[members], places, coarse)
+        write_entries(writer, ids[newest], places, every.selected(order), coarse, sections)
         writer.close()
     return Run(path, writer.size_bytes, writer.num_entries, segments)
 
 
-def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, np.ndarray]:
-    """(files of a run, uint64; PLACE_SCHEMA: where their filters are; the file of each member, uint64)."""
+def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, Members]:
+    """(files of a run, uint64; PLACE_SCHEMA: where their filters are, null if in groups of the run; its members)."""
     entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
-    members = read_member_files(run.reader)
+    members = Members.of(run.reader)
     others = entries.ids[run.coarse.others.holds(entries.ids)]
-    every = np.sort(np.concatenate([members, others]))
-    if not np.array_equal(every, entries.ids) or len(members) != run.coarse.members:
+    every = np.union1d(members.files, others)
+    if not np.array_equal(every, entries.ids) or len(members.files) != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its members", path=run.reader.name)
     places = pa.Table.from_arrays([entries.columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
-    is_here = pc.and_(pc.is_null(places.column("fine_path")), pc.is_valid(places.column("fine_offset")))
-    paths = pc.if_else(is_here, run.run.path, places.column("fine_path"))
-    return entries.ids, places.set_column(0, PLACE_SCHEMA.field("fine_path"), paths), members
+    is_here = to_numpy(pc.and_(pc.is_null(places.column("fine_path")), pc.is_valid(places.column("fine_offset"))))
+    in_groups = is_here & np.isin(entries.ids, members.files[members.row_groups != WHOLE_FILE])
+    columns = {
+        field.name: pc.if_else(from_numpy(in_groups), pa.nulls(len(places), field.type), places.column(field.name))
+        for field in PLACE_SCHEMA
+        if field.name != "hash"
+    }
+    columns["fine_path"] = pc.if_else(from_numpy(is_here & ~in_groups), run.run.path, columns["fine_path"])
+    places = pa.table({**columns, "hash": places.column("hash")}).select(PLACE_SCHEMA.names).cast(PLACE_SCHEMA)
+    return entries.ids, places, members
 
 
 def _planned(
@@ -325,12 +342,12 @@ def _write_group(
     fpp: float,
     blocks: int,
     members: np.ndarray,
-) -> np.ndarray:
-    """Writes one group and gives its members."""
+) -> StridedSection:
+    """Writes one group."""
     sizes = np.concatenate([run.coarse.sizes for run in runs])[members]
     name = coarse.add_group(hash_name, sizes, fpp)
-    writer.write_strided(name, _rows(list(_sources(runs, starts, members)), blocks, len(members)), 32 * len(members))
-    return members
+    rows = _rows(list(_sources(runs, starts, members)), blocks, len(members))
+    return writer.write_strided(name, rows, 32 * len(members))
 
 
 @dataclass

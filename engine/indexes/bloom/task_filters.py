@@ -1,14 +1,15 @@
 """The filters of one file, made from the hashes of its row groups as they pass; and their sizes.
 
-`fpp` is the rate of the finest level: how often a row group without a value may be read. A file of one row group has
-one filter, among those of other files (`coarse_groups.py`). A file of several has a filter per row group, side by side
-(`file_filter.py`), and one over the file, so that most files are excluded without a request to their own filters: at a
-larger rate (`file_fpp`), since what it lets pass is tested again. So it takes about a third of the bits of the others.
-A filter over a file whose own rate is above `USELESS_FPP` is not written.
+`fpp` is the rate of the finest level: how often a row group without a value may be read. Row groups are members of
+groups of filters of many files (`coarse_groups.py`): one read answers for all of them. A file of many row groups has a
+filter over the file in their place, if fewer bytes are read so (`has_file_level`): then its row groups' filters are
+side by side (`file_filter.py`), and are read only if the one over the file says yes. Its rate is larger (`file_fpp`),
+since what it lets pass is tested again, so it takes about a third of the bits of the others. If its own rate is above
+`USELESS_FPP`, it is not written.
 
 Memory is bounded however large the files are: hashes and finished filters wait in a spool, a temporary file once they
-are more than `SPOOL_BYTES`. Distinct values are counted exactly in a row group. In a file they are counted exactly up
-to `_SAMPLE_MAX`, then by the hashes below a threshold, which are a sample because hashes are uniform.
+are more than `SPOOL_BYTES`. Distinct values are counted exactly in a row group, and in a file up to `_SAMPLE_MAX`;
+beyond, by the hashes below a threshold, which are a sample because hashes are uniform.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import numpy as np
 
 from .... import bloom
 from ....errors import InvalidArgumentError, StorageError
+from .coarse_groups import REQUEST_BYTES_LOCAL
+from .file_filter import WHOLE_FILE
 
 FPP_MIN, FPP_MAX, FPP_DEFAULT = 1e-6, 0.1, 0.001
 USELESS_FPP = 0.3
-FILE_BLOCKS_MAX = (64 << 20) // 32
+MEMBER_BLOCKS_MAX = (64 << 20) // 32
 SPOOL_BYTES = 16 << 20
 
 _SAMPLE_MAX = 1 << 18
@@ -44,8 +47,15 @@ def checked_fpp(fpp: object) -> float:
 
 
 def file_fpp(fpp: float) -> float:
-    """The rate that the filter over a file of several row groups is sized for."""
+    """The rate that the filter over a file is sized for."""
     return min(fpp ** (1 / 3), 0.25)
+
+
+def has_file_level(row_groups: int, fpp: float) -> bool:
+    """Whether a look-up reads fewer bytes with a filter over a file than without: a block of it, and at its rate a
+    request and a block per row group."""
+    blocks_bytes = _BLOCK_BYTES * row_groups
+    return _BLOCK_BYTES + file_fpp(fpp) * (REQUEST_BYTES_LOCAL + blocks_bytes) < blocks_bytes
 
 
 class Spool:
@@ -120,34 +130,12 @@ def _refusals() -> Iterator[None]:
         raise StorageError(f"{tempfile.gettempdir()}: filters wait here in a temporary file: {error}") from error
 
 
-class _DistinctCount:
-    """Counts distinct hashes of which parts arrive one by one, each ascending without duplicates."""
-
-    def __init__(self) -> None:
-        self._sample = np.empty(0, dtype=np.uint64)
-        self._share = 1.0  # of all hashes, those below the threshold
-
-    def add(self, hashes: np.ndarray) -> None:
-        self._sample = bloom.distinct(np.concatenate([self._sample, self._below(hashes)]))
-        while len(self._sample) > _SAMPLE_MAX:
-            self._share /= 2
-            self._sample = self._below(self._sample)
-
-    def _below(self, hashes: np.ndarray) -> np.ndarray:
-        if self._share == 1:
-            return hashes
-        return hashes[: np.searchsorted(hashes, np.uint64(self._share * (1 << 64)))]
-
-    def count(self) -> int:
-        return round(len(self._sample) / self._share)
-
-
 class FileFilters:
     """The filters of one file. Row groups are added one by one; `finish` builds the filters.
 
     row_groups    how many were added
-    parts         once finished: (blocks, row groups) of each section of the finest level; empty if the filter over the
-                  file is all there is
+    parts         once finished: (blocks, row groups) of the filters of row groups of one size
+    is_apart      once finished: whether its row groups are no members of groups of many files
     """
 
     def __init__(self, fpp: float, spool: Spool):
@@ -156,49 +144,61 @@ class FileFilters:
         self._fpp, self._spool = fpp, spool
         self._counts: list[int] = []  # distinct values of each row group
         self._numbers: list[int] = []  # in the spool: of its hashes, once finished of its words
-        self._distinct = _DistinctCount()
+        self.is_apart = False
 
     @property
     def row_groups(self) -> int:
         return len(self._counts)
-
-    @property
-    def over_file(self) -> np.ndarray | None:
-        """Once finished: the words of the filter over the file, uint32 [blocks, 8]; None if there is none."""
-        return None if self._over_file is None else self._spool.read(self._over_file).reshape(-1, 8)
 
     def add(self, hashes: np.ndarray) -> None:
         """Add the hashes of the next row group, uint64 [n], duplicates allowed."""
         hashes = bloom.distinct(hashes)
         self._counts.append(len(hashes))
         self._numbers.append(self._spool.put(hashes))
-        self._distinct.add(hashes)
 
     def finish(self) -> None:
         """Build the filters of all row groups."""
-        over_file = self._empty_over_file()
-        if self.row_groups > 1 or over_file is None:
-            self.parts = bloom.plan_sizes([bloom.solve_blocks(count, self._fpp) for count in self._counts])
+        if not self._counts:
+            self.add(np.empty(0, dtype=np.uint64))  # a file without row groups contains no value
+        sizes = [bloom.solve_blocks(count, self._fpp) for count in self._counts]
+        self.is_apart = max(sizes) > MEMBER_BLOCKS_MAX or has_file_level(self.row_groups, self._fpp)
+        over_file = self._empty_over_file() if self.is_apart else None
+        # The members of a group of many files have one of a few sizes.
+        self.parts = bloom.plan_sizes(sizes if self.is_apart else list(map(bloom.shared_blocks, sizes)))
         blocks_of = {group: blocks for blocks, members in self.parts for group in members}
         for group, number in enumerate(self._numbers):
             hashes = self._spool.read(number)
             self._spool.drop(number)
             if over_file is not None:
                 bloom.insert_hashes(over_file, hashes)
-            if self.parts:
-                words = np.zeros((blocks_of[group], 8), dtype=np.uint32)
-                bloom.insert_hashes(words, hashes)
-                self._numbers[group] = self._spool.put(words.reshape(-1))
-        if over_file is not None and (not self.parts or bloom.measured_fpp(over_file) <= USELESS_FPP):
+            words = np.zeros((blocks_of[group], 8), dtype=np.uint32)
+            bloom.insert_hashes(words, hashes)
+            self._numbers[group] = self._spool.put(words.reshape(-1))
+        if over_file is not None and bloom.measured_fpp(over_file) <= USELESS_FPP:
             self._over_file = self._spool.put(over_file.reshape(-1))
 
     def _empty_over_file(self) -> np.ndarray | None:
-        """Words for the filter over the file, whose sizes are such that many files share a group."""
-        if self.row_groups > 1:
-            blocks = bloom.shared_blocks(bloom.solve_blocks(self._distinct.count(), file_fpp(self._fpp)), at_most=True)
-        else:
-            blocks = bloom.shared_blocks(bloom.solve_blocks(sum(self._counts), self._fpp))
-        return None if blocks > FILE_BLOCKS_MAX else np.zeros((blocks, 8), dtype=np.uint32)
+        blocks = bloom.solve_blocks(self._distinct_count(), file_fpp(self._fpp))
+        blocks = bloom.shared_blocks(blocks, at_most=True)
+        return np.zeros((blocks, 8), dtype=np.uint32) if blocks <= MEMBER_BLOCKS_MAX else None
+
+    def _distinct_count(self) -> int:
+        """Of all row groups, whose hashes ascend."""
+        sample, share = np.empty(0, dtype=np.uint64), 1.0  # hashes below that share of all that there may be
+        for number in self._numbers:
+            sample = bloom.distinct(np.concatenate([sample, _below(self._spool.read(number), share)]))
+            while len(sample) > _SAMPLE_MAX:
+                share /= 2
+                sample = _below(sample, share)
+        return round(len(sample) / share)
+
+    def members(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(row group, or -1 for the whole file; words, uint32 [blocks, 8]) of what goes into groups of many files."""
+        if not self.is_apart:
+            for group, number in enumerate(self._numbers):
+                yield group, self._spool.read(number).reshape(-1, 8)
+        elif self._over_file is not None:
+            yield WHOLE_FILE, self._spool.read(self._over_file).reshape(-1, 8)
 
     def rows_of(self, blocks: int, members: Sequence[int]) -> Iterator[np.ndarray]:
         """The bucket rows of one part, uint8 [n, 32 x members], some at a time."""
@@ -209,3 +209,7 @@ class FileFilters:
             for place, member in enumerate(members):
                 rows[:, place] = self._spool.read(self._numbers[member], 8 * start, 8 * stop).reshape(-1, 8)
             yield rows.reshape(stop - start, -1).view(np.uint8)
+
+
+def _below(hashes: np.ndarray, share: float) -> np.ndarray:
+    return hashes if share == 1 else hashes[: np.searchsorted(hashes, np.uint64(share * (1 << 64)))]
