@@ -1,8 +1,9 @@
-"""The usual queries of a user: ours, and our dataset in DuckDB, against DuckDB and polars over the same files.
+"""The usual queries of a user: `scan`, `sql` and `dataset` in DuckDB, against DuckDB and polars over the same files.
 
 SKIPSTONE_BENCH_EVENTS events (default 3,000,000) in two lakes, of 60 and of 400 files, in the order of their times;
-and in one large file of 50 row groups, where one of two float columns has NaN. Each side returns an Arrow table.
-SKIPSTONE_BENCH_ROWS, a regular expression, chooses rows of the table.
+and in one large file of 50 row groups, where one of two float columns has NaN. Each side returns an Arrow table. The
+lake of 60 files is also read from an object store whose requests take 30 ms; there polars reads whole files that the
+same client fetched. SKIPSTONE_BENCH_ROWS, a regular expression, chooses rows of the table.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import re
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +28,14 @@ import skipstone as ss
 
 from .support.cached_folder import cached_folder
 from .support.data import CACHE
-from .support.harness import Bench
+from .support.far import FarBucket, far_bucket
+from .support.harness import Answer, Bench
 
 ROUNDS = 5
+FAR, FAR_LAKE, FAR_INDEX = "30 ms", "s3://far/lake", "s3://far/index"
+FAR_ROUNDS, FAR_LATENCY_S, FAR_THREADS = 2, 0.03, 16
 FILES = (60, 400)
+SQL, DATASET = "table.sql", "dataset in DuckDB"
 ACTIONS, SYSTEMS = ["view", "click", "buy", "refund"], ["ios", "android", "web"]
 START_US = 1_700_000_000_000_000
 ROW_GROUPS = 50
@@ -90,6 +97,7 @@ def queries(ids: list[str], users: list[str], end_us: int) -> Iterator[Query]:
     """The questions to a lake; some are asked by values that it has."""
     yield Query("one event by id", f"event_id = '{ids[0]}'")
     yield Query("ten events by id", f"event_id IN ({_listed(ids[:10])})")
+    yield Query("a thousand events by id", f"event_id IN ({_listed(ids[:1000])})")
     yield Query("the rows of one user", f"user_id = '{users[0]}'")
     yield Query("one user and one action, two columns", f"user_id = '{users[0]}' AND action = 'refund'", TWO)
     yield Query("ten users, three columns", f"user_id IN ({_listed(users[:10])})", ["ts", "user_id", "amount"])
@@ -112,15 +120,30 @@ def queries(ids: list[str], users: list[str], end_us: int) -> Iterator[Query]:
     yield Query("count by action of some", "ctx.device = 13", by="action")
 
 
+def dashboard(end_us: int) -> Iterator[tuple[str, str]]:
+    """The questions of a dashboard, by name: SQL over `lake`, and over `dim` and `keys`."""
+    day = np.datetime64(end_us - (end_us - START_US) // 30, "us")
+    today = f"ts >= TIMESTAMP '{str(day).replace('T', ' ')}'"
+    yield "newest 50", "SELECT ts, user_id, action FROM lake ORDER BY ts DESC LIMIT 50"
+    yield "counts by action today", f"SELECT action, count(*) AS n FROM lake WHERE {today} GROUP BY action"
+    yield "first, last and largest", "SELECT min(ts) AS a, max(ts) AS b, max(seq) AS c FROM lake"
+    yield "distinct systems", "SELECT DISTINCT ctx.os AS os FROM lake"
+    join = "SELECT country, count(*) AS n FROM lake JOIN dim USING (user_id)"
+    yield "join with a dimension, today", f"{join} WHERE {today} GROUP BY country"
+    yield "join with 20 keys", "SELECT ts, user_id, action FROM lake JOIN keys USING (event_id)"
+
+
 def _listed(values: list[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)
 
 
 def large_file_queries(seq: int) -> Iterator[Query]:
     """Of one file of many row groups."""
+    columns = ["event_id", "ts", "user_id", "amount", "url", "seq"]  # answers with NaN cannot be compared
     for name in ("amount", "with_nan"):
-        yield Query(f"large file, a range and {name}", f"seq BETWEEN {seq} AND {seq + 100} AND {name} > 500")
-        yield Query(f"large file, a needle and {name}", f"event_id = '{_event_id(seq)}' AND {name} >= 0")
+        range_of_rows = f"seq BETWEEN {seq} AND {seq + 100} AND {name} > 500"
+        yield Query(f"large file, a range and {name}", range_of_rows, columns)
+        yield Query(f"large file, a needle and {name}", f"event_id = '{_event_id(seq)}' AND {name} >= 0", columns)
 
 
 # -- the events --------------------------------------------------------------------------------------------------------
@@ -137,6 +160,7 @@ def events(first: int, count: int, seed: int) -> pa.Table:
     offsets = np.append(0, np.cumsum(tags)).astype(np.int32)
     pages = [random.integers(0, most, count) for most in (50, 2000, 10_000)]
     amount = random.random(count) * 1000
+    at = np.arange(first, first + count)  # no two events have the same time, so the newest ones are always the same
     context = [
         pa.array(random.integers(0, 400, count), pa.int32()),
         pa.array(np.array(SYSTEMS)[random.integers(0, 3, count)]),
@@ -144,14 +168,14 @@ def events(first: int, count: int, seed: int) -> pa.Table:
     return pa.table(
         {
             "event_id": [_event_id(seq) for seq in range(first, first + count)],
-            "ts": pa.array(START_US + np.sort(random.integers(first, first + count, count)) * 1000, pa.timestamp("us")),
+            "ts": pa.array(START_US + at * 1000 + random.integers(0, 1000, count), pa.timestamp("us")),
             "user_id": [f"user-{user}" for user in random.integers(0, 66_000, count)],
             "action": np.array(ACTIONS)[random.integers(0, 4, count)],
             "amount": amount,
             "url": [f"https://shop.example/{a}/{b}/item{c}" for a, b, c in zip(*pages, strict=True)],
             "tags": pa.ListArray.from_arrays(offsets, pa.array(random.integers(0, 38, int(offsets[-1])), pa.int32())),
             "ctx": pa.StructArray.from_arrays(context, ["device", "os"]),
-            "seq": np.arange(first, first + count),
+            "seq": at,
         }
     )
 
@@ -165,7 +189,7 @@ def lake(count: int, files: int) -> Path:
             rows = events(number * each, each, number)
             pq.write_table(rows, folder / f"part-{number:04}.parquet", compression="zstd")
 
-    return cached_folder(CACHE / f"events-{count}-{files}", write).folder
+    return cached_folder(CACHE / f"usual-{count}-{files}", write).folder
 
 
 def large_file(count: int) -> Path:
@@ -181,7 +205,7 @@ def large_file(count: int) -> Path:
                 values[::97] = np.nan
                 writer.write_table(rows.append_column("with_nan", pa.array(values)), row_group_size=each)
 
-    return cached_folder(CACHE / f"events-{count}-large", write).folder
+    return cached_folder(CACHE / f"usual-{count}-large", write).folder
 
 
 # -- the race ----------------------------------------------------------------------------------------------------------
@@ -203,16 +227,34 @@ def main() -> None:
             table.create_index("event_id", kind="secondary")
             table.create_index("user_id", kind="secondary")
             known = pq.read_table(folder / "part-0003.parquet", columns=["event_id", "user_id"]).to_pydict()
-            ids, users = known["event_id"][::311], list(dict.fromkeys(known["user_id"]))[:20]
+            ids, users = (
+                known["event_id"][:: max(len(known["event_id"]) // 1000, 1)],
+                list(dict.fromkeys(known["user_id"])),
+            )
             for query in queries(ids, users, START_US + count * 1000):
                 _add(bench, chosen, f"{files} files: {query.name}", query, table, folder)
+            tables = {
+                "dim": pa.table({"user_id": users, "country": [f"c{i % 20}" for i in range(len(users))]}),
+                "keys": pa.table({"event_id": ids[:20]}),
+            }
+            for name, text in dashboard(START_US + count * 1000):
+                _add_dashboard(bench, chosen, f"{files} files, sql: {name}", text, table, folder, tables)
+            keys = pa.table({"user_id": users[:2000]})
+            _add_lookup(bench, chosen, f"{files} files: look-up of 2,000 users", keys, table, folder)
         folder = large_file(count)
         table = ss.create(folder, partitioning=None, index_path=f"{index}/large")
         table.create_index("event_id", kind="bloom")
         for query in large_file_queries(count // 2):
             _add(bench, chosen, query.name, query, table, folder)
         bench.run(ROUNDS)
-        bench.report(_against_the_best(bench.figures()))
+    with far_bucket() as bucket:
+        far = FarSides(bench, bucket, lake(count, FILES[0]))
+        for query in queries(ids, users, START_US + count * 1000):
+            if query.by is None and query.order is None and chosen.search(f"{FAR}: {query.name}"):
+                far.row(query)
+        bench.run(FAR_ROUNDS)
+    near = [one for one in bench.figures() if not one["row"].startswith(FAR)]
+    bench.report([*against_the_best(near), "", *far.ways])
 
 
 def _add(bench: Bench, chosen: re.Pattern, row: str, query: Query, table: ss.Table, folder: Path) -> None:
@@ -227,22 +269,100 @@ def _add(bench: Bench, chosen: re.Pattern, row: str, query: Query, table: ss.Tab
     bench.case(row, "skipstone", lambda: query.ours(table), kind="us")
     bench.case(row, "DuckDB", lambda: connection.sql(query.sql(source)).to_arrow_table())
     bench.case(row, "polars", lambda: query.polars(files))
+    if is_near:
+        bench.case(row, SQL, lambda: table.sql(query.sql("self")).to_arrow_table())
     if query.by is None and is_near:
-        bench.case(row, "dataset in DuckDB", lambda: connection.sql(query.sql("lake")).to_arrow_table())
+        bench.case(row, DATASET, lambda: connection.sql(query.sql("lake")).to_arrow_table())
 
 
-def _against_the_best(figures: Sequence[dict[str, Any]]) -> list[str]:
-    """Ours over the better of the others, a line a task, and the median and the worst of these."""
-    lines, ratios = (
-        ["## Against the best of the others", "", "| task | ours / best | best |", "| --- | ---: | --- |"],
-        [],
-    )
+def _add_dashboard(
+    bench: Bench, chosen: re.Pattern, row: str, text: str, table: ss.Table, folder: Path, tables: dict[str, pa.Table]
+) -> None:
+    if not chosen.search(row):
+        return
+    connection = duckdb.connect()
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    connection.execute(f"CREATE VIEW lake AS SELECT * FROM read_parquet('{folder}/*.parquet')")
+    bench.case(row, "skipstone", lambda: ss.sql(text, lake=table, **tables).to_arrow_table(), kind="us")
+    bench.case(row, "DuckDB", lambda: connection.sql(text).to_arrow_table())
+
+
+def _add_lookup(bench: Bench, chosen: re.Pattern, row: str, keys: pa.Table, table: ss.Table, folder: Path) -> None:
+    if not chosen.search(row):
+        return
+    connection = duckdb.connect()
+    connection.register("keys", keys)
+    names = ", ".join(TWO)
+    query = f"SELECT {names} FROM read_parquet('{folder}/*.parquet') SEMI JOIN keys USING (user_id)"
+    wanted = pl.LazyFrame(keys)
+
+    def by_polars() -> pa.Table:
+        rows = pl.scan_parquet(f"{folder}/*.parquet").join(wanted, on="user_id", how="semi")
+        return rows.select(TWO).collect().to_arrow()
+
+    bench.case(row, "skipstone", lambda: table.lookup(keys, columns=TWO).to_table(), kind="us")
+    bench.case(row, "DuckDB", lambda: connection.sql(query).to_arrow_table())
+    bench.case(row, "polars", by_polars)
+
+
+class FarSides:
+    """The same question to each contender, where each request waits: an object store in memory, from which bytes come
+    immediately. All of them use the same client."""
+
+    def __init__(self, bench: Bench, bucket: FarBucket, folder: Path):
+        self._bench, self._bucket = bench, bucket
+        self._names = [f"lake/{path.name}" for path in sorted(folder.glob("*.parquet"))]
+        for name in self._names:
+            bucket.put(name, (folder / Path(name).name).read_bytes())
+        table = ss.create(FAR_LAKE, partitioning=None, index_path=FAR_INDEX)
+        for column in ("event_id", "user_id"):
+            table.create_index(column, kind="secondary")
+        self.ways = ["## How rows are read where each request waits for 30 ms", ""]
+
+    def row(self, query: Query) -> None:
+        with ss.open(FAR_LAKE, index_path=FAR_INDEX) as table:
+            plan = table.scan(query.where, columns=query.columns)
+            plan.to_table()
+            self.ways.append(f"- {query.name}: {plan.steps[-1].note}")
+
+        def ours() -> Answer:
+            with self._late() as requests, ss.open(FAR_LAKE, index_path=FAR_INDEX) as table:
+                return Answer(query.ours(table), requests())
+
+        def by_polars() -> Answer:
+            with self._late() as requests, ThreadPoolExecutor(FAR_THREADS) as pool:
+                files = list(pool.map(lambda name: self._bucket.get(name).bytes().to_bytes(), self._names))
+                return Answer(query.polars(files), requests())
+
+        name = f"{FAR}: {query.name}"
+        self._bench.case(name, "skipstone", ours, kind="us", note="opening included")
+        self._bench.case(name, "polars", by_polars, note=f"whole files, {FAR_THREADS} requests at a time")
+
+    @contextmanager
+    def _late(self) -> Iterator[Callable[[], int]]:
+        """Within the block requests wait; the result counts them."""
+        before = len(self._bucket.waits.log)
+        self._bucket.latency_s = FAR_LATENCY_S
+        try:
+            yield lambda: len(self._bucket.waits.log) - before
+        finally:
+            self._bucket.latency_s = 0.0
+
+
+def against_the_best(figures: Sequence[dict[str, Any]]) -> list[str]:
+    """Ours over the better of the others, a line per task, and the median and the worst of these."""
+    lines = ["## Against the best of the others", "", "| task | ours / best | sql / DuckDB | dataset / DuckDB | best |"]
+    lines.append("| --- | ---: | ---: | ---: | --- |")
+    ratios = []
     for row in dict.fromkeys(one["row"] for one in figures):
-        best = min(
-            (one for one in figures if one["row"] == row and one["kind"] == "peer"), key=lambda one: one["ratio_to_us"]
-        )
-        ratios.append(1 / best["ratio_to_us"])
-        lines.append(f"| {row} | {ratios[-1]:.3g} | {best['contender']} |")
+        times = {one["contender"]: one["ratio_to_us"] for one in figures if one["row"] == row}
+        best = min((name for name in times if name in ("DuckDB", "polars")), key=times.__getitem__)
+        ratios.append(1 / times[best])
+        others = [f"{times[name] / times['DuckDB']:.3g}" if name in times else "" for name in (SQL, DATASET)]
+        lines.append(f"| {row} | {ratios[-1]:.3g} | {' | '.join(others)} | {best} |")
+    if not ratios:
+        return []
     return [*lines, "", f"Median {statistics.median(ratios):.3g}, worst {max(ratios):.3g}."]
 
 

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import to_numpy
-from ...errors import SchemaError
+from ...errors import SchemaError, SkipstoneError
+from ..parquet.footers import chunk_ranges, open_parquet
 from ..parquet.leaves import top_level
 from ..predicates import columns_read
 from ..predicates.coerce import is_exact_widening
@@ -45,7 +46,8 @@ _RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or sm
 _COUNT = "__skipstone_count"
 _PATTERN = frozenset("*?[]{}")  # DuckDB would expand such a path
 _CHECKED_FILES_MAX = 1_000
-_checked_files: set[tuple] = set()  # of which DuckDB reads the columns as the types that Arrow's schema has
+# Files in which DuckDB has the types of the Arrow schema for some columns, and the share of these in the file's bytes.
+_checked_files: dict[tuple, float] = {}
 
 
 @dataclass
@@ -274,13 +276,26 @@ class DuckDBReader:
                     result = result_of(query, opened)
                     for name in query.tables:
                         opened.unregister(name)
-            except (duckdb.Error, pa.ArrowException, SchemaError, ValueError) as raised:
+            except (duckdb.Error, pa.ArrowException, SkipstoneError, ValueError) as raised:
                 error = f"DuckDB failed: {str(raised).splitlines()[0]}"
             for task in query.tasks:
                 check_identity(task, self._storage)
         if not error:
             self._context.by_duckdb.extend(task.path for task in query.tasks)
+            self._count(chunk)
         return result, error
+
+    def _count(self, chunk: Sequence[Piece]) -> None:
+        """Tell the storage about how much DuckDB reads: the column chunks, and the footers, of some files."""
+        stored, requests, size_bytes = self.writer.stored(chunk[0].task), 0, 0.0
+        share = _checked_files.get(self._key(chunk[0].task), 1.0) if stored else 0.0
+        for piece in chunk:
+            requests += 1 + len(stored) * len(piece.groups.kept or [0])
+            size_bytes += piece.task.size_bytes * share * piece.row_count / max(piece.task.row_count, 1)
+        self._storage.count(requests, int(size_bytes))
+
+    def _key(self, task: FileTask) -> tuple:
+        return self._path_of(task), task.size_bytes, task.modified_ns, *self.writer.stored(task).values()
 
     def _rows_of(self, query: Query, opened: Any) -> pa.Table:
         """Rows in the table's types."""
@@ -307,8 +322,7 @@ class DuckDBReader:
     def check_types(self, task: FileTask, opened: Any) -> None:
         """Raise SchemaError if DuckDB reads a column as another type than Arrow's schema has: a VARIANT, for example.
         The first file of each physical schema is looked at."""
-        stored = tuple(self.writer.stored(task).values())
-        key = (self._path_of(task), task.size_bytes, task.modified_ns, stored)
+        stored, key = list(self.writer.stored(task).values()), self._key(task)
         if not stored or key in _checked_files:
             return
         file_schema = self._file_schemas[task.schema_id]
@@ -320,7 +334,10 @@ class DuckDBReader:
                 raise SchemaError(f"column {name!r} is {dtype} to DuckDB")
         if len(_checked_files) >= _CHECKED_FILES_MAX:
             _checked_files.clear()
-        _checked_files.add(key)
+        with open_parquet(self._storage, planned_entry(task)) as file:
+            groups = range(file.metadata.num_row_groups)
+            read_bytes = sum(length for group in groups for _, length in chunk_ranges(file, group, stored))
+        _checked_files[key] = min(read_bytes / task.size_bytes, 1.0)
 
     def _pieces(self, pair: Pair) -> Iterator[Piece]:
         """A file, or row groups of a large one."""

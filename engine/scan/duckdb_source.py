@@ -23,7 +23,7 @@ from .planned_rows import to_merge
 from .planning import Pair, Planning
 
 _hidden_columns: WeakKeyDictionary[Snapshot, set[str]] = WeakKeyDictionary()
-_PARTS_MAX = 32  # files that are read by row numbers, each by a SELECT of its own
+_PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
 
 
 class NotPlainError(Exception):

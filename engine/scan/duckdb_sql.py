@@ -15,10 +15,11 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.forks import no_fork
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
@@ -38,7 +39,7 @@ from .lake_dataset import LakeDataset
 if TYPE_CHECKING:
     from .plan import Plan
 
-KEYS_MAX = 10_000
+KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
 _PREFIX = "__skipstone_"  # of names in the text
 
 
@@ -52,6 +53,12 @@ class Scannable(Protocol):
     def files(self) -> pa.Table: ...
 
 
+@overload
+def sql(
+    query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: Literal[False] = False, **tables: Any
+) -> duckdb.DuckDBPyRelation: ...
+@overload
+def sql(query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: bool, **tables: Any) -> Any: ...
 def sql(
     query: str, con: duckdb.DuckDBPyConnection | None = None, *, explain: bool = False, **tables: Any
 ) -> duckdb.DuckDBPyRelation | str:
@@ -259,7 +266,10 @@ class _Query:
             found = self._session.run(query).to_arrow_table().column(0)
             if len(found) <= KEYS_MAX:
                 use.conditions.append(f"{quoted(name)} is among {len(found):,} keys of {other.name}")
-                return prepare(col(name).is_in(found), use.table.schema)
+                if len(found) <= LISTED_KEYS_MAX:
+                    return prepare(col(name).is_in(found), use.table.schema)
+                if not pa.types.is_floating(found.type):  # the range would leave NaN out
+                    return prepare(col(name).between(*pc.min_max(found).values()), use.table.schema)
         return None
 
     def _source(self, number: int, use: _Use) -> str:

@@ -25,19 +25,14 @@ from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mar
 from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
 from ..storage import Ranged, Storage
 from ..storage.threads import side_by_side
-from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept
+from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
 
 if TYPE_CHECKING:
     from ...bloom import Probes
 
 
 FINE_ROWS_MIN = 1 << 18  # of a file: smaller ones that are near are read as quickly as their fine statistics
-
-# Of many small files a part tells whether the others' statistics are worth reading: docs/decisions/0075.
-_SAMPLE_FILES_MIN, _SAMPLE_SHARE = 4, 16
-_SAMPLED_VALUES_MAX = 1 << 22  # of a file
-_STATISTICS_NS, _VALUE_NS = 1_200_000, 8  # what those of a file take, and a value to decode
-_FAR_FILE_NS = 2_000_000  # to fetch one that is far: a wait, of which sixteen are side by side
+_SMALL_FILES_MIN = 8
 
 
 def row_groups_of(
@@ -79,31 +74,15 @@ def row_groups_of(
     ]
 
 
-def row_groups_to_read(
-    tasks: Sequence[FileTask], context: ReadContext, storage: Storage, width: int
-) -> list[RowGroups]:
-    """`row_groups_of`, for reading `width` columns: where the statistics of some small files skip less than it takes to
-    read them, the others are whole."""
-    is_far = bool(storage.gap_bytes)
-    is_small = [task.row_count * width < _SAMPLED_VALUES_MAX and not task.filters for task in tasks]
-    unsure = [i for i, task in enumerate(tasks) if not (is_small[i] and task.all_match and task.rows is None)]
-    small = [i for i in unsure if is_small[i]]
-    step = min(max(len(small) // _SAMPLE_FILES_MIN, 1), _SAMPLE_SHARE)
-    sample = small[: -(-len(small) // step)] if is_far else small[::step]  # neighbours come by one request
-    found: dict[int, RowGroups] = {}
-
-    def prune(chosen: list[int]) -> None:
-        found.update(zip(chosen, row_groups_of([tasks[i] for i in chosen], context, storage), strict=True))
-
-    if len(sample) < len(small):
-        prune(sample)
-        skipped = sum(tasks[i].row_count - rows_kept(tasks[i], found[i]) for i in sample)
-        gain_ns = skipped * width * _VALUE_NS
-        if is_far:
-            gain_ns += sum(found[i].kept == [] for i in sample) * _FAR_FILE_NS
-        if gain_ns < len(sample) * _STATISTICS_NS:
-            unsure = [i for i in unsure if not is_small[i]]
-    prune([i for i in unsure if i not in found])
+def row_groups_to_read(tasks: Sequence[FileTask], context: ReadContext, storage: Storage) -> list[RowGroups]:
+    """`row_groups_of`, for reading rows: small files are whole if all of their rows match, and also if they are many,
+    local and without filters. Their statistics take as long as they save, and DuckDB reads footers anyway."""
+    is_small = [task.row_count < FINE_ROWS_MIN and not task.filters for task in tasks]
+    are_many = not storage.gap_bytes and sum(is_small) >= _SMALL_FILES_MIN
+    asked = [
+        i for i, task in enumerate(tasks) if not (is_small[i] and (are_many or (task.all_match and task.rows is None)))
+    ]
+    found = dict(zip(asked, row_groups_of([tasks[i] for i in asked], context, storage), strict=True))
     return [found[i] if i in found else whole_file(task) for i, task in enumerate(tasks)]
 
 

@@ -37,7 +37,7 @@ from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
 from .fine import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
-from .rows import read_matches, width_of
+from .rows import read_matches
 from .steps import Step, Steps
 from .survivors import Deletes, Survivors, Units
 
@@ -336,7 +336,7 @@ class Planning:
         if self.is_fine_pruned or bool(self.storage.gap_bytes) != bool(self.index_storage.gap_bytes):
             return self.pairs
         tasks = self.tasks
-        groups = row_groups_to_read(tasks, self.context, self.index_storage, width_of(self.context))
+        groups = row_groups_to_read(tasks, self.context, self.index_storage)
         return list(zip(tasks, groups, strict=True))
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:

@@ -153,7 +153,7 @@ def how_read(context: ReadContext) -> str:
     parts = []
     by_duckdb = len(set(context.by_duckdb))
     if by_duckdb:
-        parts.append(f"{count_of(by_duckdb, 'file')} by DuckDB")
+        parts.append(f"{count_of(by_duckdb, 'file')} by DuckDB (requests and bytes are an estimate)")
     if context.by_pyarrow:
         whole, some = (sum(counts) for counts in zip(*context.by_pyarrow, strict=True))
         kinds = [f"{whole:,} whole" if whole else "", f"{some:,} up to the last row that is wanted" if some else ""]

@@ -216,6 +216,21 @@ def test_keys_of_a_small_table_prune(table: ss.Table) -> None:
     assert ss.sql(query, lake=table, dim=DIMENSION).fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize("count", [900, 3_000, 12_000])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string()])
+def test_keys_of_a_join_lose_no_row(tmp_path: Path, count: int, kind: pa.DataType) -> None:
+    """Few keys are listed, more are a range, and many prune nothing; NaN equals NaN."""
+    values = pa.array(range(20_000)).cast(kind)
+    if pa.types.is_floating(kind):
+        values = pa.concat_arrays([values.slice(1), pa.array([float("nan")])])
+    for number in range(4):
+        pq.write_table(pa.table({"v": values.slice(number * 5_000, 5_000)}), tmp_path / f"{number}.parquet")
+    table = ss.create(tmp_path)
+    dimension = pa.table({"v": values.slice(20_000 - count), "n": range(count)})
+    query = "SELECT count(*) FROM lake JOIN dim USING (v)"
+    assert ss.sql(query, lake=table, dim=dimension).fetchall() == [(count,)]
+
+
 def test_rows_with_nan_are_found(table: ss.Table) -> None:
     """Footers leave NaN out of their bounds, and NaN is the greatest value."""
     assert table.sql("SELECT count(*), max(amount) FROM self WHERE amount > 1000").fetchall()[0][0] == 16
