@@ -49,7 +49,7 @@ class Scannable(Protocol):
     handle: Any
     schema: pa.Schema
 
-    def scan(self, where: object = None) -> Plan: ...
+    def scan(self, where: object = None, columns: Sequence[str] | None = None) -> Plan: ...
     def files(self) -> pa.Table: ...
 
 
@@ -190,7 +190,8 @@ class _Query:
             table = lakes.get(name.casefold()) if is_bare else None
             if table is not None:
                 table.handle.check_quarantined()
-                columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in table.schema}
+                fields = [one for one in table.schema if not _is_unknown(one.type)]
+                columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
                 uses.append(_Use(name, node, columns, table))
             elif name.casefold() not in ctes:
                 with contextlib.suppress(PredicateError):  # the query itself raises it
@@ -206,15 +207,18 @@ class _Query:
             uses, keys = found.uses, found.keys
         except (PredicateError, ValueError) as error:
             note = f"nothing is skipped, since DuckDB shows no plan of the query: {error}"
-        settings = self._session.run("SELECT current_setting('TimeZone'), current_setting('Calendar')").fetchall()
-        is_utc = settings[0] in (("UTC", "gregorian"), ("Etc/UTC", "gregorian"))
+        names = ", ".join(f"current_setting('{name}')" for name in ("TimeZone", "Calendar", "ieee_floating_point_ops"))
+        zone, calendar, has_infinity = self._session.run(f"SELECT {names}").fetchall()[0]
+        is_utc = zone in ("UTC", "Etc/UTC") and calendar == "gregorian"
+        if not has_infinity:
+            note, uses = "nothing is skipped, since the connection divides by zero in another way", {}
         for number, use in enumerate(self._uses):
             if use.table is not None:
                 of_use = uses.get(number, TableUse())
                 nodes = [self._condition(use, one, is_utc) for one in of_use.conditions]
                 nodes += [self._among(use, value, keys.get(key), uses) for value, key in of_use.among]
                 known = tuple(node for node in nodes if node is not None)
-                use.plan = use.table.scan(And(known) if known else None)
+                use.plan = use.table.scan(And(known) if known else None, columns=list(use.columns))
         return note
 
     def _over_empty_tables(self, token: str) -> dict[str, Any]:
@@ -284,6 +288,13 @@ class _Query:
             return text
         self._session.objects[f"{_PREFIX}{number}"] = LakeDataset(use.plan)
         return f"FROM {_PREFIX}{number}"
+
+
+def _is_unknown(kind: pa.DataType) -> bool:
+    """Whether DuckDB has no such type: queries cannot name such a column."""
+    if pa.types.is_nested(kind):
+        return any(_is_unknown(kind.field(i).type) for i in range(kind.num_fields))
+    return pa.types.is_float16(kind) or pa.types.is_decimal256(kind)
 
 
 def _full_name(node: dict[str, Any]) -> str:

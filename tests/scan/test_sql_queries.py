@@ -301,6 +301,23 @@ def test_a_type_that_duckdb_does_not_read_exactly(tmp_path: Path) -> None:
     assert table.sql("SELECT sum(k) FROM self").fetchall() == [(6,)]
 
 
+def test_a_type_that_duckdb_does_not_know(tmp_path: Path) -> None:
+    half = pa.array(np.array([1, 2, 3], np.float16))
+    pq.write_table(pa.table({"k": [1, 2, 3], "half": half}), tmp_path / "part.parquet")
+    table = ss.create(tmp_path)
+    assert table.sql("SELECT * FROM self WHERE k > 2").fetchall() == [(3,)]
+    with pytest.raises(ss.PredicateError, match="half"):
+        table.sql("SELECT half FROM self")
+
+
+def test_a_setting_that_changes_what_constants_are(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"f": [1.0, 2.0]}), tmp_path / "part.parquet")
+    connection = duckdb.connect()
+    connection.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = false")
+    query = "SELECT count(*) FROM lake WHERE (f > 1 / 0) IS NULL"
+    assert ss.sql(query, lake=ss.create(tmp_path), con=connection).fetchall() == [(2,)]
+
+
 def test_a_table_without_rows(tmp_path: Path) -> None:
     pq.write_table(_events().slice(0, 0), tmp_path / "part.parquet")
     table = ss.create(tmp_path)
