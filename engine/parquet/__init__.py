@@ -1,15 +1,15 @@
-"""Parquet's own bytes. No index and no version is known here.
+"""Reading Parquet files, without knowledge of indexes and versions.
 
-In come files by path and identity; out come schemas, statistics and rows, or a CorruptionError that names the file:
-whatever pyarrow raises for a damaged or hostile file becomes one in `footers.py` (`open_parquet`, `reading`).
+Files are opened by path and identity. The functions return schemas, statistics and rows, or raise a CorruptionError
+with the path: `footers.py` makes it of what pyarrow raises for a damaged or hostile file.
 
     footers.py         opening files; a footer's schema, row groups and statistics
-    packed_footer.py    a footer as an index keeps it
-    footer_bytes.py    the row groups as a footer's bytes have them: pyarrow is asked for none that contradicts itself
-    leaves.py          the leaves of a schema, and of rows; fields within columns that files name otherwise
+    packed_footer.py   a footer as an index keeps it
+    footer_bytes.py    the check of a footer, and its row groups, before pyarrow reads a column chunk
+    leaves.py          the leaves of a schema, and of rows; fields within columns whose names differ in files
     column_stats.py    statistics of one column: computed, combined, stored
-    exact_cast.py      rows in the table's types, where nothing is lost
+    exact_cast.py      casts to the table's types that lose nothing
     few_rows.py        some rows of a row group by position
-    digests.py         digests of files, by which a copy is known
+    digests.py         digests of files, by which a copy is recognized
     thrift.py          the protocol of footers
 """

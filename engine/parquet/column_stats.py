@@ -1,11 +1,11 @@
 """Statistics of one column in one unit (a row group or a file): how they are computed, combined, cut short and stored.
 
-`holds_no_values` says that every value is certainly null or NaN: in the index of files it replaces `value_count`,
-which takes bytes, and is only kept there where it is not the number of the file's rows.
+`holds_no_values`: every value is certainly null or NaN. The index of files stores it instead of `value_count`, which
+takes bytes, and stores `value_count` only if it is not the number of the file's rows.
 
 Bounds are order codes (int64) or order bytes of the column's own type (see `canon`); None is an open end. They span
 the values that are neither null nor NaN. An *exact* bound is a value that is there; a loose one only prunes. Counts
-are None where nobody counted: unknown never means zero.
+are None if they were not counted: unknown never means zero.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ColumnStats:
 
     @property
     def holds_no_values(self) -> bool:
-        """True where it is certain that every value is null or NaN."""
+        """True if it is certain that every value is null or NaN."""
         if self.value_count is None or self.null_count is None:
             return False
         return self.value_count <= self.null_count + (self.nan_count or 0)

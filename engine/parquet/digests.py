@@ -1,11 +1,12 @@
-"""Digests of data files: by them a copy is known to hold what was indexed, whatever its time says.
+"""Digests of data files. A file with the digest that was recorded contains what was indexed, whatever its time is.
 
-    of a file that we write    of all its bytes, as they pass. What is kept of its values says more than its footer does
-    of a file that is indexed  of its footer and of the column chunks that the index was made from, which are read
-                               anyway: chunk by chunk, so that several threads, and several indexes, can share the work
+    a file that we write     the digest of all its bytes, computed as they are written
+    a file that is indexed   the digest of its footer and of the column chunks that the index was made from, which are
+                             read anyway: chunk by chunk, so that several threads, and several indexes, share the work
 
-Bytes, not values: of equal bytes every reader makes the same entries, and a check decodes nothing. SHA-256, of which 16
-bytes are kept: nobody finds two files of one digest, and today's processors have instructions for it.
+Digests are of bytes, not of values: every reader makes the same entries from equal bytes, and a check decodes nothing.
+They are the first 16 bytes of SHA-256: two files of one digest cannot be found, and processors have instructions for
+it.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def file_digest(storage: Storage, entry: Entry) -> bytes:
 
 
 def chunk_digests(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bytes:
-    """The digests of the chunks that a row group holds of some columns, one after the other, column by column, of a
-    file that `open_indexed` opened. What `footers.prefetch` has brought is not read again."""
+    """The digests of a row group's chunks of some columns, one after the other, column by column, of a
+    file that `open_indexed` opened. Chunks that `footers.prefetch` fetched are not read again."""
     piece_bytes = _PIECE_BYTES if file.remote is None else _FAR_PIECE_BYTES
     chunks = (chunk for column in columns for chunk in chunk_ranges(file, group, [column]))
     return b"".join(_range_digest(file.ranges, *chunk, piece_bytes) for chunk in chunks)

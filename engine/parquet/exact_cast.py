@@ -1,4 +1,4 @@
-"""Casting rows to the table's types where nothing is lost, and refusing where something would be."""
+"""Cast rows to the table's types if nothing is lost; raise if something would be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
 
 def cast_exactly(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
-    """The column in the field's type. Raises SchemaError where a value does not fit, or where the types are of other
+    """The column in the field's type. Raises SchemaError if a value does not fit, or if the types are of other
     kinds: a text is no number, a time of day is not dropped from a timestamp."""
     kind = wanted.type
     if column.type == kind:
@@ -54,7 +54,7 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
 
 
 def _comes_back(result: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
-    """True where every value, cast back, is the one that it was."""
+    """Return True if every value, cast back, is unchanged."""
     try:
         back = result.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -68,7 +68,7 @@ def _comes_back(result: pa.ChunkedArray, column: pa.ChunkedArray) -> bool:
 
 
 def _is_of_kind(source: pa.DataType, kind: pa.DataType) -> bool:
-    """True where a cast that checks its values may be tried."""
+    """Return True if a cast that checks its values may be tried."""
     if pa.types.is_null(source) or is_exact_widening(source, kind):
         return True
     if canon.is_uuid(kind):
@@ -82,7 +82,7 @@ def _is_of_kind(source: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _nests_in(source: pa.DataType, kind: pa.DataType) -> bool:
-    """True where every value of a nested type has its place in another, down to the leaves."""
+    """Return True if every value of a nested type fits another, down to the leaves."""
     source = plain_type(source)
     if pa.types.is_struct(source) and pa.types.is_struct(kind):
         named = {field.name: field.type for field in kind}

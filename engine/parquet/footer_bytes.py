@@ -1,10 +1,10 @@
-"""A footer's own bytes: what pyarrow does not pass on of them, and what it cannot be asked for.
+"""The check of a footer, and its row groups, read from its bytes.
 
-pyarrow ends the whole process (`std::terminate`) where it is asked for a column chunk, or for its statistics, of a
-footer that contradicts itself: more chunks than the schema has leaves, level histograms of other lengths than levels, a
-bound that is shorter than its type, a column encrypted by a key of its own. So row groups are read here, and a footer
-that contradicts itself is refused before pyarrow is asked for its chunks. What is parsed is the footer as pyarrow
-writes it again: well-formed thrift, whatever the file holds.
+pyarrow ends the whole process (`std::terminate`) if it reads a column chunk, or its statistics, of a footer that
+contradicts itself: more chunks than the schema has leaves, level histograms of other lengths than levels, a bound that
+is shorter than its type, a column encrypted by a key of its own. So this module reads the row groups, and refuses such
+a footer before pyarrow reads a chunk. It parses the footer as pyarrow writes it again, which is well-formed Thrift
+whatever the file contains.
 
 Which bounds are in the order of their column's type (`FooterBytes.has_ordered_bounds`):
 
@@ -12,14 +12,14 @@ Bounds of what is stored, and compares, as signed numbers were right in every wr
 strings, decimals in bytes, half floats and unsigned numbers were taken by comparing signed bytes or signed numbers
 before footers named the order (`column_orders`, 2017: parquet-mr 1.10, parquet-cpp 1.3). So they count only
 
-- where the footer says for that column that its bounds are in the order of the type: then they are `min_value` and
-  `max_value`; else all that pyarrow has to give are the deprecated `min` and `max`, and it does not say which it gave
-- and the writer is not known to have compared otherwise all the same. Many did so with decimals in bytes, so of these
-  only those of writers count that are known to be right.
+- if the footer declares for that column that its bounds are in the order of the type: then they are `min_value` and
+  `max_value`, and not the deprecated `min` and `max`
+- and if no bug of the writer is known. Many writers compared decimals in bytes wrongly, so those count only if the
+  writer is known to be right.
 
 This is stricter than parquet-mr's `CorruptStatistics` and Arrow's `ApplicationVersion::HasCorrectStatistics`, which
-believe deprecated bounds where both are equal, and Arrow those of decimals of any writer. What they leave out beside
-that, binaries of parquet-mr before 1.8 (PARQUET-251), has no column orders.
+accept deprecated bounds if both are equal, and in Arrow decimals of any writer. The other case that they exclude,
+binaries of parquet-mr before 1.8 (PARQUET-251), has no column orders.
 
 Format: github.com/apache/parquet-format, parquet.thrift: FileMetaData, Statistics, ColumnOrder.
 """
@@ -66,10 +66,10 @@ _STORED_AS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOU
 class Chunk(NamedTuple):
     """One column chunk as its footer describes it.
 
-    null_count    None where the footer does not say
+    null_count    None if the footer has none
     bounds        (least, greatest) as stored, in the fields that the column's order selects: int, float, bool or bytes;
                   None where one is missing, or is no value of the leaf's type
-    has_bounds    both are there, whatever they hold
+    has_bounds    both are there, valid or not
     """
 
     value_count: int
@@ -90,7 +90,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class FooterBytes:
-    """What a footer's bytes say.
+    """The content of a footer.
 
     created_by     the writer's name and version; "" where it gives none that can be read
     leaves         pyarrow's ColumnSchema of each leaf
@@ -106,14 +106,14 @@ class FooterBytes:
     chunks: list[list[Chunk]]
 
     def has_ordered_bounds(self, leaf: int, kind: pa.DataType) -> bool:
-        """True where the bounds of a leaf, by its position, order as values of its Arrow type do."""
+        """Return True if the bounds of a leaf, by its position, order as the values of its Arrow type do."""
         physical = self.leaves[leaf].physical_type
         if physical == "INT96":
             return False
         is_unsigned = pa.types.is_unsigned_integer(kind)
         if physical not in _IN_BYTES and not is_unsigned:
             return True
-        if leaf not in self.defined or not self.created_by:  # a footer that names no writer is not believed
+        if leaf not in self.defined or not self.created_by:  # bounds of a footer without a writer do not count
             return False
         named = _VERSION.match(self.created_by)
         name, version = (named[1], tuple(map(int, named.groups()[1:]))) if named else ("", ())
@@ -157,8 +157,8 @@ def rewritten(metadata: Any) -> bytes:
 
 
 def check_unencrypted(data: bytes, path: str) -> None:
-    """Raises CorruptionError for a footer, as it lies in its file, that names an encryption: pyarrow cannot write it
-    again, and ends the process where it is asked to."""
+    """Raises CorruptionError for a footer, as it is in its file, that declares encryption: pyarrow ends the process if
+    it writes such a footer again."""
     try:
         fields, _ = struct_at(data, 0)
     except (ValueError, IndexError) as error:

@@ -1,9 +1,9 @@
 """Statistics from Parquet footers: no data is read.
 
-A footer is believed where writers are known to be right, and no further:
+Statistics of a footer count only if writers are known to write them right:
 
 - bounds that may be in another order than the values' are none (`footer_bytes.py`)
-- float bounds leave NaN out and nobody counts it, so the NaN count stays unknown; where one is NaN, neither counts
+- float bounds exclude NaN, and no writer counts it, so the NaN count is unknown; if one bound is NaN, neither counts
 - INT96 has no defined order: no bounds
 - bounds of strings, binaries and fixed-size binaries may have been cut short: they prune, they are not exact
 - unsigned values come as signed numbers and are read back by their width; times come in the file's own unit
@@ -45,7 +45,7 @@ FILE_ERRORS = (CorruptionError, NotReadableError, FileMissingError, UnreachableE
 _TAIL_BYTES = 64 << 10  # what pyarrow reads of a file first
 
 # Times that old writers, and Spark, stored as INT96 are microseconds: as nanoseconds, pyarrow's choice, they would come
-# out as another year before 1677 and after 2262. Spark's own reader, too, knows nothing finer.
+# out as another year before 1677 and after 2262. Spark's own reader also has nothing finer.
 READ_OPTIONS = {"coerce_int96_timestamp_unit": "us"}
 _PARQUET_UNIT = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -121,7 +121,7 @@ def _opened(storage: Storage, entry: Entry, options: Mapping[str, Any], tail_byt
         file = pq.ParquetFile(source, **READ_OPTIONS, **options)
         file.remote = None if isinstance(source, str) else source
         try:
-            file.arrow_schema = schema_of(file)  # made anew at each call; where it cannot be, nothing can be read
+            file.arrow_schema = schema_of(file)  # pyarrow makes it at each call; if it cannot, nothing can be read
         except BaseException:
             file.close()
             raise
@@ -158,8 +158,8 @@ def _refusals(path: str, message: str) -> Iterator[None]:
 
 
 def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
-    """Brings what a row group holds of some columns (top-level names) in few requests, side by side, where the file,
-    opened by `open_parquet`, is an object store's. False for a local one, which Arrow reads by itself."""
+    """Fetch a row group's chunks of some columns (top-level names) in few requests, side by side, if the file, opened
+    by `open_parquet`, is in an object store. Return False for a local file, which Arrow reads itself."""
     if file.remote is None:
         return False
     file.remote.prefetch(chunk_ranges(file, group, columns))
@@ -167,8 +167,8 @@ def prefetch(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> bool:
 
 
 def chunk_ranges(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-    """(offset, length) of each column chunk that a row group holds of some columns (top-level names, or dotted paths of
-    what lies in structs)."""
+    """(offset, length) of each chunk of some columns of a row group (top-level names, or dotted paths of fields of
+    structs)."""
     row_group, wanted = file.metadata.row_group(group), set(columns)
     below = tuple(f"{name}." for name in columns)
     ranges = []
@@ -188,7 +188,7 @@ def corruption_errors(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 def range_file(storage: Storage, entry: Entry) -> RangeFile:
-    """A file whose bytes are read range by range, wherever it lies."""
+    """A file, local or remote, whose bytes are read range by range."""
     source = storage.open_file(entry)
     if isinstance(source, str):
         return RangeFile(entry.size_bytes, lambda ranges: storage.read_ranges(entry.path, ranges), entry.path)
@@ -198,10 +198,10 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
     """The file of a row of the manifest (path and identity), open to be indexed; `file.footer` has its footer's bytes,
-    `file.parsed` what they say, and `file.ranges` reads other bytes (`digests.py`).
+    `file.parsed` their content, and `file.ranges` reads other bytes (`digests.py`).
 
-    Raises NotReadableError where another lies there, also where it came while the block read it: what an index says of
-    that one would be believed of this.
+    Raises NotReadableError if another file is there, also if it replaced the file while the block read it: an index
+    would describe the wrong file.
     """
     entry = indexed_entry(storage, row)
     file = open_parquet(storage, entry, is_checked=False)
@@ -213,7 +213,7 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
 
 
 def indexed_entry(storage: Storage, row: Mapping[str, Any]) -> Entry:
-    """What storage has under the path of a row of the manifest. Raises NotReadableError where it is another file."""
+    """What storage has under the path of a row of the manifest. Raises NotReadableError if it is another file."""
     path = row["path"]
     entry = storage.stat(path)
     if not entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"]):
@@ -236,7 +236,7 @@ def read_footer(
 
 
 def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
-    """A footer as an index keeps it of files that lie in an object store; None where they are near."""
+    """A footer as an index keeps it of files in an object store; None for local files."""
     if not storage.gap_bytes:
         return None
     from .packed_footer import packed_footer
@@ -251,7 +251,7 @@ def parse_footer(
     columns."""
     leaves = list(leaves_of(schema))
     stats: dict[str, list[ColumnStats]] = {}
-    if len(leaves) == metadata.num_columns:  # else the schema holds something that we do not know how to walk
+    if len(leaves) == metadata.num_columns:  # else the schema contains a type that we cannot walk
         types = leaf_types(schema)
         for leaf, (name, kind) in enumerate(leaves):
             if name not in types or not wanted(name):
@@ -282,8 +282,7 @@ def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, 
 
 
 def _bound_reader(column: Any, kind: pa.DataType) -> BoundReader | None:
-    """A function from a raw bound, as the footer holds it, to an order code or order bytes; None where bounds are not
-    to be trusted."""
+    """A function from a raw bound of a footer to an order code or order bytes; None if the bounds do not count."""
     kind = plain_type(kind)
     physical = column.physical_type
     logical = json.loads(column.logical_type.to_json())
@@ -332,7 +331,7 @@ def _decimal_code(raw: bytes) -> int | None:
 
 
 def _temporal_reader(kind: pa.DataType, logical: dict) -> BoundReader | None:
-    """Bounds in the unit of the Arrow type; the file may hold another (Arrow has seconds, Parquet has not)."""
+    """Bounds in the unit of the Arrow type; the file may have another (Arrow has seconds, Parquet has not)."""
     if pa.types.is_date32(kind):
         return int if logical["Type"] == "Date" else None
     if pa.types.is_date64(kind):

@@ -1,9 +1,9 @@
-"""Leaves of a schema: their dotted paths, their types, and their values in rows; and fields within columns that files
-name otherwise than the table, as logs with field ids or mapped names allow.
+"""Leaves of a schema: their dotted paths, their types, and their values in rows; and fields within columns whose names
+differ between files and the table, as logs with field ids or mapped names allow.
 
-A rename is held by the path of the field in the file, from the column down, with the steps "element", "key" and "value"
-through lists and maps. It gives the field's name in the table, or None for a field that is not in the table, even
-where the table has another of that name. The path of a column itself has the reason why the column cannot be read.
+A rename is a mapping from the path of a field in the file, from the column down, with the steps "element", "key" and
+"value" through lists and maps. It gives the field's name in the table, or None for a field that is not in the table,
+even if the table has another of that name. The path of a column itself has the reason why the column cannot be read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ NestedNames: TypeAlias = Mapping[tuple[str, ...], str | None]
 
 
 def children_of(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """(step of the path, field) of what lies directly within a type."""
+    """(step of the path, field) of each field directly within a type."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_struct(kind):

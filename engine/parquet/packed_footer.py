@@ -1,7 +1,7 @@
-"""A footer as an index keeps it: what a reader needs to read the file without asking for its end, and no more.
+"""A footer as an index keeps it: what a reader needs to read the file without a request for its end, and no more.
 
-It is a Parquet footer that names the schema, the row groups and where their column chunks lie, and lacks statistics,
-page indexes, filters and whatever else its writer put in: compressed some 10 bytes a column chunk.
+It is a Parquet footer with the schema, the row groups and the positions of their column chunks. It has no statistics,
+page indexes, filters or other fields. Compressed, it takes about 10 bytes per column chunk.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .thrift import (
 PACKED_BYTES_MAX = 32 << 10  # a larger one costs an index more than a look at the file's end
 _FOOTER_BYTES_MAX = 64 << 20
 _MAGIC = b"PAR1"
-_ARROW_SCHEMA = b"ARROW:schema"  # by which Arrow knows the types of columns again
+_ARROW_SCHEMA = b"ARROW:schema"  # Arrow's types of the columns
 
 
 def packed_footer(metadata: Any) -> bytes | None:
-    """The footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None where it holds what is not known
+    """The footer of pyarrow's FileMetaData, which `footer_bytes` has accepted; None if it contains what is not known
     here, or is too large to be kept."""
     data = rewritten(metadata)
     try:

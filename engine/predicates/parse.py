@@ -131,18 +131,8 @@ def _leaf(leaf: object) -> Node:
     return Comparison(_OPS[op], Column(name), Literal(value))
 
 
-OPPOSITE = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-    "in": "not in",
-    "not in": "in",
-    "always": "never",
-    "never": "always",
-}
+_OPPOSITES = (("=", "!="), ("<", ">="), (">", "<="), ("in", "not in"), ("always", "never"))
+OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
 
 
 def simplify(node: Node) -> Node:
