@@ -1,4 +1,4 @@
-"""`skipstone layout`: a picture of each file's [min, max] over a column's domain, and what it means."""
+"""`skipstone layout`: a picture of the [min, max] of each file over a column's domain, and what it means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import textwrap
 from typing import Annotated
 
 import numpy as np
-import pyarrow as pa
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -19,6 +18,10 @@ _WIDTH_MAX, _UNWATCHED_WIDTH = 120, 100
 _SHADES = (" ░▒▓█", " .:+#")  # none of a line's files, up to a quarter, half, three quarters, more
 _HEIGHTS = ("▁▂▃▄▅▆▇█", ".:-=+*%#")
 _CORNERS = ("└─┴┘", "+-++")
+_FIGURES = (
+    *("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper"),
+    *("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read"),
+)
 
 
 def layout(
@@ -33,14 +36,17 @@ def layout(
     """Draw each file's least and greatest value of a column: whether it distinguishes files, and what helps."""
     with opened(path, index_path, version) as table:
         spread = table.layout(column)
-        if as_json:
-            _print_layout_json(spread, table.location, table.version)
-        else:
-            _print_layout(spread, table.location, lines, ascii_)
+        location, at = table.location, table.version
+    if as_json:
+        figures = {name: getattr(spread, name) for name in _FIGURES}
+        head = {"location": location, "version": at, "column": spread.column, "type": str(spread.type)}
+        print_json({**head, **figures, "advice": spread.advice})
+    else:
+        _print_layout(spread, location, lines, ascii_)
 
 
 def _print_layout(spread: Layout, location: str, lines_max: int, as_ascii: bool) -> None:
-    """The picture, the figures and the advice."""
+    """Print the picture, the figures and the advice."""
     screen = stdout()
     as_ascii = as_ascii or not _can_show(_SHADES[0] + _HEIGHTS[0] + _CORNERS[0])
     width = min(screen.width, _WIDTH_MAX if screen.is_terminal else _UNWATCHED_WIDTH)
@@ -62,22 +68,9 @@ def _print_layout(spread: Layout, location: str, lines_max: int, as_ascii: bool)
             screen.print(Text(piece, style="yellow"), soft_wrap=True)
 
 
-def _print_layout_json(spread: Layout, location: str, version: int) -> None:
-    """The same for machines; the picture is left out."""
-    names = ("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper")
-    depths = ("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read")
-    figures = {name: _plain(getattr(spread, name)) for name in (*names, *depths)}
-    head = {"location": location, "version": version, "column": spread.column, "type": str(spread.type)}
-    print_json({**head, **figures, "advice": spread.advice})
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, pa.Scalar) else value
-
-
 def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[Text]:
-    """A line a file, or a line some files, below each other in order of their minimum; then the domain, and how deep
-    files lie over each place of it."""
+    """Return one line per file, or per some files, in order of their minimum; then the domain, and how many files reach
+    over each place of it."""
     width = max(width - 2, 10)
     shades, corners = _SHADES[as_ascii], _CORNERS[as_ascii]
     files = spread.files_with_bounds
@@ -102,7 +95,7 @@ def picture(spread: Layout, width: int, lines_max: int, as_ascii: bool) -> list[
 
 
 def _raster(spread: Layout, lines: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """(how many files of each line reach over each place, int64 [lines, width]; which share of the line's files)."""
+    """Return how many files of each line reach over each place (int64 [lines, width]), and which share of them."""
     first = np.minimum((spread.starts * width).astype(np.int64), width - 1)
     last = np.maximum(np.minimum(np.ceil(spread.ends * width).astype(np.int64) - 1, width - 1), first)
     line_of = np.arange(len(first)) * lines // len(first)
@@ -125,7 +118,7 @@ def _depths(depths: np.ndarray, as_ascii: bool) -> str:
 
 
 def _labels(labels: tuple[tuple[float, str], ...], width: int) -> str:
-    """Labels below their places: the ends always, the others where there is room."""
+    """Return labels below their places: always the ends, the others if there is room."""
     if len(labels) == 1:
         return labels[0][1]
     (_, first), *between, (_, last) = labels

@@ -1,6 +1,6 @@
-"""How the values of a column lie over a table's files: whether bounds can separate files, and what would help.
+"""How the values of a column are spread over a table's files: whether bounds can separate files, and what helps.
 
-The *depth* of a value is the number of files whose [min, max] holds it: what a look-up of it reads by bounds alone. It
+The *depth* of a value is the number of files whose [min, max] contains it: a look-up reads them, by bounds alone. It
 is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
 values were spread evenly over it: where they crowd, more files share them. The greatest depth is that at any value.
 """
@@ -36,7 +36,7 @@ _WIDE_MIN, _WIDE_FILES_MAX = 0.5, 0.1
 
 @dataclass(frozen=True)
 class Layout:
-    """What `Table.layout` found.
+    """The result of `Table.layout`.
 
     column, type            the column's name and its type in the table
     files                   files that may hold rows, of the slices that are read
@@ -81,7 +81,7 @@ class Layout:
         )
 
     def figures(self) -> list[tuple[str, str]]:
-        """The numbers in words: (what, text), without the advice."""
+        """Return the numbers in words: (name, text), without the advice."""
         counts = [f"{_files(self.files_with_bounds)} with bounds"]
         if self.files_without_values:
             counts.append(f"{self.files_without_values:,} without values")
@@ -169,7 +169,7 @@ def _checked_type(schema: pa.Schema, column: str) -> pa.DataType:
 
 
 def _python(stored: int | bytes | None, kind: pa.DataType) -> Any:
-    """A bound as Python has it; the bytes where they are a text's that was cut within a character."""
+    """Return a bound as a Python value; as bytes if a text was cut within a character."""
     if stored is None:
         return None
     try:
@@ -238,7 +238,7 @@ class _Axis:
 
     @property
     def values_max(self) -> int | None:
-        """How many values the domain has room for; None where they are not counted in whole steps."""
+        """Return how many values the domain has room for; None if they are not counted in whole steps."""
         kinds = pa.types
         if self.low is None or not (kinds.is_integer(self._kind) or kinds.is_boolean(self._kind)):
             return 1 if self.low is not None and self.low == self.high else None
@@ -278,7 +278,7 @@ def _floats(codes: np.ndarray) -> np.ndarray:
 
 
 def _within(lower: np.ndarray, upper: np.ndarray, step: int) -> np.ndarray:
-    """The value that lies `step` eighths of the way from lower to upper; of whole numbers, the nearest."""
+    """Return the value at `step` eighths of the way from lower to upper; of whole numbers, the nearest."""
     if lower.dtype == np.float64:
         return lower * (1 - step / 8) + upper * (step / 8)
     width = upper.view(np.uint64) - lower.view(np.uint64)  # wraps to what it is
@@ -315,7 +315,7 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
 def _advice(
     layout: Layout, values_max: int | None, *, has_statistics: bool, is_key: bool, is_partition: bool
 ) -> list[str]:
-    """What a person could do, in sentences."""
+    """Return what a person could do, in sentences."""
     name, files = layout.column, layout.files
     if files == 0:
         return ["The table has no file with rows."]
@@ -341,7 +341,7 @@ def _of_bounds(layout: Layout, values_max: int | None) -> list[str]:
     name, count = layout.column, layout.files_with_bounds
     share = layout.depth_mean / count
     if layout.files == 1:
-        return ["One file: there is none to skip beside it. Its row groups still have bounds of their own."]
+        return ["One file: there is no other to skip. Its row groups still have bounds of their own."]
     if values_max == 1:
         return ["One value in all files: it separates no files."]
     if layout.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:

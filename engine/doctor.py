@@ -94,7 +94,7 @@ def _python() -> Iterator[Check]:
 
 
 def _libraries() -> Iterator[Check]:
-    """What Skipstone requires, and what its extras do."""
+    """Check the libraries that Skipstone and its extras require."""
     try:
         requirements = metadata.requires("skipstone") or []
     except metadata.PackageNotFoundError:
@@ -127,7 +127,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _kernels() -> Iterator[Check]:
-    """Whether compiled code runs, comes from numba's cache, and can be kept there."""
+    """Check whether compiled code runs, and whether numba can cache it."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         yield Check("kernels", WARNING, "NUMBA_DISABLE_JIT is set: builds are slow", "unset NUMBA_DISABLE_JIT")
         return
@@ -146,7 +146,7 @@ def _kernels() -> Iterator[Check]:
     hits = sum(len(one.cache_hits) for one in used)
     paths = {one.cache_path for one in used or stats if one.cache_path}
     if not paths:
-        yield Check("kernels", WARNING, "compiled anew in each process: no place to keep them", _CACHE_REMEDY)
+        yield Check("kernels", WARNING, "compiled again in each process: no folder can cache them", _CACHE_REMEDY)
         return
     path = sorted(paths)[0]
     seen = "loaded from the cache" if hits else "compiled now, and kept for the next process"
@@ -222,7 +222,7 @@ def _described(handle: Handle) -> str:
 
 
 def _storage(storage: Storage) -> Iterator[Check]:
-    """Whether of two that put a file of one name, one alone wins: by that commits exclude each other."""
+    """Check that only one of two writers can put a file of one name: commits need that."""
     path = f"{_FOLDER}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
     first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
     try:

@@ -33,13 +33,13 @@ def escape(text: str) -> str:
 
 
 def bar(name: str, done: int, total: int | None, rest: str) -> str:
-    """How far some work has come."""
+    """Return a progress bar."""
     share = f' value="{done}" max="{total}"' if total else ""
     return f'<div>{escape(name)} <progress{share}></progress> <span class="dim">{escape(rest)}</span></div>'
 
 
 def heading(title: str, rest: str = "") -> str:
-    """What it is, and in a fainter colour more about it."""
+    """Return a title, and more about it in a fainter colour."""
     return f'<div><b>{escape(title)}</b> <span class="dim">{escape(rest)}</span></div>'
 
 
@@ -64,7 +64,7 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
 
 
 def ranges(starts: Sequence[float], ends: Sequence[float]) -> str:
-    """A line for each range within 0 to 1, below each other; neighbours share a line where there are many."""
+    """Return one line per range within 0 to 1; if there are many, neighbours share a line."""
     count = len(starts)
     lines_shown = min(count, _RANGES_MAX)
     drawn = []

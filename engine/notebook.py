@@ -1,4 +1,4 @@
-"""A table as a notebook shows it: what the handle holds already, so that showing it reads nothing."""
+"""How a notebook shows a table: from what the handle has read already."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the index saves this very table: RFC-15's table of calls, each from the index and by listing the storage.
+"""Measures what the index saves: RFC-15's table of calls, each answered from the index and by listing the storage.
 
-The calls are those that Hudi's metadata is asked (all partitions, all files of a partition) and six of its
-`TableFileSystemView`, of one partition: all base files, the latest base files, all file slices, the latest file slices,
-the latest uncompacted slices (those with logs) and all file groups. A listing gives names alone, out of which base
-files, slices and groups would have to be made yet: it is the least that the call costs without an index.
+The calls are those of Hudi's metadata (all partitions, all files of a partition) and six of its `TableFileSystemView`,
+of one partition: all base files, the latest base files, all file slices, the latest file slices, the latest uncompacted
+slices (those with logs) and all file groups. A listing returns names alone, from which base files, slices and groups
+would still have to be derived: it is the least that the call costs without an index.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Listing:
 class Call:
     """One call, answered from the index.
 
-    name, hudi     what is asked, and what Hudi calls it ("" where it has no such call)
-    answers        how many partitions, files, slices or groups came
-    cold_s         median time where the process keeps nothing of the index; opening is a call of its own
-    warm_s         median time on a handle that was asked before
+    name, hudi     the call, and Hudi's name for it ("" if it has no such call)
+    answers        how many partitions, files, slices or groups it returns
+    cold_s         median time if the process caches nothing of the index; opening is a call of its own
+    warm_s         median time on a handle that made the call before
     requests, bytes    of a cold call
-    listing        None where no listing would answer it, or none was made
+    listing        None if no listing would answer it, or none was made
     """
 
     name: str
@@ -73,12 +73,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the calls are asked of, as the head of RFC-15's table has it.
+    """The sizes of the table, as in the head of RFC-15's table.
 
     manifest_bytes, manifest_runs    of the runs that list partitions and files
     index_bytes                      of these and of the indexes' runs
     files_a_partition                least, mean, most
-    highest_file_id                  0 where no file is live
+    highest_file_id                  0 if no file is live
     """
 
     files: int
@@ -92,7 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Perf:
-    """The calls, and the partition that some of them ask for."""
+    """The calls, and the partition of some of them."""
 
     sizes: Sizes
     version: int
@@ -110,7 +110,7 @@ def perf_of(
     progress: Progress | None = None,
     lister: Lister | None = None,
 ) -> Perf:
-    """Measures the calls at the version of a handle, which forgets what the process keeps of its index.
+    """Measure the calls at the version of a handle, and clear what the process caches of its index.
 
     Args:
         partition: which one, by its text; by default the one with most files.
@@ -118,7 +118,7 @@ def perf_of(
         with_listing: also list the storage.
         lister: lists it where there is much; by default this process.
 
-    Raises InvalidArgumentError for a partition that is not there.
+    Raises InvalidArgumentError for a partition that does not exist.
     """
     lister = lister or Lister()
     if not is_integer(rounds, 1):
@@ -206,7 +206,7 @@ def _measured(table: Table, name: str, hudi: str, ask: Ask, rounds: int, listing
 
 
 def _opened_again(table: Table) -> Table:
-    """A handle on the same version that has read nothing but its instant."""
+    """Return a handle on the same version that has read only its instant."""
     was = table.handle
     instant = was.timeline.read(was.version)
     return Table(Handle(was.storage, was.index_storage, was.timeline, RunReaders(was.index_storage), instant, True))
@@ -237,16 +237,16 @@ class CountedFolders:
 
 
 class Lister:
-    """What lists a table's storage, in threads of this process."""
+    """Lists a table's storage, in threads of this process."""
 
     def files(self, handle: Handle, progress: Progress | None) -> tuple[int, int]:
-        """How many folders were listed, and Parquet files found, as `sync` finds them."""
+        """Return how many folders were listed, and how many Parquet files were found, as by `sync`."""
         storage = CountedFolders(handle.storage)
         files = list_parquet(storage, handle.index_storage, progress)
         return storage.listed, files.num_rows
 
     def keyed_folders(self, handle: Handle, folders: list[str]) -> list[str]:
-        """The `key=value` folders right below some folders."""
+        """Return the `key=value` folders directly below some folders."""
         return keyed_folders(handle.storage, folders)
 
 
@@ -262,14 +262,14 @@ def keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
 
 
 def _listed(table: Table, lister: Lister, progress: Progress | None) -> Listing:
-    """All of the table's files."""
+    """Return the listing of all files."""
     elapsed_s, (folders, files) = _timed(partial(lister.files, table.handle, progress))
     return Listing(elapsed_s, folders, files)
 
 
 def _listed_folders(table: Table, lister: Lister) -> Listing | None:
-    """Its partitions' folders, as whoever knows how many levels there are finds them, without looking at files below.
-    None where partitions are not folders."""
+    """Return the listing of the folders of partitions, level by level, without the files below. None if partitions are
+    not folders."""
     if not table.handle.is_hive or not table.handle.instant.partitioning:
         return None
     folders, level = 0, [""]
@@ -281,7 +281,7 @@ def _listed_folders(table: Table, lister: Lister) -> Listing | None:
 
 
 def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | None:
-    """A partition's own folder. None where it is none, or holds other files than the partition."""
+    """Return the listing of a partition's folder. None if the partition is not a folder, or the folder has no files."""
     if partition and not table.handle.is_hive:
         return None
     storage = CountedFolders(table.handle.storage)

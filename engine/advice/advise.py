@@ -76,13 +76,13 @@ class Suggestion:
 
     @property
     def saved_share(self) -> float:
-        """Which share of the bytes that the queries read is saved, 0 to 1."""
+        """The share of the bytes that the queries read which is saved, 0 to 1."""
         return 1 - self.bytes_then / self.bytes_now if self.bytes_now else 0.0
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What `Table.advise` found.
+    """The result of `Table.advise`.
 
     location        of the table
     suggestions     the best first, each tried by itself: two that help the same queries do not add up
@@ -112,7 +112,7 @@ class Advice:
         return "\n".join([*self.head(), *(grid if self.suggestions else ()), *best, *self.tail()])
 
     def head(self) -> list[str]:
-        """What it is about, in sentences."""
+        """Return what was tried, in sentences."""
         queries = "query" if self.queries == 1 else "queries"
         text = f"{self.queries:,} {queries}, {self.distinct:,} different, over {self.location}"
         tried = f"tried on {self.files_sampled:,} of the {self.files_read:,} files that these queries read "
@@ -120,7 +120,7 @@ class Advice:
         return [text, tried] if self.suggestions else [text, tried, "nothing that was tried would have saved much"]
 
     def tail(self) -> list[str]:
-        """What could not be read, in sentences."""
+        """Return what could not be read, in sentences."""
         lines = [f"not read: {text}: {reason}" for text, reason in self.unread[:_SHOWN_MAX]]
         more = len(self.unread) - len(lines)
         return [*lines, f"and {more:,} more that could not be read"] if more else lines
@@ -138,7 +138,7 @@ HEADINGS = ("candidate", "saves", "files", "read", "queries", "index", "build")
 
 
 def cells(one: Suggestion) -> tuple[str, ...]:
-    """A suggestion as texts, under HEADINGS."""
+    """Return a suggestion as texts, under HEADINGS."""
     return (
         one.name,
         f"{one.saved_share:.1%}",
@@ -262,7 +262,7 @@ class _Trials:
         self._weights = [weight for _, _, weight in workload.queries]
 
     def suggestions(self) -> list[Suggestion]:
-        """Those that save enough."""
+        """Return those that save enough."""
         suggestions = []
         candidates = self._workload.candidates()
         for number, (kind, columns) in enumerate(candidates):

@@ -22,7 +22,7 @@ _TEXT_SHOWN = 200
 
 @dataclass
 class Queries:
-    """What was read.
+    """The queries that were read.
 
     where     the predicates, each once, with how often it was asked
     unread    (text, reason) of what could not be read
@@ -49,7 +49,7 @@ class Queries:
 
 
 def queries_of(given: Iterable[object] | str | None, log: str | os.PathLike[str] | None, handle: Any) -> Queries:
-    """What `Table.advise` was given, read against the handle's schema."""
+    """Read the arguments of `Table.advise` against the handle's schema."""
     if (given is None) == (log is None):
         raise InvalidArgumentError("advice is for queries=, or for those of log=: give one of them")
     queries, schema = Queries(), handle.schema
@@ -71,7 +71,7 @@ def queries_of(given: Iterable[object] | str | None, log: str | os.PathLike[str]
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a file: what `;` ends, or, where there is none, the lines. Comments alone are none."""
+    """Return the statements of a file: those that `;` ends or, without any `;`, the lines. Comments are left out."""
     masked = _STRING_OR_COMMENT.sub(lambda m: (" " if m[0][0] in "-/" else "_") * len(m[0]), text)
     sign, pieces, start = ";" if ";" in masked else "\n", [], 0
     while start <= len(text):

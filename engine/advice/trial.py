@@ -32,7 +32,7 @@ Kept = dict[str, float]
 
 @dataclass(frozen=True)
 class Tried:
-    """What building an index over the sample came to, and what it keeps of each query."""
+    """The size and time of an index over the sample, and what each query reads with it."""
 
     kept: list[Kept]
     index_bytes: int
@@ -67,7 +67,7 @@ class Trial:
         self.table_scale = handle.snapshot.instant.totals["files"] / max(1, len(sampled))
 
     def kept_now(self, plan: Planning) -> Kept:
-        """What a query reads of the sample by the indexes that the table has."""
+        """Return what a query reads of the sample by the indexes that the table has."""
         tasks = plan.tasks_of(plan.pruned.with_files(self._ids))
         groups = row_groups_of(tasks, plan.context, plan.index_storage)
         pairs = zip(tasks, groups, strict=True)
@@ -75,7 +75,7 @@ class Trial:
 
     @contextmanager
     def scratch(self) -> Iterator[Scratch]:
-        """The sample, indexed anew in a temporary folder."""
+        """Index the sample in a temporary folder."""
         instant = self.handle.snapshot.instant
         if instant.partitioning and is_log(instant.source):
             partitioned = all("=" in path for path in self.sizes)
@@ -132,12 +132,12 @@ class Scratch:
             drop_index(self._handle, list(columns), kind)
 
     def kept(self, query: Node) -> Kept:
-        """What a query reads of the sample."""
+        """Return what a query reads of the sample."""
         return _kept(self._handle, query)
 
     @property
     def row_groups_a_file(self) -> float:
-        """How many row groups a file has, on average."""
+        """The mean number of row groups per file."""
         totals = [groups.total or 1 for _, groups in Planning(ScanRequest.of(self._handle)).pairs]
         return sum(totals) / max(1, len(totals))
 

@@ -56,7 +56,7 @@ def test_ipython_shows_rows(table: ss.Table) -> None:
         shown, _ = shell.display_formatter.format(table.indexes())
         lines = shown["text/plain"].splitlines()
         assert lines[0].split()[:3] == ["name", "columns", "kind"] and len(lines) == 2 + 2
-        assert lines[3].startswith(f"bloom({ODD})") and " 3  " in lines[3] and " kB" in lines[3]
+        assert lines[3].startswith(f"bloom({ODD})") and " 3  " in lines[3] and "B  {" in lines[3]
         assert "<table>" in shown["text/html"] and ODD not in shown["text/html"]
         history = shell.display_formatter.format(table.history())[0]["text/plain"]
         assert "create" in history and "+00:00" not in history
