@@ -23,7 +23,8 @@ from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
-from skipstone.engine.indexes.bloom.file_filter import WHOLE_FILE, FileFilter
+from skipstone.engine.indexes.bloom.coarse_groups import WHOLE_FILE
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
 from skipstone.engine.state import Run

@@ -28,6 +28,7 @@ from ....hfile_like import SortedFileReader, StridedSection
 from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, parse_json, record, text
 
 META = "coarse"
+WHOLE_FILE = -1  # in the place of the row group of a member
 
 
 def _rate(value: Any) -> float:

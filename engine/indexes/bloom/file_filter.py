@@ -24,6 +24,7 @@ from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import StridedSection, read_strided_rows
 from ....hfile_like.footer import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
+from .coarse_groups import WHOLE_FILE
 
 if TYPE_CHECKING:
     from ....hfile_like import SortedFileWriter
@@ -37,7 +38,6 @@ FIELDS = [
     pa.field("fine_more", pa.binary()),
     pa.field("hash", pa.string()),
 ]
-WHOLE_FILE = -1
 _BLOCK_BYTES = 32
 _AT_ONCE_BYTES = 8 << 20
 

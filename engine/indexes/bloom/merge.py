@@ -32,8 +32,8 @@ from ...state.merge_policy import MergePolicy
 from ...state.runs import DAMAGE, check_written_as, written_as
 from ...storage import Ranged, Storage
 from ..protocol import CommitWork
-from .coarse_groups import CoarseGroups, section_name
-from .file_filter import WHOLE_FILE, StoredFilters
+from .coarse_groups import WHOLE_FILE, CoarseGroups, section_name
+from .file_filter import StoredFilters
 from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Members, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
