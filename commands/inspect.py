@@ -103,7 +103,7 @@ def _as_dict(reader: SortedFileReader, sizes: list[SectionSize], findings: list[
             for b in reader.blocks()
         ],
         "groups": [asdict(group) for group in reader.groups().values()],
-        "strided": [{**asdict(s), "length": s.length_bytes} for s in reader.strided_sections().values()],
+        "row_tables": [{**asdict(s), "length": s.length_bytes} for s in reader.row_tables().values()],
         "metas": reader.metas(),
     }
     return summary if findings is None else {**summary, "findings": [asdict(finding) for finding in findings]}
@@ -129,7 +129,7 @@ def _print_summary(reader: SortedFileReader, sizes: list[SectionSize], most: int
 def _parts(
     reader: SortedFileReader, sizes: list[SectionSize], most: int | None
 ) -> Iterator[tuple[list[str], list[list[str]], int]]:
-    """Yield (headings, the first rows, how many there are) of sections, blocks, groups and strided sections."""
+    """Yield (headings, the first rows, how many there are) of sections, blocks, groups and row tables."""
     shares = [
         [
             size.name,
@@ -154,11 +154,11 @@ def _parts(
         for g in islice(reader.groups().values(), most)
     ]
     yield ["group", "offset", "size", "entries", "blocks"], groups, len(reader.groups())
-    strided = [
+    tables = [
         [s.name, f"{s.offset:,}", bytes_text(s.length_bytes), f"{s.rows:,}"]
-        for s in islice(reader.strided_sections().values(), most)
+        for s in islice(reader.row_tables().values(), most)
     ]
-    yield ["strided section", "offset", "size", "rows"], strided, len(reader.strided_sections())
+    yield ["row table", "offset", "size", "rows"], tables, len(reader.row_tables())
 
 
 def _shortened(key: bytes) -> str:

@@ -14,7 +14,7 @@ Start with `reader` and `writer`, then `block`. Each module imports only from th
     bytes        source (inputs and outputs), codec (checksums, compression)
     encodings    frame (integers), templates (strings of one form), block_keys, block_values: both directions each
     a block      block
-    a file       block_index (and zone maps), footer, rows (strided sections)
+    a file       block_index (and zone maps), footer, rows (row tables)
     entries      entries (in memory), key_layout (keys of several numbers)
     reading      block_reader (an open file), scan, id_scan (keys that are a prefix and an id), lookup, verify, reader
                  (the public face)
@@ -33,11 +33,11 @@ from ..base.lazy import names_from
 from .block_index import BlockInfo, ZoneMap
 from .block_keys import prefix_successor
 from .entries import prefix_changes
-from .footer import GroupHandle, StridedSection
+from .footer import GroupHandle, RowTable
 from .id_scan import IdEntries, IdKeys
 from .key_layout import KeyLayout
 from .reader import SortedFileReader
-from .rows import read_strided_many, read_strided_rows
+from .rows import read_rows, read_rows_of_tables
 from .scan import read_block_range
 from .source import BytesSource, PathSource, Source
 
@@ -68,18 +68,18 @@ __all__ = [
     "MergeSummary",
     "OrderedCode",
     "PathSource",
+    "RowTable",
     "SortedFileReader",
     "SortedFileWriter",
     "Source",
-    "StridedSection",
     "WriterOptions",
     "ZoneMap",
     "merge_runs",
     "prefix_changes",
     "prefix_successor",
     "read_block_range",
-    "read_strided_many",
-    "read_strided_rows",
+    "read_rows",
+    "read_rows_of_tables",
 ]
 
 

@@ -1,7 +1,7 @@
 """The footer and the trailer of a file, and its header.
 
 A reader reads the last 64 KiB. These contain the trailer, which has a fixed size and the place of the footer, and most
-often the footer too: one read opens a file. Tables that few readers need (groups, strided sections, metas) are kept as
+often the footer too: one read opens a file. Tables that few readers need (groups, row tables, metas) are kept as
 bytes and parsed when they are requested.
 """
 
@@ -40,10 +40,10 @@ CHECKSUM_BYTES = 4
 STRIDE_BYTES_MAX = 1 << 28
 
 _SECTION = struct.Struct("<IIQ")
-SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_STRIDED, SECTION_METAS, SECTION_ZONE_MAPS = range(1, 7)
+SECTION_SCHEMA, SECTION_INDEX, SECTION_GROUPS, SECTION_ROW_TABLES, SECTION_METAS, SECTION_ZONE_MAPS = range(1, 7)
 
 _GROUP_FIELDS = {"offset": "<u8", "length": "<u8", "entries": "<u8", "first_block": "<u4", "block_count": "<u4"}
-_STRIDED_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
+_ROW_TABLE_FIELDS = {"offset": "<u8", "rows": "<u8", "stride": "<u4"}
 _BLOB_FIELDS = {"offset": "<u8", "stored": "<u8", "uncompressed": "<u8", "checksum": "<u4", "codec": "<u4"}
 
 
@@ -65,8 +65,8 @@ class GroupHandle:
 
 
 @dataclass(frozen=True)
-class StridedSection:
-    """The place of a strided section: rows of one length, uncompressed, each followed by a checksum that is bound to
+class RowTable:
+    """The place of a row table: rows of one length, uncompressed, each followed by a checksum that is bound to
     its place. Small and picklable: row i is at `offset + i * (stride + 4)`, and any row is one range read.
 
     offset   of row 0, in bytes
@@ -93,7 +93,7 @@ class Contents:
     index: bytes = b""
     zone_maps: bytes | None = None
     groups: list[GroupHandle] = field(default_factory=list)
-    strided: list[StridedSection] = field(default_factory=list)
+    row_tables: list[RowTable] = field(default_factory=list)
     metas: dict[str, StoredBlob] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_INDEX, contents.index),
         (SECTION_GROUPS, _table({g.name: g for g in contents.groups}, _GROUP_FIELDS)),
-        (SECTION_STRIDED, _table({s.name: s for s in contents.strided}, _STRIDED_FIELDS)),
+        (SECTION_ROW_TABLES, _table({s.name: s for s in contents.row_tables}, _ROW_TABLE_FIELDS)),
         (SECTION_METAS, _table(contents.metas, _BLOB_FIELDS)),
     ]
     if contents.zone_maps is not None:
@@ -186,13 +186,13 @@ class Footer:
         return groups
 
     @cached_property
-    def strided(self) -> dict[str, StridedSection]:
+    def row_tables(self) -> dict[str, RowTable]:
         sections = {}
-        for name, offset, rows, stride in self._rows(SECTION_STRIDED, _STRIDED_FIELDS):
+        for name, offset, rows, stride in self._rows(SECTION_ROW_TABLES, _ROW_TABLE_FIELDS):
             if not 1 <= stride <= STRIDE_BYTES_MAX or offset + rows * (stride + CHECKSUM_BYTES) > self._data_end:
-                raise self._location.corruption("strided sections", f"strided section {name!r} is not in the file")
-            sections[name] = StridedSection(name, offset, rows, stride)
-        self._check_apart("strided sections", [(s.offset, s.length_bytes) for s in sections.values()])
+                raise self._location.corruption("row tables", f"row table {name!r} is not in the file")
+            sections[name] = RowTable(name, offset, rows, stride)
+        self._check_apart("row tables", [(s.offset, s.length_bytes) for s in sections.values()])
         return sections
 
     @cached_property

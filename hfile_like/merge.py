@@ -48,7 +48,7 @@ def merge_runs(
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
     """Write one file of the newest entry of each key of `runs`, given oldest first: of all keys, or of those from
-    `start` on, before `stop`. Groups, strided sections and metas are not copied.
+    `start` on, before `stop`. Groups, row tables and metas are not copied.
 
     drop_tombstones   leave out removed keys. Correct only if the oldest run of all takes part, else removed keys return
     options           of SortedFileWriter; by default, columns get a zone map if any of the runs has one. Blocks that

@@ -16,10 +16,10 @@ from ..errors import InvalidArgumentError
 from .block_keys import find_key
 from .block_reader import BlockReader, key_range, named
 from .entries import column_positions, scan_schema
-from .footer import GroupHandle, StridedSection
+from .footer import GroupHandle, RowTable
 from .id_scan import IdKeys
 from .lookup import look_up
-from .rows import read_strided_many
+from .rows import read_rows_of_tables
 from .scan import scan
 from .source import COALESCE_GAP_BYTES
 
@@ -122,19 +122,19 @@ class SortedFileReader(BlockReader):
         """Return the names of the metas, in the order written."""
         return list(self.footer.metas)
 
-    def strided_sections(self) -> dict[str, StridedSection]:
-        """Return the strided sections by name, in the order written."""
-        return dict(self.footer.strided)
+    def row_tables(self) -> dict[str, RowTable]:
+        """Return the row tables by name, in the order written."""
+        return dict(self.footer.row_tables)
 
-    def read_strided(
+    def read_rows(
         self, wanted: Sequence[tuple[str, Sequence[int] | np.ndarray]], gap_bytes: int = COALESCE_GAP_BYTES
     ) -> list[np.ndarray]:
-        """Return uint8 [k, stride] each: rows of some strided sections, by name, in one request to the source. Rows no
+        """Return uint8 [k, stride] each: rows of some row tables, by name, in one request to the source. Rows no
         further apart than `gap_bytes` are one read. Raises InvalidArgumentError for a name or a row that does not
         exist."""
         self.check_open()
-        requests = [(named("strided section", name, self.footer.strided), rows) for name, rows in wanted]
-        return read_strided_many(self.source, requests, gap_bytes)
+        requests = [(named("row table", name, self.footer.row_tables), rows) for name, rows in wanted]
+        return read_rows_of_tables(self.source, requests, gap_bytes)
 
     def verify(self) -> list[Finding]:
         """Read and check everything: header, blocks, order, rows, metas. Return [] if the file is sound."""

@@ -1,4 +1,4 @@
-"""Strided sections: rows of one length, each followed by its own checksum, so that any row is one range read."""
+"""Row tables: rows of one length, each followed by its own checksum, so that any row is one range read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from . import codec
 from .codec import Location
-from .footer import CHECKSUM_BYTES, StridedSection
+from .footer import CHECKSUM_BYTES, RowTable
 from .source import COALESCE_GAP_BYTES, Source, name_of, read_exact
 
 
-def strided_bytes(rows: np.ndarray, offset: int) -> bytes:
+def stored_rows(rows: np.ndarray, offset: int) -> bytes:
     """Return the stored bytes of uint8 [n, stride] rows, the first of which is written at `offset`."""
     count, stride = rows.shape
     step = stride + CHECKSUM_BYTES
@@ -30,40 +30,40 @@ def row_chunks(rows: np.ndarray | Iterable[np.ndarray], stride: int) -> Iterable
         if not isinstance(chunk, np.ndarray) or chunk.dtype != np.uint8 or chunk.ndim != 2 or chunk.shape[1] != stride:
             shape = getattr(chunk, "shape", None)
             dtype = getattr(chunk, "dtype", type(chunk).__name__)
-            raise InvalidArgumentError(f"strided rows must be uint8 [n, {stride}], not {dtype} {shape}")
+            raise InvalidArgumentError(f"rows of a table must be uint8 [n, {stride}], not {dtype} {shape}")
         yield chunk
 
 
-def read_strided_rows(
+def read_rows(
     source: Source,
-    section: StridedSection,
+    section: RowTable,
     indices: Sequence[int] | np.ndarray,
     gap_bytes: int = COALESCE_GAP_BYTES,
 ) -> np.ndarray:
     """Return uint8 [k, stride]: the rows at `indices` (any order, repeats allowed), in that order. Only their ranges
     are read; rows closer than `gap_bytes` are one range. Raises CorruptionError for a row that fails its checksum,
     InvalidArgumentError for an index that does not exist."""
-    return read_strided_many(source, [(section, indices)], gap_bytes)[0]
+    return read_rows_of_tables(source, [(section, indices)], gap_bytes)[0]
 
 
-def read_strided_many(
+def read_rows_of_tables(
     source: Source,
-    wanted: Sequence[tuple[StridedSection, Sequence[int] | np.ndarray]],
+    wanted: Sequence[tuple[RowTable, Sequence[int] | np.ndarray]],
     gap_bytes: int = COALESCE_GAP_BYTES,
 ) -> list[np.ndarray]:
-    """Return what `read_strided_rows` does for each of some sections of one file, in one request to the source."""
+    """Return what `read_rows` does for each of some sections of one file, in one request to the source."""
     requests = [_RowRequest(section, _checked(section, indices), gap_bytes) for section, indices in wanted]
     parts = iter(read_exact(source, [one for each in requests for one in each.ranges], gap_bytes))
     return [each.rows([next(parts) for _ in each.ranges], source) for each in requests]
 
 
-def _checked(section: StridedSection, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+def _checked(section: RowTable, indices: Sequence[int] | np.ndarray) -> np.ndarray:
     wanted = np.asarray(indices)
     if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and len(wanted)):
         raise InvalidArgumentError("row indices must be integers, in one dimension")
     if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= section.rows):
         raise InvalidArgumentError(
-            f"strided section {section.name!r} has rows 0 to {section.rows - 1}, not {int(wanted.min())} to "
+            f"row table {section.name!r} has rows 0 to {section.rows - 1}, not {int(wanted.min())} to "
             f"{int(wanted.max())}"
         )
     return wanted.astype(np.int64)
@@ -72,7 +72,7 @@ def _checked(section: StridedSection, indices: Sequence[int] | np.ndarray) -> np
 class _RowRequest:
     """Some rows of one section: the ranges that contain them, and the rows from the bytes of these."""
 
-    def __init__(self, section: StridedSection, wanted: np.ndarray, gap_bytes: int):
+    def __init__(self, section: RowTable, wanted: np.ndarray, gap_bytes: int):
         self._section, self._wanted = section, wanted
         self._unique, self._back = np.unique(wanted, return_inverse=True)
         self._step = section.stride + CHECKSUM_BYTES
@@ -97,6 +97,6 @@ class _RowRequest:
         if len(wrong):
             first = int(unique[wrong[0]])
             location = Location(name_of(source), section.offset + first * step)
-            message = f"row {first} of strided section {section.name!r} fails its checksum"
+            message = f"row {first} of row table {section.name!r} fails its checksum"
             raise location.corruption("row checksum", message)
         return rows if np.array_equal(unique, self._wanted) else rows[self._back.reshape(-1)]

@@ -16,14 +16,14 @@ from .block_index import bounds_of
 from .block_reader import BlockReader
 from .codec import Location
 from .entries import check_ascending
-from .footer import HEADER, StridedSection, check_header
-from .rows import read_strided_rows
+from .footer import HEADER, RowTable, check_header
+from .rows import read_rows
 from .source import Source, read_exact
 
 T = TypeVar("T")
 
 _ROWS_AT_ONCE_BYTES = 1 << 20
-_FINDINGS_MAX = 1000  # of one strided section: one that is damaged throughout needs no more
+_FINDINGS_MAX = 1000  # of one row table: one that is damaged throughout needs no more
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def findings_of(reader: BlockReader) -> list[Finding]:
     steps += [partial(_check_block, reader, i) for i in range(reader.num_blocks)]
     steps += [lambda: footer.groups]
     findings = list(_run(steps))
-    for section in _or_nothing(lambda: list(footer.strided.values()), findings):
+    for section in _or_nothing(lambda: list(footer.row_tables.values()), findings):
         findings += _check_rows(reader.source, section)
     for name in _or_nothing(lambda: list(footer.metas), findings):
         findings += _run([partial(reader.meta, name)])
@@ -97,14 +97,14 @@ def _check_block(reader: BlockReader, i: int) -> None:
             raise location.corruption("summaries", message)
 
 
-def _check_rows(source: Source, section: StridedSection) -> list[Finding]:
+def _check_rows(source: Source, section: RowTable) -> list[Finding]:
     """One finding per damaged row, up to a limit: rows are read one by one if some of a range fail."""
     at_once = max(1, _ROWS_AT_ONCE_BYTES // section.stride)
     findings: list[Finding] = []
     for low in range(0, section.rows, at_once):
         rows = np.arange(low, min(low + at_once, section.rows))
-        if list(_run([partial(read_strided_rows, source, section, rows)])):
-            steps = (partial(read_strided_rows, source, section, [row]) for row in rows.tolist())
+        if list(_run([partial(read_rows, source, section, rows)])):
+            steps = (partial(read_rows, source, section, [row]) for row in rows.tolist())
             findings += islice(_run(steps), _FINDINGS_MAX - len(findings))
             if len(findings) == _FINDINGS_MAX:
                 break

@@ -1,7 +1,7 @@
 """Writing a sorted-block file, front to back, with one block in memory.
 
 The writer checks a whole call before it keeps any of it, so a refused call leaves the writer unchanged. The blocks of a
-group follow one another without gaps: a group is one range. Metas are written after all blocks, strided sections where
+group follow one another without gaps: a group is one range. Metas are written after all blocks, row tables where
 they were passed.
 """
 
@@ -27,10 +27,10 @@ from .footer import (
     STRIDE_BYTES_MAX,
     Contents,
     GroupHandle,
-    StridedSection,
+    RowTable,
     encode_footer,
 )
-from .rows import row_chunks, strided_bytes
+from .rows import row_chunks, stored_rows
 from .source import open_output
 from .templates import TemplateEncoder
 
@@ -40,7 +40,7 @@ ENTRY_BYTES_MAX = BLOCK_BYTES_MAX // 2
 # "auto": a get pays for a whole block, a scan for the fixed cost of each block.
 _BLOCK_BYTES_OF_USE = {"get": 16 << 10, "both": 32 << 10, "scan": 64 << 10}
 _CUT_SHARE = 64  # less than this part of a block is little
-_STRIDED_AT_ONCE_BYTES = 1 << 20
+_ROWS_AT_ONCE_BYTES = 1 << 20
 
 
 class WriterOptions(TypedDict, total=False):
@@ -72,7 +72,7 @@ class SortedFileWriter:
                   without
 
     Use it as a context manager: the file is published at the end, and discarded on an exception. `size_bytes`,
-    `num_entries`, `groups` (name -> GroupHandle) and `strided_sections` (name -> StridedSection) describe what was
+    `num_entries`, `groups` (name -> GroupHandle) and `row_tables` (name -> RowTable) describe what was
     written. Raises SchemaError, InvalidArgumentError, StorageError.
     """
 
@@ -107,7 +107,7 @@ class SortedFileWriter:
             name: [] for name in check_zone_map_columns(self.schema, summaries)
         }
         self.groups: dict[str, GroupHandle] = {}
-        self.strided_sections: dict[str, StridedSection] = {}
+        self.row_tables: dict[str, RowTable] = {}
         self.num_entries = 0
         self.num_deleted = 0
         self._metas: dict[str, bytes] = {}
@@ -256,14 +256,14 @@ class SortedFileWriter:
 
     def end_group(self, name: str) -> GroupHandle:
         """End the block, and name the blocks since the last group: readers read them in one range. Raises
-        InvalidArgumentError for a name twice, or if a strided section was written in between."""
+        InvalidArgumentError for a name twice, or if a row table was written in between."""
         self._check_open()
         self._check_name("group", name, self.groups)
         self._end_block()
         offset, length, first = self._group_offset, self._group_bytes, self._group_first_block
         if length and offset + length != self._blocks_end:
             raise InvalidArgumentError(
-                f"a strided section was written within group {name!r}, which must be one range: end the group first"
+                f"a row table was written within group {name!r}, which must be one range: end the group first"
             )
         count = len(self._blocks) - first
         place = (offset, length, self._group_entries, first, count) if count else (0,) * 5
@@ -274,7 +274,7 @@ class SortedFileWriter:
         self._group_offset = self._group_bytes = self._group_entries = 0
         return handle
 
-    # -- metas and strided sections -----------------------------------------------------------------------------------
+    # -- metas and row tables -----------------------------------------------------------------------------------
 
     def put_meta(self, name: str, data: bytes) -> None:
         """Keep some bytes under a name, compressed and checksummed. They stay in memory until the file is closed."""
@@ -286,33 +286,33 @@ class SortedFileWriter:
             raise InvalidArgumentError(f"meta {name!r} has {len(data):,} bytes: at most {META_BYTES_MAX >> 20} MiB")
         self._metas[name] = bytes(data)
 
-    def write_strided(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> StridedSection:
+    def write_rows(self, name: str, rows: np.ndarray | Iterable[np.ndarray], stride: int) -> RowTable:
         """Write rows of `stride` bytes, each with its own checksum, so that any of them is one range read.
         `rows`: uint8 [n, stride], or chunks of that. Raises InvalidArgumentError for another shape; if chunks
         before it were written, the file is discarded."""
         self._check_open()
-        self._check_name("strided section", name, self.strided_sections)
+        self._check_name("row table", name, self.row_tables)
         if not 1 <= stride <= STRIDE_BYTES_MAX:
             raise InvalidArgumentError(f"a stride of {stride} bytes: give 1 to {STRIDE_BYTES_MAX:,}")
         chunks = iter(row_chunks(rows, stride))
         chunk = next(chunks, None)
         self._end_block()
         start, count = self._offset, 0
-        at_once = max(1, _STRIDED_AT_ONCE_BYTES // stride)
+        at_once = max(1, _ROWS_AT_ONCE_BYTES // stride)
         try:
             while chunk is not None:
                 for low in range(0, len(chunk), at_once):
                     part = chunk[low : low + at_once]
-                    self._put(strided_bytes(part, self._offset))
+                    self._put(stored_rows(part, self._offset))
                     count += len(part)
                 chunk = next(chunks, None)
             self._put(codec.padding(self._offset))
         except BaseException:
             self.abort()
             raise
-        section = StridedSection(name, start, count, stride)
-        self.strided_sections[name] = section
-        self._contents.strided.append(section)
+        section = RowTable(name, start, count, stride)
+        self.row_tables[name] = section
+        self._contents.row_tables.append(section)
         return section
 
     # -- the end ------------------------------------------------------------------------------------------------------

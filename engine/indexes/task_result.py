@@ -6,7 +6,7 @@ The task index file holds the fine statistics and filters of the files that the 
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
     groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
              it in one range and needs no footer
-    strided  filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `file/COLUMN/FILE` [bucket] over
+    rows     filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `file/COLUMN/FILE` [bucket] over
              all of a file
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
@@ -301,7 +301,7 @@ class TaskIndexWriter:
         fine = write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name)
         over_file = None
         for _, words in filters.members() if filters.is_apart else ():
-            over_file = self._writer.write_strided(f"file/{column}/{ordinal}", words.view(np.uint8), 32)
+            over_file = self._writer.write_rows(f"file/{column}/{ordinal}", words.view(np.uint8), 32)
         stored.append(StoredFilters(fine, over_file, filters.is_apart))
 
     def finish(self) -> TaskIndex:

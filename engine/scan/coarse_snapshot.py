@@ -217,7 +217,7 @@ def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str],
             for group, section in enumerate(opened.coarse.sections(opened.reader)):
                 if section.length_bytes <= filter_bytes:
                     filter_bytes -= section.length_bytes
-                    opened.reader.read_strided([(section_name(group), np.arange(section.rows))])[0]
+                    opened.reader.read_rows([(section_name(group), np.arange(section.rows))])[0]
     return filter_bytes
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError, SkipstoneError
-from ...hfile_like import IdEntries, SortedFileReader, StridedSection
+from ...hfile_like import IdEntries, RowTable, SortedFileReader
 from ...hfile_like.footer import TAIL_BYTES
 from ..storage import Entry, FileMissingError, Ranged, Storage
 from ..storage.threads import side_by_side
@@ -165,7 +165,7 @@ class RunReaders:
         """Some runs as the process keeps them, opened where they are not yet."""
         return [self._opened(run)[1] for run in runs]
 
-    def group(self, run: Run, section: StridedSection, load: Callable[[], np.ndarray]) -> np.ndarray | None:
+    def group(self, run: Run, section: RowTable, load: Callable[[], np.ndarray]) -> np.ndarray | None:
         """The rows of a group of filters where groups are kept and there is room for it: see `Cache.load_if_room`."""
         if not self.keeps_groups:
             return None

@@ -87,7 +87,7 @@ def test_inspect_files_of_an_index(say, lake: str) -> None:
 
 @pytest.fixture
 def rich_file(tmp_path: Path) -> str:
-    """One of everything: groups, metas, strided rows."""
+    """One of everything: groups, metas, rows of a table."""
     path = tmp_path / "rich.skb"
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghij"), 8)) for _ in range(300)]
@@ -100,7 +100,7 @@ def rich_file(tmp_path: Path) -> str:
         writer.end_group("all")
         for i in range(3):
             writer.put_meta(f"about/{i}", rng.bytes(100))
-        writer.write_strided("rows", rng.integers(0, 256, (5, 16), dtype=np.uint8), 16)
+        writer.write_rows("rows", rng.integers(0, 256, (5, 16), dtype=np.uint8), 16)
     return str(path)
 
 

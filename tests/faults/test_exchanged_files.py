@@ -38,7 +38,7 @@ def _lake(root: Path, commits: int) -> ss.Table:
 def _layout(path: Path) -> list[object]:
     """The length of a file, and where its parts lie."""
     with SortedFileReader(path) as reader:
-        return [path.stat().st_size, reader.groups(), reader.strided_sections()]
+        return [path.stat().st_size, reader.groups(), reader.row_tables()]
 
 
 def _alike(root: Path, folder: str, commits: int) -> tuple[Path, Path, Path]:

@@ -34,7 +34,7 @@ def test_the_worked_example_is_what_the_writer_writes():
         values = pa.record_batch({"n": pa.array([7, None, 9], pa.int64())})
         writer.write([b"a/1", b"a/22", b"b"], values, [False, True, False])
         writer.end_group("g")
-        writer.write_strided("s", np.array([[1, 2, 3, 4]], np.uint8), 4)
+        writer.write_rows("s", np.array([[1, 2, 3, 4]], np.uint8), 4)
         writer.put_meta("m", b"hello")
     footer = int.from_bytes(data[-48:-40], "little")
     # Arrow may lay its schema message out otherwise one day: up to the footer, nothing may differ.
@@ -42,7 +42,7 @@ def test_the_worked_example_is_what_the_writer_writes():
     reader = SortedFileReader(data)
     assert reader.verify() == []
     assert reader.scan_table().to_pydict() == {"key": [b"a/1", b"b"], "n": [7, 9]}
-    assert reader.read_strided([("s", [0])])[0].tolist() == [[1, 2, 3, 4]]
+    assert reader.read_rows([("s", [0])])[0].tolist() == [[1, 2, 3, 4]]
     assert reader.meta("m") == b"hello"
     assert reader.groups()["g"].entries == 3
     assert (reader.zone_maps()["n"].lower.tolist(), reader.zone_maps()["n"].upper.tolist()) == ([7], [9])

@@ -1,4 +1,4 @@
-"""Groups, metas and strided sections of the sorted-block file, and how little of it is read."""
+"""Groups, metas and row tables of the sorted-block file, and how little of it is read."""
 
 import io
 import os
@@ -19,12 +19,12 @@ from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
     read_block_range,
-    read_strided_rows,
+    read_rows,
 )
 from skipstone.hfile_like.block import Block
 from sorted_file_builders import CountingSource, numbered, written
 
-# -- groups, metas, strided sections ----------------------------------------------------------------------------------
+# -- groups, metas, row tables ----------------------------------------------------------------------------------
 
 
 def grouped():
@@ -76,7 +76,7 @@ def test_a_name_is_taken_once_and_a_group_is_one_range():
     with pytest.raises(InvalidArgumentError, match="name"):
         writer.end_group("")
     writer.write([b"b"])
-    writer.write_strided("s", np.zeros((1, 1), np.uint8), 1)
+    writer.write_rows("s", np.zeros((1, 1), np.uint8), 1)
     writer.write([b"c"])
     with pytest.raises(InvalidArgumentError, match="one range"):
         writer.end_group("h")
@@ -107,37 +107,37 @@ def test_metas():
     picks=st.lists(st.integers(0, 59), max_size=20),
     gap=st.sampled_from([0, 50, 10_000]),
 )
-def test_strided_rows_need_only_their_section(rows, stride, chunks, picks, gap):
+def test_rows_need_only_their_table(rows, stride, chunks, picks, gap):
     table = np.random.default_rng(rows * 41 + stride).integers(0, 256, (rows, stride), dtype=np.uint8)
     target = io.BytesIO()
     with SortedFileWriter(target, schema=pa.schema([])) as writer:
         writer.write([b"a"])
-        section = writer.write_strided("rows", iter(np.array_split(table, chunks)), stride)
-        writer.write_strided("other", np.empty((0, 3), np.uint8), 3)
+        section = writer.write_rows("rows", iter(np.array_split(table, chunks)), stride)
+        writer.write_rows("other", np.empty((0, 3), np.uint8), 3)
     picks = [p for p in picks if p < rows]
     source = CountingSource(target.getvalue())
     section = pickle.loads(pickle.dumps(section))
-    found = read_strided_rows(source, section, picks, gap_bytes=gap)
+    found = read_rows(source, section, picks, gap_bytes=gap)
     assert found.dtype == np.uint8 and found.shape == (len(picks), stride)
     assert np.array_equal(found, table[picks])
     if gap == 0:
         assert sum(n for _, n in source.asked) == len(set(picks)) * (stride + 4)
     reader = SortedFileReader(target.getvalue())
-    assert reader.strided_sections()["rows"] == section
-    assert np.array_equal(reader.read_strided([("rows", np.array(picks, dtype=np.int64))])[0], table[picks])
-    assert reader.strided_sections()["other"].rows == 0
+    assert reader.row_tables()["rows"] == section
+    assert np.array_equal(reader.read_rows([("rows", np.array(picks, dtype=np.int64))])[0], table[picks])
+    assert reader.row_tables()["other"].rows == 0
     assert reader.verify() == []
     for bad in ([rows], [-1], [0.5], [[0]]):
         with pytest.raises(InvalidArgumentError):
-            read_strided_rows(source, section, bad)
+            read_rows(source, section, bad)
 
 
 def test_neighbouring_rows_are_one_request():
     target = io.BytesIO()
     with SortedFileWriter(target, schema=pa.schema([])) as writer:
-        section = writer.write_strided("rows", np.zeros((10_000, 28), np.uint8), 28)
+        section = writer.write_rows("rows", np.zeros((10_000, 28), np.uint8), 28)
     source = CountingSource(target.getvalue())
-    read_strided_rows(source, section, [5, 7, 9_000])
+    read_rows(source, section, [5, 7, 9_000])
     assert source.asked == [(section.offset + 5 * 32, 3 * 32), (section.offset + 9_000 * 32, 32)]
 
 

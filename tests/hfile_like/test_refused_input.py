@@ -79,7 +79,7 @@ def test_bad_arguments_are_named():
             writer.write([b"a"], values)
     for data in (np.zeros((2, 3), np.uint8), np.zeros((2, 4), np.int8), [[0, 0, 0, 0]]):
         with pytest.raises(InvalidArgumentError):
-            writer.write_strided("s", data, 4)
+            writer.write_rows("s", data, 4)
     writer.close()
     writer.close()
     with pytest.raises(InvalidArgumentError, match="closed"):
@@ -120,7 +120,7 @@ def test_a_path_is_whole_or_absent(tmp_path):
         assert reader.keys().to_pylist() == [b"a"]
     writer = SortedFileWriter(path, schema=schema)
     with pytest.raises(InvalidArgumentError):
-        writer.write_strided("s", iter([np.zeros((1, 4), np.uint8), np.zeros((1, 5), np.uint8)]), 4)
+        writer.write_rows("s", iter([np.zeros((1, 4), np.uint8), np.zeros((1, 5), np.uint8)]), 4)
     assert [p.name for p in tmp_path.iterdir()] == ["f.skb"]
 
 

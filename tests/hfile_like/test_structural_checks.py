@@ -14,7 +14,7 @@ from skipstone.hfile_like import (
     SortedFileReader,
     SortedFileWriter,
     read_block_range,
-    read_strided_rows,
+    read_rows,
 )
 from skipstone.hfile_like.block import Block, build_block, encode_tombstones
 from skipstone.hfile_like.block_keys import decode_keys, encode_keys
@@ -65,7 +65,7 @@ def sample(compression: str, count: int = 24) -> bytes:
         order = sorted(range(count), key=keys.__getitem__)
         writer.write([keys[i] for i in order], batch.take(order), [i % 5 == 0 for i in order])
         writer.end_group("g")
-        writer.write_strided("rows", np.arange(40, dtype=np.uint8).reshape(5, 8), 8)
+        writer.write_rows("rows", np.arange(40, dtype=np.uint8).reshape(5, 8), 8)
         writer.put_meta("m", b"meta" * 20)
     return target.getvalue()
 
@@ -73,7 +73,7 @@ def sample(compression: str, count: int = 24) -> bytes:
 def test_verify_reports_each_part_that_is_damaged():
     data = bytearray(sample("zstd"))
     reader = SortedFileReader(bytes(data))
-    blocks, section = reader.blocks(), reader.strided_sections()["rows"]
+    blocks, section = reader.blocks(), reader.row_tables()["rows"]
     assert reader.verify() == []
     data[0] ^= 1
     data[blocks[0].offset + 40] ^= 1
@@ -128,17 +128,17 @@ def test_a_block_at_another_place_is_found():
 
 def test_rule_30_rows_are_bound_to_their_place():
     data = bytearray(sample("zstd"))
-    section = SortedFileReader(bytes(data)).strided_sections()["rows"]
+    section = SortedFileReader(bytes(data)).row_tables()["rows"]
     for position in range(section.length_bytes):
         for bit in range(8):
             damaged = bytearray(data)
             damaged[section.offset + position] ^= 1 << bit
             with pytest.raises(CorruptionError, match=f"row {position // 12} "):
-                read_strided_rows(SourceOf(damaged), section, range(5))
+                read_rows(SourceOf(damaged), section, range(5))
     data[section.offset : section.offset + 12] = data[section.offset + 12 : section.offset + 24]
     with pytest.raises(CorruptionError, match="row 0 "):
-        read_strided_rows(SourceOf(data), section, [0])
-    assert read_strided_rows(SourceOf(data), section, [1]).tolist() == [list(range(8, 16))]
+        read_rows(SourceOf(data), section, [0])
+    assert read_rows(SourceOf(data), section, [1]).tolist() == [list(range(8, 16))]
 
 
 class SourceOf:

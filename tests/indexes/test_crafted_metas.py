@@ -63,7 +63,7 @@ def test_rule_31_a_member_of_no_size_that_repeats_to_its_groups_is_refused(size:
     target = io.BytesIO()
     meta = json.dumps({"groups": [group(1)], "ranges": 1, "others": 0}).encode() + b"\n"
     with SortedFileWriter(target, schema=pa.schema([])) as writer:
-        writer.write_strided("coarse/0", np.zeros((4, 32), dtype=np.uint8), 32)
+        writer.write_rows("coarse/0", np.zeros((4, 32), dtype=np.uint8), 32)
         writer.put_meta(coarse.META, meta + size.to_bytes(4, "little") + bytes(16))
     with pytest.raises(CorruptionError):
         coarse.CoarseGroups.of(SortedFileReader(target.getvalue()))

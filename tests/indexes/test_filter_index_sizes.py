@@ -19,7 +19,7 @@ from skipstone.bloom import fpp_of, solve_blocks
 from skipstone.engine.indexes.bloom import task_filters
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun
-from skipstone.hfile_like import StridedSection
+from skipstone.hfile_like import RowTable
 
 ROWS = 20_000
 
@@ -247,7 +247,7 @@ def test_rule_30_places_that_are_half_there_are_refused(change: dict) -> None:
 
 
 def test_places_of_fine_filters_come_back() -> None:
-    sections = tuple(StridedSection("fine", 8 + 1000 * i, 4 >> i, 32 * n) for i, n in enumerate((2, 1)))
+    sections = tuple(RowTable("fine", 8 + 1000 * i, 4 >> i, 32 * n) for i, n in enumerate((2, 1)))
     stored = FileFilter(sections, "int", ((0, 0), (1, 0), (0, 1)))
     assert FileFilter.of_row(stored.row(), "a.sbf") == stored and stored.row_groups == 3
     in_groups = FileFilter(sections[:1], "int", ((0, 1), (0, 0)))

@@ -23,17 +23,18 @@ from skipstone.engine.indexes.bloom import coarse_groups as coarse
 from skipstone.engine.indexes.bloom import format as filters
 from skipstone.engine.indexes.bloom import merge as filter_joining
 from skipstone.engine.indexes.bloom import merge as filter_merging
-from skipstone.engine.indexes.bloom.file_filter import WHOLE_FILE, FileFilter
+from skipstone.engine.indexes.bloom.coarse_groups import WHOLE_FILE
+from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
 from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
 from skipstone.engine.state import Run
 from skipstone.engine.state.merge_policy import RATIO, MergePolicy
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import Counted, LocalStorage
-from skipstone.hfile_like import StridedSection
+from skipstone.hfile_like import RowTable
 
 SCHEMA = pa.schema([("k", pa.int64())])
-FINE = (StridedSection("fine", 8, 1, 32),)
+FINE = (RowTable("fine", 8, 1, 32),)
 File = tuple[int, "np.ndarray | None"]  # its number, and its hashes; None: it has no filter over it
 
 
@@ -445,7 +446,7 @@ def test_a_damaged_row_of_a_merged_run_keeps_every_file(tmp_path: Path) -> None:
     path = tmp_path / ".skipstone" / run.path
     data = bytearray(path.read_bytes())
     with ss.hfile_like.SortedFileReader(path) as reader:
-        section = reader.strided_sections()["coarse/0"]
+        section = reader.row_tables()["coarse/0"]
     for row in range(section.rows):
         data[section.offset + row * (section.stride + 4)] ^= 1
     path.write_bytes(data)

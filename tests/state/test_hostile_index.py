@@ -377,9 +377,7 @@ def test_run_with_other_bytes_is_refused_or_answers_right(copy, answers):
 def _rows_of_run(path: Path) -> tuple[pa.Table, object]:
     with SortedFileReader(str(path)) as reader:
         metas = {name: reader.meta(name) for name in reader.metas()}
-        strided = {
-            s.name: reader.read_strided([(s.name, range(s.rows))])[0] for s in reader.strided_sections().values()
-        }
+        strided = {s.name: reader.read_rows([(s.name, range(s.rows))])[0] for s in reader.row_tables().values()}
         return reader.scan_table(include_deleted=True), (reader.schema, metas, strided)
 
 
@@ -412,7 +410,7 @@ def test_row_of_a_run_that_no_file_can_have_is_an_error_of_ours(copy):
         )
         with path.open("wb") as file, SortedFileWriter(file, schema=schema, compression="zstd") as writer:
             for name, section in strided.items():
-                writer.write_strided(name, section, section.shape[1])
+                writer.write_rows(name, section, section.shape[1])
             for name, data in metas.items():
                 writer.put_meta(name, data)
             writer.write(

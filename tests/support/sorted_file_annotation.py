@@ -54,7 +54,7 @@ def _whole(data: bytes) -> Items:
         elif region.kind == "block":
             yield from _block(part, n)
         elif region.kind == "row":
-            yield len(part) - 4, f"row {n} of a strided section"
+            yield len(part) - 4, f"row {n} of a row table"
             yield 4, "its checksum"
         elif region.kind == "meta":
             name, _, _, raw, _, codec = layout.metas[n]

@@ -92,7 +92,7 @@ class Crafted:
     keys: list[bytes] = field(default_factory=list)
     index: bytes | None = None
     groups: bytes = strings([])
-    strided: bytes = strings([])
+    row_tables: bytes = strings([])
     metas: bytes = strings([])
     schema_bytes: bytes | None = None
     packs_footer: bool = False
@@ -134,7 +134,7 @@ class Crafted:
         """The whole file."""
         index = struct.pack("<Q", len(self.rows)) + table(self.rows, BLOCK_KINDS, self.keys)
         schema = self.schema.serialize().to_pybytes() if self.schema_bytes is None else self.schema_bytes
-        parts = [schema, index if self.index is None else self.index, self.groups, self.strided, self.metas]
+        parts = [schema, index if self.index is None else self.index, self.groups, self.row_tables, self.metas]
         heads = [struct.pack("<IIQ", i, 0, len(part)) for i, part in enumerate(parts, 1)]
         plain = b"".join([len(parts).to_bytes(8, "little"), *heads, *parts]) if self.footer is None else self.footer
         stored = zstandard.ZstdCompressor().compress(plain) if self.packs_footer else plain
@@ -326,19 +326,19 @@ def metas_that_overlap() -> bytes:
     return made.name_metas([made.piece(15 << 20, ZSTD)] * 20_000).done()
 
 
-def strided_rows_that_overlap() -> bytes:
+def rows_that_overlap() -> bytes:
     made = Crafted(packs_footer=True)
     made.put(bytes(500_000))
     count = 20_000
     arrays = struct.pack(f"<{count}Q", *[8] * count) + struct.pack(f"<{count}Q", *[100_000] * count)
-    made.strided = strings([b"s%d" % i for i in range(count)]) + arrays + struct.pack(f"<{count}I", *[1] * count)
+    made.row_tables = strings([b"s%d" % i for i in range(count)]) + arrays + struct.pack(f"<{count}I", *[1] * count)
     return made.done()
 
 
 def rows_that_are_all_wrong() -> bytes:
     made = Crafted()
     made.put(bytes(1_500_000))
-    made.strided = strings([b"s"]) + struct.pack("<QQI", 8, 300_000, 1)
+    made.row_tables = strings([b"s"]) + struct.pack("<QQI", 8, 300_000, 1)
     return made.done()
 
 
@@ -351,6 +351,6 @@ CRAFTED: dict[str, Callable[[], bytes]] = {
         one_block_named_often, an_index_of_long_keys, an_index_of_many_blocks,
         entries_without_end, a_footer_that_grows, names_without_end, sections_without_end,
         a_schema_that_nests, a_schema_of_many_columns, a_schema_that_is_none, metas_that_grow, metas_that_overlap,
-        strided_rows_that_overlap, rows_that_are_all_wrong,
+        rows_that_overlap, rows_that_are_all_wrong,
     )
 }  # fmt: skip

@@ -51,8 +51,8 @@ def contents(data: bytes) -> dict:
         "groups": {name: list(astuple(group))[1:] for name, group in reader.groups().items()},
         "metas": {name: reader.meta(name).hex() for name in reader.metas()},
         "strided": {
-            name: [row.tobytes().hex() for row in reader.read_strided([(name, range(section.rows))])[0]]
-            for name, section in reader.strided_sections().items()
+            name: [row.tobytes().hex() for row in reader.read_rows([(name, range(section.rows))])[0]]
+            for name, section in reader.row_tables().items()
         },
         "summaries": {
             name: {

@@ -13,8 +13,8 @@ import zstandard
 
 HEADER_BYTES, TRAILER_BYTES = 8, 48
 HEAD_BYTES, SECTION_BYTES = 16, 16
-SCHEMA, INDEX, GROUPS, STRIDED, METAS, SUMMARIES = range(1, 7)
-FOOTER_NAMES = ("schema", "index", "groups", "strided sections", "metas", "summaries")
+SCHEMA, INDEX, GROUPS, ROW_TABLES, METAS, SUMMARIES = range(1, 7)
+FOOTER_NAMES = ("schema", "index", "groups", "row tables", "metas", "summaries")
 
 
 _TRAILER_FIELDS = ((0, 8), (8, 8), (16, 8), (24, 4), (28, 4), (36, 2), (38, 2))
@@ -100,7 +100,7 @@ class Layout:
             self.sections[kind] = (start, self.footer[start : start + length])
             start += length
         self.metas = columns(self.sections[METAS][1], "QQQII")
-        self.strided = columns(self.sections[STRIDED][1], "QQI")
+        self.row_tables = columns(self.sections[ROW_TABLES][1], "QQI")
         self.blocks: list[tuple[int, int]] = []
         self._index()
         self.regions = list(self._filled(sorted(self._regions(), key=lambda region: region.start)))
@@ -116,7 +116,7 @@ class Layout:
         yield Region("header", 0, HEADER_BYTES)
         for i, (offset, length) in enumerate(self.blocks):
             yield Region("block", offset, offset + length, i)
-        for _, offset, rows, stride in self.strided:
+        for _, offset, rows, stride in self.row_tables:
             for i in range(rows):
                 yield Region("row", offset + i * (stride + 4), offset + (i + 1) * (stride + 4), i)
         for i, (_, offset, stored, *_) in enumerate(self.metas):

@@ -13,12 +13,12 @@ import pyarrow as pa
 from skipstone.commands.arguments import CommandExit
 from skipstone.commands.inspect import inspect
 from skipstone.hfile_like import (
+    RowTable,
     SortedFileReader,
     SortedFileWriter,
-    StridedSection,
     merge_runs,
     read_block_range,
-    read_strided_rows,
+    read_rows,
 )
 from skipstone.hfile_like.block_values import ENCODING_STRINGS, plain_encoding
 
@@ -56,7 +56,7 @@ class Faces:
         self._keys = keys[:: max(1, len(keys) // _KEYS_MAX)]
         self._middle = keys[len(keys) // 3 : 1 + 2 * len(keys) // 3] or [b""]
         self._groups = list(reader.groups().values())
-        self._strided = list(reader.strided_sections().values())
+        self._row_tables = list(reader.row_tables().values())
         self._schema, self._metas = reader.schema, reader.metas()
         self._is_numbered = sum(key.startswith(NUMBERED_PREFIX) for key in keys) > 1
         self.answers = {name: text_of(face(SortedFileReader(Named(sound)))) for name, face in self.faces()}
@@ -76,11 +76,11 @@ class Faces:
         for group in self._groups:
             yield f"scan {group.name}", lambda r, g=group: r.scan_table(group=g.name)
             yield f"range of {group.name}", self._range(group.offset, group.length)
-        for section in self._strided:
-            yield f"rows of {section.name}", lambda r, s=section: r.read_strided([(s.name, range(s.rows))])[0]
+        for section in self._row_tables:
+            yield f"rows of {section.name}", lambda r, s=section: r.read_rows([(s.name, range(s.rows))])[0]
             yield (
                 f"rows of {section.name} alone",
-                lambda r, s=section: read_strided_rows(r.source, s, range(s.rows)),
+                lambda r, s=section: read_rows(r.source, s, range(s.rows)),
             )
         for meta in self._metas:
             yield f"meta {meta}", lambda r, m=meta: r.meta(m)
@@ -95,15 +95,15 @@ class Faces:
 
     def _told(self, reader: SortedFileReader) -> object:
         told = [reader.schema, reader.num_entries, reader.num_deleted, reader.groups()]
-        told += [reader.metas(), reader.strided_sections(), reader.blocks()]
+        told += [reader.metas(), reader.row_tables(), reader.blocks()]
         return [*told, reader.ends() if reader.num_entries else None]
 
     def _summaries(self, reader: SortedFileReader) -> object:
         found = reader.zone_maps().items()
         return [(n, [p.tolist() for p in (s.lower, s.upper, s.null_count, s.live)]) for n, s in found if s is not None]
 
-    def _rows(self, section: StridedSection) -> Face:
-        return lambda r: read_strided_rows(r.source, section, range(section.rows))
+    def _rows(self, section: RowTable) -> Face:
+        return lambda r: read_rows(r.source, section, range(section.rows))
 
     def _range(self, offset: int, length: int) -> Face:
         return lambda r: read_block_range(r.source, offset, length, self._schema, include_deleted=True)
@@ -144,13 +144,13 @@ def block_faces(sound: bytes, block: int | None) -> list[tuple[str, Face]]:
     """(name, question) of a file of many blocks: those of one block, and those of none."""
     found: list[tuple[str, Face]] = [
         ("ends", lambda r: r.ends()),
-        ("groups", lambda r: [r.groups(), r.metas(), r.strided_sections()]),
+        ("groups", lambda r: [r.groups(), r.metas(), r.row_tables()]),
         ("metas", lambda r: [r.meta(name) for name in r.metas()]),
         ("index", lambda r: [r.blocks(), *((s.lower, s.upper, s.null_count) for s in r.zone_maps().values() if s)]),
     ]
     if block is None:
-        rows = {name: range(section.rows) for name, section in SortedFileReader(sound).strided_sections().items()}
-        return [*found, ("rows", lambda r: r.read_strided(list(rows.items())))]
+        rows = {name: range(section.rows) for name, section in SortedFileReader(sound).row_tables().items()}
+        return [*found, ("rows", lambda r: r.read_rows(list(rows.items())))]
     info = SortedFileReader(sound).blocks()[block]
     keys = [info.first_key, info.last_key]
     return [
@@ -175,7 +175,7 @@ def crafted_faces() -> Iterator[tuple[str, Face]]:
         for _ in islice(things, most):
             pass
 
-    yield "entries", lambda r: drained(iter([r.num_entries, r.num_deleted, r.groups(), r.strided_sections()]))
+    yield "entries", lambda r: drained(iter([r.num_entries, r.num_deleted, r.groups(), r.row_tables()]))
     yield "metas", metas
     yield "ends", lambda r: drained(iter(r.ends() if r.num_blocks else ()))
     yield "get", lambda r: drained(r.get(key) for key in [*some(r), b"", b"k", b"\xff" * 9])

@@ -156,7 +156,7 @@ def values_names(compression: str) -> bytes:
 
 
 def sections(compression: str) -> bytes:
-    """Several blocks in groups, strided sections, metas, summaries."""
+    """Several blocks in groups, row tables, metas, summaries."""
     target = io.BytesIO()
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())], metadata={"made": "here"})
     options = {"block_size": 60, "summaries": ["n", "s"]}
@@ -169,9 +169,9 @@ def sections(compression: str) -> bytes:
             )
             writer.end_group(f"group {g}")
             if g == 1:
-                writer.write_strided("rows", np.frombuffer(noise(9, 24), np.uint8).reshape(4, 6), 6)
+                writer.write_rows("rows", np.frombuffer(noise(9, 24), np.uint8).reshape(4, 6), 6)
         writer.end_group("nothing")
-        writer.write_strided("none", np.zeros((0, 3), np.uint8), 3)
+        writer.write_rows("none", np.zeros((0, 3), np.uint8), 3)
         writer.put_meta("m", b"meta" * 30)
         writer.put_meta("empty", b"")
     return target.getvalue()
@@ -217,7 +217,7 @@ def large(compression: str) -> bytes:
             }
             writer.write(keys, pa.record_batch(columns), [i % 50 == 0 for i in ids])
             writer.end_group(f"g{g}")
-        writer.write_strided("rows", np.frombuffer(noise(1, 4096), np.uint8).reshape(-1, 32), 32)
+        writer.write_rows("rows", np.frombuffer(noise(1, 4096), np.uint8).reshape(-1, 32), 32)
         writer.put_meta("m", noise(2, 500) * 2)
     return target.getvalue()
 

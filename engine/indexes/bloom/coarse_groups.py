@@ -1,6 +1,6 @@
 """The coarse level of a filter run: transposed groups of filters over files, of which a look-up reads a few rows.
 
-    strided  `coarse/N`: group N, [bucket][member][32 bytes]
+    rows     `coarse/N`: group N, [bucket][member][32 bytes]
     meta     `coarse`: what must be known of all groups before any row is read. A line of JSON: the hash of each group,
              its number of members and the largest rate of them as they are stored; the number of ranges of files, and
              of files that are no members. Then, one after the other, the size of each member in blocks, beyond which
@@ -24,10 +24,11 @@ import numpy as np
 
 from ....bloom import bucket_of, probe_rows
 from ....errors import CorruptionError
-from ....hfile_like import SortedFileReader, StridedSection
+from ....hfile_like import RowTable, SortedFileReader
 from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, parse_json, record, text
 
 META = "coarse"
+WHOLE_FILE = -1  # in the place of the row group of a member
 
 
 def _rate(value: Any) -> float:
@@ -47,12 +48,12 @@ BATCH_BYTES = 8 << 20  # so much, or one row, is read at once, and probed before
 HashesUnder = Callable[[str], np.ndarray | None]
 """From the name of a hash to the hashes, uint64, to probe a group with; None where the values have none under it."""
 
-LoadGroup = Callable[[StridedSection, Callable[[], np.ndarray]], np.ndarray | None]
+LoadGroup = Callable[[RowTable, Callable[[], np.ndarray]], np.ndarray | None]
 """The rows of a group, from memory or by loading them to be kept; None where they are to be read row by row."""
 
 
 def section_name(group: int) -> str:
-    """What the strided section of a group is called."""
+    """What the row table of a group is called."""
     return f"coarse/{group}"
 
 
@@ -121,7 +122,7 @@ class CoarseGroups:
         ranges, others = fields["ranges"], fields["others"]
         starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         members = int(starts[-1])
-        sections = reader.strided_sections()
+        sections = reader.row_tables()
         own = [sections.get(section_name(i)) for i in range(len(counts))]
         widths = [section.stride if section else -1 for section in own]
         if widths != [32 * count for count in counts] or len(body) != 4 * members + 16 * (ranges + others):
@@ -171,9 +172,9 @@ class CoarseGroups:
         self.sizes = np.concatenate([self.sizes, sizes.astype(np.uint32)])
         return section_name(len(self.hashes) - 1)
 
-    def sections(self, reader: SortedFileReader) -> list[StridedSection]:
+    def sections(self, reader: SortedFileReader) -> list[RowTable]:
         """Where the groups lie."""
-        return [reader.strided_sections()[section_name(group)] for group in range(len(self.hashes))]
+        return [reader.row_tables()[section_name(group)] for group in range(len(self.hashes))]
 
     def is_little(self) -> bool:
         """True where it is no burden to keep."""
@@ -188,7 +189,7 @@ class _GroupProbe:
     """The hashes to look up in one group, ordered by their buckets, and the number of the probe of each."""
 
     group: int
-    section: StridedSection
+    section: RowTable
     hashes: np.ndarray
     of: np.ndarray
     buckets: np.ndarray
@@ -223,7 +224,7 @@ def member_hits(
         for job, part in batch:
             unique, row_of = np.unique(job.buckets[part], return_inverse=True)
             wanted.append((unique, row_of.reshape(-1)))
-        tables = reader.read_strided(
+        tables = reader.read_rows(
             [(job.section.name, unique) for (job, _), (unique, _) in zip(batch, wanted, strict=True)], request_bytes
         )
         for (job, part), (_, row_of), table in zip(batch, wanted, tables, strict=True):
@@ -288,12 +289,12 @@ def _probe(
             hits[number][members] |= row_hits[of[piece] == number].any(axis=0)
 
 
-def _whole(reader: SortedFileReader, section: StridedSection) -> np.ndarray:
+def _whole(reader: SortedFileReader, section: RowTable) -> np.ndarray:
     """All rows of a group, read a bounded number of bytes at a time."""
     table = np.empty((section.rows, section.stride), dtype=np.uint8)
     at_once = max(1, PIECE_BYTES // section.stride)
     for start in range(0, section.rows, at_once):
         stop = min(section.rows, start + at_once)
-        table[start:stop] = reader.read_strided([(section.name, np.arange(start, stop))])[0]
+        table[start:stop] = reader.read_rows([(section.name, np.arange(start, stop))])[0]
     table.flags.writeable = False
     return table

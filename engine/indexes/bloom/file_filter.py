@@ -1,6 +1,6 @@
 """Where the filters of one column in one file are: a member per row group, so that one row answers for all of them.
 
-The row groups of a file whose filters are of very unlike sizes lie in several strided sections, one a size: a row group
+The row groups of a file whose filters are of very unlike sizes lie in several row tables, one a size: a row group
 with a thousand times the values of the others does not stretch theirs. A look-up then reads one row of each. The
 sections are the file's own, or groups of a run with the row groups of many files (`coarse_groups.py`).
 
@@ -21,9 +21,10 @@ import pyarrow as pa
 from ....bloom import Probes, bucket_of, probe_rows, probes_for
 from ....bloom.hashing import BLOCKS_MAX, PARQUET_PREFIX
 from ....errors import CorruptionError, InvalidArgumentError
-from ....hfile_like import StridedSection, read_strided_rows
+from ....hfile_like import RowTable, read_rows
 from ....hfile_like.footer import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
+from .coarse_groups import WHOLE_FILE
 
 if TYPE_CHECKING:
     from ....hfile_like import SortedFileWriter
@@ -37,7 +38,6 @@ FIELDS = [
     pa.field("fine_more", pa.binary()),
     pa.field("hash", pa.string()),
 ]
-WHOLE_FILE = -1
 _BLOCK_BYTES = 32
 _AT_ONCE_BYTES = 8 << 20
 
@@ -61,7 +61,7 @@ class FileFilter:
     places       (section, place among its members) of each row group; None for one section in the order of row groups
     """
 
-    sections: tuple[StridedSection, ...]
+    sections: tuple[RowTable, ...]
     hash_name: str
     places: tuple[tuple[int, int], ...] | None = None
 
@@ -102,7 +102,7 @@ class FileFilter:
         is_place = None not in place and place[0] >= 0 and 1 <= place[1] <= BLOCKS_MAX
         if not is_place or row["hash"] is None or not 1 <= place[2] <= STRIDE_BYTES_MAX or place[2] % _BLOCK_BYTES:
             raise CorruptionError("the place of a fine filter is none", path=path, check="fine filter")
-        first = StridedSection("fine", *place)
+        first = RowTable("fine", *place)
         more = row["fine_more"]
         if more is None:
             return cls((first,), row["hash"])
@@ -111,7 +111,7 @@ class FileFilter:
         groups, odd = divmod(len(rest), 5)
         if len(stored) != 24 * count or odd or not groups:
             raise CorruptionError("the sections of a fine filter are malformed", path=path, check="fine filter")
-        others = tuple(StridedSection("fine", *s) for s in np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist())
+        others = tuple(RowTable("fine", *s) for s in np.frombuffer(stored, dtype="<u8").reshape(-1, 3).tolist())
         sections = (first, *others)
         numbers, columns = np.frombuffer(rest[:groups], "u1"), np.frombuffer(rest[groups:], "<u4")
         if not all(1 <= s.rows <= BLOCKS_MAX and 1 <= s.stride <= STRIDE_BYTES_MAX for s in others) or (
@@ -133,7 +133,7 @@ class FileFilter:
             at_once = max(1, _AT_ONCE_BYTES // section.stride)
             for start in range(0, len(hashes), at_once):
                 part = slice(start, start + at_once)
-                rows = read_strided_rows(source, section, bucket_of(hashes[part], section.rows))
+                rows = read_rows(source, section, bucket_of(hashes[part], section.rows))
                 own = np.ascontiguousarray(rows.reshape(len(rows), -1, _BLOCK_BYTES)[:, column_of[is_here]])
                 hits[part, is_here] = probe_rows(own.reshape(len(rows), -1), hashes[part])
         return hits
@@ -149,11 +149,11 @@ class StoredFilters:
     """
 
     fine: FileFilter
-    over_file: StridedSection | None
+    over_file: RowTable | None
     is_apart: bool
 
     @property
-    def member_sections(self) -> tuple[StridedSection, ...]:
+    def member_sections(self) -> tuple[RowTable, ...]:
         """The sections with what goes into groups of many files."""
         if not self.is_apart:
             return self.fine.sections
@@ -168,7 +168,7 @@ class StoredFilters:
 
 
 def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter:
-    """Stores the filters of a file's row groups as strided sections `name`, `name/1`, ..."""
+    """Stores the filters of a file's row groups as row tables `name`, `name/1`, ..."""
     sections = []
     places = [(0, 0)] * filters.row_groups
     for number, (blocks, members) in enumerate(filters.parts):
@@ -176,5 +176,5 @@ def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters,
             places[group] = number, column
         rows = filters.rows_of(blocks, members)
         own_name = f"{name}/{number}" if number else name
-        sections.append(writer.write_strided(own_name, rows, len(members) * _BLOCK_BYTES))
+        sections.append(writer.write_rows(own_name, rows, len(members) * _BLOCK_BYTES))
     return FileFilter(tuple(sections), hash_name, tuple(places) if len(sections) > 1 else None)

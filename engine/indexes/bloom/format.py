@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from .... import bloom, hfile_like
 from ....base.arrays import from_numpy, positions, to_numpy
 from ....errors import CorruptionError
-from ....hfile_like import KeyLayout, SortedFileReader, StridedSection
+from ....hfile_like import KeyLayout, RowTable, SortedFileReader
 from ...state import Run
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run, written_as
@@ -81,7 +81,7 @@ class FilterRunWriter:
         self._ids: list[int] = []
         self._places: list[dict] = []
         self._members: list[tuple[int, int]] = []
-        self._sections: list[StridedSection] = []
+        self._sections: list[RowTable] = []
         self._coarse = CoarseGroups()
 
     def __enter__(self) -> FilterRunWriter:
@@ -136,7 +136,7 @@ class FilterRunWriter:
             chosen = [filters[i] for i in part.members]
             sizes = np.array([one.blocks for one in chosen])
             name = self._coarse.add_group(self._hash_name, sizes, max(one.fpp for one in chosen))
-            self._sections.append(self._writer.write_strided(name, part.rows, part.rows.shape[1]))
+            self._sections.append(self._writer.write_rows(name, part.rows, part.rows.shape[1]))
             self._members += [self._waiting[i][:2] for i in part.members]
         self._waiting, self._waiting_bytes = [], 0
 
@@ -174,7 +174,7 @@ def write_entries(
     places: pa.Table,
     members: Members,
     coarse: CoarseGroups,
-    sections: Sequence[StridedSection],
+    sections: Sequence[RowTable],
 ) -> None:
     """Writes the entries of a run whose groups are written. `ids`: uint64 [n], distinct; `places`: n rows of
     PLACE_SCHEMA; `sections`: of the groups. Files of several row groups that are members, and whose place is not given,
@@ -201,7 +201,7 @@ def write_entries(
 
 
 def _with_places(
-    places: pa.Table, ids: np.ndarray, members: Members, coarse: CoarseGroups, sections: Sequence[StridedSection]
+    places: pa.Table, ids: np.ndarray, members: Members, coarse: CoarseGroups, sections: Sequence[RowTable]
 ) -> pa.Table:
     order = np.lexsort((members.row_groups, members.files))
     files, starts, counts = np.unique(members.files[order], return_index=True, return_counts=True)

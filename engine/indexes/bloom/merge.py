@@ -26,14 +26,14 @@ import pyarrow.compute as pc
 from ....base.arrays import from_numpy, positions, to_numpy
 from ....bloom import plan_repeats
 from ....errors import CorruptionError
-from ....hfile_like import SortedFileReader, SortedFileWriter, StridedSection, read_strided_many
+from ....hfile_like import RowTable, SortedFileReader, SortedFileWriter, read_rows_of_tables
 from ...state import IndexState, Run
 from ...state.merge_policy import MergePolicy
 from ...state.runs import DAMAGE, check_written_as, written_as
 from ...storage import Ranged, Storage
 from ..protocol import CommitWork
-from .coarse_groups import CoarseGroups, section_name
-from .file_filter import WHOLE_FILE, StoredFilters
+from .coarse_groups import WHOLE_FILE, CoarseGroups, section_name
+from .file_filter import StoredFilters
 from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Members, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
@@ -216,7 +216,7 @@ def _read_members(
     parts = np.flatnonzero(np.diff(np.cumsum(sizes) // CHUNK_BYTES)) + 1
     for part in np.split(np.arange(len(files)), parts):
         wanted = [(section, np.arange(section.rows)) for i in part.tolist() for section in sections_of[i]]
-        rows = iter(read_strided_many(source, wanted))
+        rows = iter(read_rows_of_tables(source, wanted))
         for i in part.tolist():
             tables = [next(rows).reshape(section.rows, -1, 32) for section in sections_of[i]]
             yield [(group, _words(tables[number], column)) for group, number, column in files[i][1].members]
@@ -342,12 +342,12 @@ def _write_group(
     fpp: float,
     blocks: int,
     members: np.ndarray,
-) -> StridedSection:
+) -> RowTable:
     """Writes one group."""
     sizes = np.concatenate([run.coarse.sizes for run in runs])[members]
     name = coarse.add_group(hash_name, sizes, fpp)
     rows = _rows(list(_sources(runs, starts, members)), blocks, len(members))
-    return writer.write_strided(name, rows, 32 * len(members))
+    return writer.write_rows(name, rows, 32 * len(members))
 
 
 @dataclass
@@ -385,7 +385,7 @@ def _rows(sources: Sequence[_GroupSource], blocks: int, members: int) -> Iterato
         for source in sources:
             # Row b of `blocks` is row b * n // blocks of n: the first of those that repeat it, or the one repeated.
             wanted, row_of = np.unique(rows * source.blocks // blocks, return_inverse=True)
-            table = source.reader.read_strided([(source.name, wanted)])[0]
+            table = source.reader.read_rows([(source.name, wanted)])[0]
             words = np.ascontiguousarray(table).view(np.uint32).reshape(len(wanted), -1, 8)
             out[:, source.places] = words[row_of.reshape(-1)[:, None], source.columns]
         yield out.view(np.uint8).reshape(len(rows), 32 * members)

@@ -24,8 +24,7 @@ import numpy as np
 
 from .... import bloom
 from ....errors import InvalidArgumentError, StorageError
-from .coarse_groups import REQUEST_BYTES_LOCAL
-from .file_filter import WHOLE_FILE
+from .coarse_groups import REQUEST_BYTES_LOCAL, WHOLE_FILE
 
 FPP_MIN, FPP_MAX, FPP_DEFAULT = 1e-6, 0.1, 0.001
 USELESS_FPP = 0.3
