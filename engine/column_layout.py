@@ -301,7 +301,9 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
     for place in range(skipped, skipped + 8):
         byte_offsets = offsets[:-1] + place
         byte = (
-            np.where(byte_offsets < offsets[1:], stored_bytes[np.minimum(byte_offsets, len(stored_bytes) - 1)], 0)
+            np.where(
+                byte_offsets < offsets[1:], stored_bytes[np.minimum(byte_offsets, len(stored_bytes) - 1)], np.uint8(0)
+            )
             if len(stored_bytes)
             else 0
         )

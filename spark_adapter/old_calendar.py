@@ -14,6 +14,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -48,7 +49,7 @@ def shifted_files(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
     Raises NotReadableError for a file that is missing or was changed.
     """
     names = list(names)
-    by_bounds = {task.path for task in _not_excluded(table, names, tasks, _is_shifted, _is_old)}
+    by_bounds = {task.path for task in _with_old_values(table, names, tasks)}
     int96 = int96_columns(table, names, tasks)
     storage = table.handle.storage
 
@@ -63,25 +64,47 @@ def shifted_files(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
     return [task for task, is_old in zip(tasks, shifted, strict=True) if is_old]
 
 
-def _not_excluded(
-    table: Table,
-    names: Iterable[str],
-    tasks: Sequence[FileTask],
-    is_chosen: Callable[[pa.DataType], bool],
-    wanted: Callable[[str, pa.DataType], Node],
-) -> Sequence[FileTask]:
-    """Those of some files that may have a value of a chosen type for which a predicate, `wanted`, is true."""
+def _leaves(
+    table: Table, names: Iterable[str], is_chosen: Callable[[pa.DataType], bool]
+) -> dict[str, pa.DataType] | None:
+    """path -> type of the leaves of a chosen type; None if one of them is in a list or a map, and has no bounds."""
     stored = [name for name in names if name not in table.handle.instant.partitioning]
-    count = sum(_leaves_in(table.schema.field(name).type, is_chosen) for name in stored)
-    if not count:
-        return []
     leaves = {path: kind for path, kind in leaf_types(table.schema).items() if top_level(table.schema, path) in stored}
-    terms = [wanted(path, kind) for path, kind in leaves.items() if is_chosen(kind)]
-    if len(terms) < count:  # some are in a list or a map, and have no bounds
+    chosen = {path: kind for path, kind in leaves.items() if is_chosen(kind)}
+    count = sum(_leaves_in(table.schema.field(name).type, is_chosen) for name in stored)
+    return chosen if len(chosen) == count else None
+
+
+def _with_old_values(table: Table, names: Iterable[str], tasks: Sequence[FileTask]) -> Sequence[FileTask]:
+    """Those of some files whose bounds do not exclude an old value that Spark shifts, of types with a zone and days."""
+    leaves = _leaves(table, names, _is_shifted)
+    if leaves is None:
         return tasks
+    if not leaves:
+        return []
+    terms = [_is_old(path, kind) for path, kind in leaves.items()]
     kept = table.scan(terms[0] if len(terms) == 1 else Or(tuple(terms)), []).planning
     paths = {task.path for task in kept.tasks_of_whole_files()}
     return [task for task in tasks if task.path in paths]
+
+
+def _without_bounds(table: Table, names: Iterable[str], tasks: Sequence[FileTask]) -> Sequence[FileTask]:
+    """Those of some files that have no bounds for one of the timestamps without a zone."""
+    leaves = _leaves(table, names, _has_no_zone)
+    if leaves is None:
+        return tasks
+    if not leaves:
+        return []
+    planning = table.scan(None, []).planning
+    files = planning.pruned.units.files
+    is_bounded = np.ones(files.num_rows, dtype=bool)
+    for path in leaves:
+        has_bounds = np.zeros(files.num_rows, dtype=bool)
+        for evidence, covered in planning.evidence.of_files(path, files):
+            has_bounds |= covered & evidence.has_lower
+        is_bounded &= has_bounds
+    bounded = set(files.filter(pa.array(is_bounded)).column("path").to_pylist())
+    return [task for task in tasks if task.path not in bounded]
 
 
 def _is_old(path: str, kind: pa.DataType) -> Node:
@@ -127,13 +150,9 @@ def int96_columns(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
                 )
         return frozenset(int96)
 
-    tasks = _not_excluded(table, names, tasks, _has_no_zone, _is_before_all)
+    tasks = _without_bounds(table, names, tasks)
     found = prefetched(columns, tasks, FOOTER_THREADS, "skipstone-footers")
     return {task.path: int96 for task, int96 in zip(tasks, found, strict=True) if int96}
-
-
-def _is_before_all(path: str, kind: pa.DataType) -> Node:
-    return parse(col(path) < dt.datetime.min)  # so only files without bounds are left, and very odd ones
 
 
 def _has_no_zone(kind: pa.DataType) -> bool:

@@ -407,7 +407,8 @@ def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Pat
         assert [row["k"] for row in rows.collect()] == [5]
 
 
-def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["bloom", "secondary"])
+def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """In mode LEGACY Spark stores 1001-01-01 as an instant that is another day for every other reader."""
     texts = [
         "0101-01-01 12:34:56.789",
@@ -428,7 +429,7 @@ def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_
         some.repartitionByRange(2, "k").write.mode("append").parquet(str(lake))
     pq.write_table(pa.table({"k": pa.array([200], pa.int32()), "t": [dt.datetime(1500, 3, 1)]}), lake / "other.parquet")
     with ss.create(lake) as table:
-        table.create_index("t", kind="bloom")
+        table.create_index("t", kind=kind)
     theirs = [f"CAST({each} AS TIMESTAMP_NTZ)" for each in ("t", "l[0]", "s.t", "map_keys(m)[0]")]
     oracle = session.read.parquet(*map(str, lake.glob("part*"))).selectExpr("k", f"{theirs[0]} AS t", *theirs[1:])
     ours = ("k", "t", "l[0]", "s.t", "map_keys(m)[0]")
