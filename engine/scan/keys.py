@@ -1,11 +1,11 @@
-"""Very many keys to be found among rows: as values of the columns that they are looked up in, encoded and sorted.
+"""Converts the keys of a look-up to the types of the columns, and encodes them as sorted bytes.
 
-A key becomes the one value of the column that it equals, exactly; null where it equals none. Nothing is rounded into
-the column: 0.123 is no value of a decimal(10, 2). What a key equals is defined by `predicates.coerce`, key by key; the
-kinds of keys that come in millions are converted as arrays here, with the same result.
+A key becomes the one value of the column that is equal to it, or null if there is none. Nothing is rounded: 0.123 is no
+value of a decimal(10, 2). `predicates.coerce` defines what is equal, key by key. Common types of keys are converted as
+arrays here, with the same result.
 
-A float key may equal several values of a wide decimal column, which is compared with it as doubles: then the keys stay
-doubles, and the column's values are made doubles (`doubles_of`) to be compared.
+A float may equal several values of a wide decimal column, because the comparison is one of doubles. Then the keys stay
+doubles, and the column's values are converted to doubles (`doubles_of`).
 """
 
 from __future__ import annotations
