@@ -10,7 +10,7 @@ The plan
     lookup.py, keys.py    many keys at once, by a secondary index
 On the driver
     prune.py              one loop over the probes of all indexes, for files and slices alike
-    remaining.py          the units that are left, their outcomes, their files' names; rows that a log took out
+    units.py              the units that are left, their outcomes, their files' names; rows that a log took out
     stats_reader.py       statistics and columns of one version; damaged runs are ignored
     file_tasks.py         what is sent to a reader: a task a file, and a context
     coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune
