@@ -23,7 +23,8 @@ before it in this list:
     scan/         plan, prune, fine pruning, reading rows, explain
 
 A scan: `ReadableTable.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
-may match; `scan/fine.py` asks their task index files which row groups may; `scan/rows.py` reads them and tests rows.
+may match; `scan/row_groups.py` asks their task index files which row groups may; `scan/duckdb_reader.py` and
+`scan/rows.py` read them and test rows.
 
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
 `commit/publish.py` puts the instant if nobody was first, or binds again.

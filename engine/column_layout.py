@@ -20,8 +20,8 @@ from ..errors import InvalidArgumentError, SchemaError
 from . import html
 from .parquet.leaves import leaf_type, top_level
 from .scan.bounds import bounds_of, texts_of, value_of
-from .scan.evidence_reader import EvidenceReader
-from .scan.survivors import units_of
+from .scan.stats_reader import StatsReader
+from .scan.units import units_of
 from .state.manifest import SNAPSHOT
 from .state.snapshot import Snapshot
 
@@ -114,7 +114,7 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     kind = _checked_type(snapshot.instant.schema, column)
     units = units_of(snapshot.files(), snapshot.instant.commit_states, SNAPSHOT)
     files = units.files.filter(from_numpy(units.has_rows))
-    bounds = bounds_of(EvidenceReader(snapshot, strict).of_files(column, files), kind, files.num_rows)
+    bounds = bounds_of(StatsReader(snapshot, strict).of_files(column, files), kind, files.num_rows)
     closed = bounds.is_closed & bounds.may_be_value
     lower, upper = bounds.lower.filter(from_numpy(closed)), bounds.upper.filter(from_numpy(closed))
     axis = _Axis(lower, upper, kind)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..errors import InvalidArgumentError
 from .handle import Handle
 from .scan.plan import Plan
-from .scan.planning import Planning
+from .scan.planning import PlannedScan
 from .scan.request import ScanRequest, read_columns
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class ReadableTable:
         read, selected = read_columns(columns, self.schema)
         how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **how)
-        return Plan(Planning(request, where, params), selected)
+        return Plan(PlannedScan(request, where, params), selected)
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""
@@ -305,7 +305,7 @@ class ReadableTable:
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
         self.handle.check_quarantined()
-        return Plan(Planning(ScanRequest.of(self.handle))).dataset()
+        return Plan(PlannedScan(ScanRequest.of(self.handle))).dataset()
 
     @overload
     def sql(self, query: str, con: DuckDBPyConnection | None = None, *, explain: Literal[True]) -> str: ...
@@ -326,7 +326,7 @@ class ReadableTable:
         """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
         the index. Raises InvalidArgumentError where polars is not installed."""
         self.handle.check_quarantined()
-        return Plan(Planning(ScanRequest.of(self.handle))).lazy()
+        return Plan(PlannedScan(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
         self,

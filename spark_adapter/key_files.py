@@ -13,7 +13,7 @@ from ..base.arrays import to_numpy
 from ..engine.indexes.secondary.choice import covered_by
 from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of
-from ..engine.scan.planning import Planning
+from ..engine.scan.planning import PlannedScan
 from .jobs import watched
 from .spark_versions import collected
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ..engine.table import Table
 
 
-def uncovered_units(plan: Planning, table: Table, index: IndexState) -> np.ndarray:
+def uncovered_units(plan: PlannedScan, table: Table, index: IndexState) -> np.ndarray:
     """bool [units]: those of which the index does not hold all rows."""
     units = plan.pruned.units
     ids = to_numpy(units.files.column("file_id"))
-    covered = units.is_alone & covered_by(table.handle.snapshot, index, ids)
+    covered = units.is_single_file_slice & covered_by(table.handle.snapshot, index, ids)
     uncovered = np.zeros(units.count, dtype=bool)
     uncovered[units.unit_of[~covered]] = True
     return uncovered

@@ -31,7 +31,7 @@ from ..engine.progress import Progress, progress_function
 from ..engine.scan.keys import encoded_keys
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.plan import Plan
-from ..engine.scan.planning import Planning
+from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .jobs import described, run_frame, slots, watched
@@ -187,9 +187,9 @@ class _Merge:
         keys = complete.select(*(column.alias(f"k{i}") for i, column in enumerate(columns)))
         where = self._few(keys, names)
         if where is not None:
-            planning = Planning(ScanRequest.of(self._table.handle), where)
+            planning = PlannedScan(ScanRequest.of(self._table.handle), where)
             return Plan(planning), planning.readable_tasks()
-        planning = Planning(ScanRequest.of(self._table.handle), key_range(keys, names, self._progress))
+        planning = PlannedScan(ScanRequest.of(self._table.handle), key_range(keys, names, self._progress))
         if index is None:
             return Plan(planning), planning.readable_tasks()
         lookup = ShippedLookup(

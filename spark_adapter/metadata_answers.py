@@ -22,7 +22,7 @@ from .where_text import where_node, where_of
 from .wire_types import wire_schema
 
 if TYPE_CHECKING:
-    from ..engine.scan.planning import Planning
+    from ..engine.scan.planning import PlannedScan
     from .options import Request
 
 _EXTREMES = {"Min": "min", "Max": "max"}
@@ -77,12 +77,12 @@ def _is_ordered_alike(stored: pa.DataType, wire: pa.DataType) -> bool:
     return stored == wire and (is_number or pa.types.is_date32(stored) or pa.types.is_timestamp(stored))
 
 
-def _is_counted(planning: Planning) -> bool:
+def _is_counted(planning: PlannedScan) -> bool:
     """Whether every row of what is left matches, and their number is known."""
     return bool((planning.pruned.only_true & planning.pruned.units.exact).all())
 
 
-def _answer(planning: Planning, which: str, wire: pa.Schema, name: str) -> str:
+def _answer(planning: PlannedScan, which: str, wire: pa.Schema, name: str) -> str:
     if which == "count":
         units = planning.pruned.units
         row_counts = np.where(units.has_rows, to_numpy(units.files.column("row_count")), 0)

@@ -24,7 +24,7 @@ from ..engine.parquet.footers import open_parquet
 from ..engine.parquet.leaves import leaf_array, leaf_types, leaves_of, top_level
 from ..engine.predicates import Or, col, parse
 from ..engine.predicates.coerce import is_list, plain_type
-from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_reader import verify_unchanged
 from ..engine.scan.file_tasks import FileTask
 from ..engine.storage.threads import FOOTER_THREADS, prefetched
 from ..errors import NotReadableError
@@ -54,7 +54,7 @@ def shifted_files(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
     storage = table.handle.storage
 
     def is_shifted(task: FileTask) -> bool:
-        with as_planned(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
+        with verify_unchanged(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
             pairs = file.metadata.metadata or {}
             is_marked = _VERSION in pairs and (pairs[_VERSION] < _FIRST_VERSION or bool(_MARKS & pairs.keys()))
             return is_marked and (task.path in by_bounds or _has_old_int96(file, int96[task.path]))
@@ -136,7 +136,7 @@ def int96_columns(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
     storage = table.handle.storage
 
     def columns(task: FileTask) -> frozenset[str]:
-        with as_planned(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
+        with verify_unchanged(task, storage) as entry, open_parquet(storage, entry, is_checked=False) as file:
             leaves = [file.schema.column(i) for i in range(len(file.schema))]
             kinds = [kind for _, kind in leaves_of(file.schema_arrow)]
             tops = [top_level(file.schema_arrow, leaf.path) for leaf in leaves]

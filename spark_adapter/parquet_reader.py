@@ -29,7 +29,7 @@ from ..engine.predicates import Constant, columns_of, unknowns
 from ..engine.predicates.coerce import plain_type
 from ..engine.scan.file_reader import check_identity
 from ..engine.scan.file_tasks import FileTask
-from ..engine.scan.fragments import misread
+from ..engine.scan.fragments import name_lookup_problem
 from ..engine.scan.plan import Plan
 from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
@@ -46,7 +46,7 @@ from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..engine.scan.planning import Planning
+    from ..engine.scan.planning import PlannedScan
     from ..engine.state import FileSchema
     from ..engine.table import Table
     from .options import Request
@@ -117,7 +117,7 @@ def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> Data
     return frame.select([quoted(name) for name in plan.columns])
 
 
-def reads_much(planning: Planning) -> bool:
+def reads_much(planning: PlannedScan) -> bool:
     """Whether so much is left that Spark's own reader is the faster one: two to three times, of what is read whole. Not
     where an index has named the rows or row groups, which that reader would not know of, nor where looking at each file
     first, as it must, would take long."""
@@ -222,7 +222,7 @@ class _Files:
             def can_read(kind: pa.DataType, name: str) -> bool:
                 return not holds_nanoseconds(kind) and is_read_as(plain_type(kind), wire.field(name).type)
 
-            wrong = misread(file_schema, self._instant, stored, can_read)
+            wrong = name_lookup_problem(file_schema, self._instant, stored, can_read)
             if wrong is not None:
                 raise NotReadableError(
                     f"{task.path}, for one: {wrong}; Spark's own reader finds columns by name: use scan(), leave the "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..engine.parquet.footers import open_parquet
-from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_reader import verify_unchanged
 from ..engine.scan.file_tasks import FileTask
 from ..errors import NotReadableError
 from .old_calendar import shifted_files
@@ -74,7 +74,7 @@ def with_codec_of(spec: TaskSpec, table: Table, plan: Plan, tasks: Sequence[File
     task = max(tasks, key=lambda task: task.size_bytes)
     sizes: dict[str, int] = {}
     with (
-        as_planned(task, table.handle.storage) as entry,
+        verify_unchanged(task, table.handle.storage) as entry,
         open_parquet(table.handle.storage, entry, is_checked=False) as file,
     ):
         for number in range(file.metadata.num_row_groups):

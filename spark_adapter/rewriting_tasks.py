@@ -17,8 +17,8 @@ from ..engine.indexes.task_result import TaskResult
 from ..engine.parquet.leaves import leaf_types
 from ..engine.predicates.rows import matches
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups
-from ..engine.scan.fine import row_groups_of
 from ..engine.scan.keys import encoded_keys
+from ..engine.scan.row_groups import row_groups_of
 from ..engine.scan.rows import count_matches, read_matches
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec

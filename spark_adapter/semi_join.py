@@ -26,7 +26,7 @@ from ..engine.predicates import And, Node, col, columns_of, parse
 from ..engine.progress import Progress, progress_function
 from ..engine.scan.keys import key_set
 from ..engine.scan.lookup import FEW_KEYS
-from ..engine.scan.planning import Planning
+from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .column_tree import quoted
@@ -212,12 +212,12 @@ def _uncovered_rows(
     totals = instant.totals
     if index is not None and index.coverage.is_whole(instant.version) and totals["plain"] == totals["files"]:
         return None
-    everything = Planning(ScanRequest.of(table.handle, lookup.columns))
+    everything = PlannedScan(ScanRequest.of(table.handle, lookup.columns))
     if index is not None and not uncovered_units(everything, table, index).any():
         return None
     where = key_range(given, lookup.names, progress)
     where = where if condition is None else And((where, condition))
-    plan = Planning(ScanRequest.of(table.handle, lookup.columns), where)
+    plan = PlannedScan(ScanRequest.of(table.handle, lookup.columns), where)
     units = np.ones(plan.pruned.units.count, dtype=bool) if index is None else uncovered_units(plan, table, index)
     tasks = plan.readable_tasks(units)
     if not tasks:

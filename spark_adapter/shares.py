@@ -22,17 +22,17 @@ import pyarrow as pa
 
 from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
-from ..engine.scan.file_reader import as_planned
+from ..engine.scan.file_reader import verify_unchanged
 from ..engine.scan.file_tasks import FileTask, ReadContext, RowGroups, TaskRows
-from ..engine.scan.fine import row_groups_of
 from ..engine.scan.planned_rows import slices_of, to_merge
+from ..engine.scan.row_groups import row_groups_of
 from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, Storage, open_storage
 from .parts import split_evenly
 
 if TYPE_CHECKING:
     from ..engine.handle import Handle
-    from ..engine.scan.planning import Planning
+    from ..engine.scan.planning import PlannedScan
 
 PARTITIONS_MAX = 20_000
 _PARTITIONS_A_CORE = 3
@@ -84,7 +84,7 @@ class Cut:
         return cls(files, numbers, counts, split_evenly(sizes[files] // counts + _OPEN_BYTES, count))
 
 
-def cut_of(planning: Planning, parallelism: int) -> Cut:
+def cut_of(planning: PlannedScan, parallelism: int) -> Cut:
     """How the files with rows that a plan leaves are dealt out, those of slices left out that are merged."""
     units = planning.pruned.units
     readable = np.flatnonzero(units.has_rows & ~to_merge(planning)[units.unit_of])
@@ -92,7 +92,7 @@ def cut_of(planning: Planning, parallelism: int) -> Cut:
     return replace(cut, files=readable[cut.files].astype(np.int32))
 
 
-def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) -> Iterator[bytes]:
+def packed(planning: PlannedScan, cut: Cut, files_at_once: int = _FILES_AT_ONCE) -> Iterator[bytes]:
     """The shares of each partition of Spark, for `unpacked`, made of about so many files at a time."""
     schema = share_schema(planning)
     codec, deletes = pa.Codec(_CODEC, compression_level=1), planning.context.deletes
@@ -114,7 +114,7 @@ def packed(planning: Planning, cut: Cut, files_at_once: int = _FILES_AT_ONCE) ->
             yield bytes(memoryview(pickled))  # exactly as large: 20,000 pickles lie in 0.3 GB more
 
 
-def packed_slices(planning: Planning, parallelism: int) -> list[bytes]:
+def packed_slices(planning: PlannedScan, parallelism: int) -> list[bytes]:
     """The slices that are merged, for `rows_of_slices`: one text a partition of Spark."""
     merged = to_merge(planning)
     if not merged.any():
@@ -125,7 +125,7 @@ def packed_slices(planning: Planning, parallelism: int) -> list[bytes]:
     return [pickle.dumps(slices[part]) for part in parts]
 
 
-def share_schema(planning: Planning) -> pa.Schema:
+def share_schema(planning: PlannedScan) -> pa.Schema:
     """Of the Arrow data of a plan's shares."""
     fields = planning.task_rows(slice(0, 0)).columns.schema
     return pa.schema([*fields, pa.field("number", pa.int64()), pa.field("count", pa.int64())])
@@ -174,7 +174,7 @@ def groups_of_share(share: Share, groups: RowGroups, data: Storage) -> RowGroups
     if share.count == 1:
         return groups
     if groups.kept is None:
-        with as_planned(share.task, data) as entry, open_parquet(data, entry) as file:
+        with verify_unchanged(share.task, data) as entry, open_parquet(data, entry) as file:
             return RowGroups(list(range(share.number, file.metadata.num_row_groups, share.count)))
     places = [i for i, group in enumerate(groups.kept) if group % share.count == share.number]
 

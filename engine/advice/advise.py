@@ -17,7 +17,7 @@ from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
 from ..parquet.leaves import leaf_type, leaf_types
 from ..predicates import And, Leaf, Node, columns_of, leaves_of
-from ..scan.planning import Planning
+from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
 from .queries import Queries, queries_of
@@ -191,14 +191,14 @@ class _Workload:
 
     def __init__(self, handle: Handle, read: Queries):
         self.handle = handle
-        self.queries: list[tuple[Node, Planning, int]] = []
+        self.queries: list[tuple[Node, PlannedScan, int]] = []
         ranked = sorted(read.where.items(), key=lambda item: -item[1][1])
         for text, (node, weight) in ranked:
             if len(self.queries) == _QUERIES_MAX:
                 read.refuse(text, f"asked less often than {_QUERIES_MAX} others, which were tried")
                 continue
             try:
-                plan = Planning(replace(ScanRequest.of(handle), scan_log=None), node)
+                plan = PlannedScan(replace(ScanRequest.of(handle), scan_log=None), node)
                 plan.pruned  # noqa: B018
             except SkipstoneError as error:
                 read.refuse(text, str(error))

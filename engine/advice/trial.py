@@ -22,9 +22,9 @@ from ..indexes.columns import names_in_files
 from ..lakes import is_log
 from ..parquet.leaves import top_level
 from ..predicates import Node, columns_read, prepare, resolve
-from ..scan.fine import row_groups_of
-from ..scan.planning import Planning
+from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
+from ..scan.row_groups import row_groups_of
 
 Kept = dict[str, float]
 """Path of a file -> the share of its row groups that a query reads; other files are not read."""
@@ -47,7 +47,7 @@ class Trial:
     table_scale how many files of the whole table do
     """
 
-    def __init__(self, handle: Handle, plans: Sequence[Planning], files_max: int):
+    def __init__(self, handle: Handle, plans: Sequence[PlannedScan], files_max: int):
         files: dict[str, tuple[int, int]] = {}
         for plan in plans:
             rows = plan.pruned.units.files.select(["path", "file_id", "size_bytes"]).to_pydict()
@@ -66,7 +66,7 @@ class Trial:
         self.scale = len(all_paths) / max(1, len(sampled))
         self.table_scale = handle.snapshot.instant.totals["files"] / max(1, len(sampled))
 
-    def kept_now(self, plan: Planning) -> Kept:
+    def kept_now(self, plan: PlannedScan) -> Kept:
         """Return what a query reads of the sample by the indexes that the table has."""
         tasks = plan.tasks_of(plan.pruned.with_files(self._ids))
         groups = row_groups_of(tasks, plan.context, plan.index_storage)
@@ -138,7 +138,7 @@ class Scratch:
     @property
     def row_groups_a_file(self) -> float:
         """The mean number of row groups per file."""
-        totals = [groups.total or 1 for _, groups in Planning(ScanRequest.of(self._handle)).pairs]
+        totals = [groups.total or 1 for _, groups in PlannedScan(ScanRequest.of(self._handle)).pairs]
         return sum(totals) / max(1, len(totals))
 
     def _size_bytes(self) -> int:
@@ -163,7 +163,7 @@ def _alike(handle: Handle, paths: list[str]) -> tuple[dict[str, str], list[str]]
 
 
 def _kept(handle: Handle, query: Node) -> Kept:
-    planning = Planning(ScanRequest.of(handle), query)
+    planning = PlannedScan(ScanRequest.of(handle), query)
     return {task.path: _share(g.kept, g.total) for task, g in planning.pairs if g.kept != []}
 
 

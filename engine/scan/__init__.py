@@ -10,12 +10,12 @@ The plan
     lookup.py, keys.py    many keys at once, by a secondary index
 On the driver
     prune.py              one loop over the probes of all indexes, for files and slices alike
-    survivors.py          the units that are left, their outcomes, their files' names; rows that a log took out
-    evidence_reader.py    statistics and columns of one version; damaged runs are left out
+    units.py              the units that are left, their outcomes, their files' names; rows that a log took out
+    stats_reader.py       statistics and columns of one version; damaged runs are ignored
     file_tasks.py         what is sent to a reader: a task a file, and a context
     coarse_snapshot.py    the coarse level of an index, for executors that have files of their own to prune
 Where files are read
-    fine.py               row groups, by the fine parts of task index files
+    row_groups.py         row groups, by the fine parts of task index files
     rows.py               the rows of a file that match, by pyarrow
     file_reader.py        whole row groups
     duckdb_reader.py      many files at once by DuckDB: duckdb_select.py, duckdb_text.py, duckdb_connection.py
@@ -27,7 +27,7 @@ For people and engines
     steps.py, explain.py, reasons.py    what each step did, and why a file was kept
     plan_events.py        what the log, hooks and the scan log hear of a plan
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
-    duckdb_sql.py       whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
+    duckdb_sql.py         whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
                           plan, duckdb_source.py writes the read of what is left
     arrow_filesystem.py   the files of a plan as a file system for a pyarrow Dataset
 """

@@ -19,10 +19,10 @@ from ...base.arrays import binary_array, from_numpy, to_numpy
 from ...errors import NotReadableError
 from .bounds import Bounds, bounds_of
 from .file_tasks import FileTask, ReadContext, RowGroups
-from .fine import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
+from .row_groups import FineRows, evidence_in_row_groups, read_fine_rows, row_groups_of
 
 if TYPE_CHECKING:
-    from .planning import Planning
+    from .planning import PlannedScan
 
 _FIRST, _GROWTH, _MOST = 4, 4, 4096  # files, or row groups, that are looked at in one step
 NULLS_FIRST, VALUES, NULLS_LAST = 0, 1, 2  # ranks, the best first
@@ -120,7 +120,7 @@ class BestFirstSearch:
     looked_at, read    row groups (or whole files) whose bounds were compared, and that were read
     """
 
-    def __init__(self, plan: Planning, column: str, context: ReadContext, goal: Goal):
+    def __init__(self, plan: PlannedScan, column: str, context: ReadContext, goal: Goal):
         self._plan, self._column, self._context, self._goal = plan, column, context, goal
         self.looked_at = self.read = 0
         self._first = _FIRST
@@ -131,7 +131,7 @@ class BestFirstSearch:
         """Let the goal read what may be better, except units that are `skipped` (bool [units])."""
         pruned, goal = self._plan.pruned, self._goal
         units = pruned.units
-        bounds = bounds_of(self._plan.about(self._column), goal.dtype, units.count)
+        bounds = bounds_of(self._plan.column_bounds(self._column), goal.dtype, units.count)
         self.possible = possible = goal.best_possible(bounds)
         goal.observe_units(bounds, units.row_counts, units.exact & pruned.only_true)
         wanted = goal.may_count(bounds)

@@ -31,12 +31,12 @@ from ..state.runs import RunReaders, reading_run
 from ..state.snapshot import Snapshot
 from ..storage import StorageOptions, open_storage, options_of, relative_path
 from ..storage.wrappers import CarriedStorage, ReadOnce
-from .evidence_reader import EvidenceReader
 from .file_tasks import FileTask, ReadContext, tasks_of
-from .fine import row_groups_of
 from .prune import PruneRequest, prune
+from .row_groups import row_groups_of
+from .stats_reader import StatsReader
 from .steps import Steps
-from .survivors import Survivors
+from .units import PruningState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,8 +125,8 @@ class Coarse:
         storage = CarriedStorage(location, lambda: open_storage(location, options, is_index=True), sizes, self._parts)
         return Snapshot(self._instant, RunReaders(storage, shared=False))
 
-    def evidence(self) -> EvidenceReader:
-        return EvidenceReader(self.opened, damaged=list(self._damaged))
+    def evidence(self) -> StatsReader:
+        return StatsReader(self.opened, damaged=list(self._damaged))
 
 
 # -- made on the driver -----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def coarse_of(handle: Handle, columns: Sequence[str], filter_bytes: int = FILTER
     before = snapshot.readers.in_memory
     noted = ReadOnce(handle.index_storage, before)
     copy = Snapshot(instant, RunReaders(noted, shared=False))
-    evidence = EvidenceReader(copy, handle.strict)
+    evidence = StatsReader(copy, handle.strict)
     _read_all(copy, evidence, columns, 0 if where is not None else filter_bytes)
     if where is not None:
         prune(PruneRequest(prepare(where, instant.schema, tests_rows=False)), evidence, Steps())
@@ -185,7 +185,7 @@ def _runs_of(instant: Instant) -> list[Run]:
     return [*instant.manifest, *(run for index in instant.indexes for run in index.runs)]
 
 
-def _read_all(snapshot: Snapshot, evidence: EvidenceReader, columns: Sequence[str], filter_bytes: int) -> None:
+def _read_all(snapshot: Snapshot, evidence: StatsReader, columns: Sequence[str], filter_bytes: int) -> None:
     """Reads all that pruning by these columns may read, but for the fine parts."""
     snapshot.partitions()
     ids = to_numpy(snapshot.files().column("file_id"))
@@ -197,12 +197,14 @@ def _read_all(snapshot: Snapshot, evidence: EvidenceReader, columns: Sequence[st
             column.stats.entries(every.first, every.stop)
 
     for name in columns:
-        evidence.without_damaged(partial(read_entries, name))
+        evidence.retry_without_damaged_runs(partial(read_entries, name))
     evidence.fine_locations(ids, columns)
     bytes_left = filter_bytes
     for index in snapshot.instant.indexes:
         if index.kind == "bloom":
-            bytes_left = evidence.without_damaged(partial(_read_filters, snapshot, index, evidence.damaged, bytes_left))
+            bytes_left = evidence.retry_without_damaged_runs(
+                partial(_read_filters, snapshot, index, evidence.damaged, bytes_left)
+            )
 
 
 def _read_filters(snapshot: Snapshot, index: IndexState, damaged: Sequence[str], filter_bytes: int) -> int:
@@ -232,7 +234,7 @@ class _Plan:
         self._snapshot = snapshot = coarse.opened
         self._evidence = coarse.evidence()
         self._data = open_storage(coarse.location, coarse.storage_options)
-        self._whole: Survivors | None = None
+        self._whole: PruningState | None = None
         totals = snapshot.instant.totals
         self._is_plain = totals["plain"] == totals["files"]
         places = {name: self._evidence.in_files(name) for name in columns_of(bound)}
@@ -269,12 +271,12 @@ class _Plan:
     def _tasks(self, ids: np.ndarray) -> list[FileTask]:
         """Of the units that some files (ascending) are in, what is left."""
         if self._is_plain:
-            survivors = prune(PruneRequest(self._bound, ids=ids), self._evidence, Steps())
+            remaining = prune(PruneRequest(self._bound, ids=ids), self._evidence, Steps())
         else:  # a file says nothing without the others of its slice
             if self._whole is None:
                 self._whole = prune(PruneRequest(self._bound), self._evidence, Steps())
-            survivors = self._whole.with_files(ids)
-        return tasks_of(self._snapshot, self._evidence, survivors, columns_of(self._bound))
+            remaining = self._whole.with_files(ids)
+        return tasks_of(self._snapshot, self._evidence, remaining, columns_of(self._bound))
 
     def _is_there(self, task: FileTask, total: int | None) -> bool:
         """Whether a file is the one whose row groups are known."""

@@ -35,7 +35,7 @@ from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
 if TYPE_CHECKING:
     from ..storage import Counted
-    from .planning import Planning
+    from .planning import PlannedScan
     from .request import SortKey
 
 Pair = tuple[FileTask, RowGroups]
@@ -74,7 +74,7 @@ class DuckDBReader:
     refusal    why DuckDB reads none of the scan's files; empty if it reads some
     """
 
-    def __init__(self, plan: Planning, context: ReadContext):
+    def __init__(self, plan: PlannedScan, context: ReadContext):
         self._plan, self._context = plan, context
         self._storage: Counted = plan.storage
         self._schema = context.schema
@@ -115,7 +115,7 @@ class DuckDBReader:
             if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
                 continue
             known = np.zeros(units.count, dtype=bool)
-            for evidence, covered in self._plan.about(name):
+            for evidence, covered in self._plan.column_bounds(name):
                 is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
                 known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
             if not known.all():
@@ -164,7 +164,7 @@ class DuckDBReader:
         """Whether a column of timestamps has bounds in each file: INT96, which DuckDB wraps, has none."""
         units = self._plan.pruned.units
         known = np.zeros(units.count, dtype=bool)
-        for evidence, covered in self._plan.about(name):
+        for evidence, covered in self._plan.column_bounds(name):
             known |= covered & (evidence.has_lower | ~evidence.may_be_value)
         return bool(known.all())
 
@@ -265,7 +265,7 @@ class DuckDBReader:
         if query is None:
             return None, "DuckDB has no text for the query"
         result, error = None, ""
-        with self._plan.noting_changes():
+        with self._plan.reporting_changes():
             for task in query.tasks:
                 check_identity(task, self._storage)
             try:

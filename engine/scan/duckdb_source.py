@@ -20,7 +20,7 @@ from .duckdb_select import Piece
 from .file_reader import check_identity
 from .file_tasks import ReadContext, RowGroups, rows_kept
 from .planned_rows import to_merge
-from .planning import Pair, Planning
+from .planning import Pair, PlannedScan
 
 _hidden_columns: WeakKeyDictionary[Snapshot, set[str]] = WeakKeyDictionary()
 _PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
@@ -30,7 +30,7 @@ class NotPlainError(Exception):
     """DuckDB cannot read the rows exactly; the message says why."""
 
 
-def source_sql(planning: Planning, prefix: str) -> tuple[str, dict[str, pa.Table]]:
+def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Table]]:
     """(the text of a SELECT of the columns of the table, tables that it joins by name). `prefix`: of these names.
 
     Raises NotPlainError if DuckDB cannot read the rows exactly, and NotReadableError for a file that has changed.
@@ -43,7 +43,7 @@ def source_sql(planning: Planning, prefix: str) -> tuple[str, dict[str, pa.Table
     pairs = _pairs(planning)
     if reader.refusal or not all(map(reader.served, pairs)):
         raise NotPlainError(reader.why_not() or "paths of files have characters that DuckDB expands")
-    with planning.noting_changes():
+    with planning.reporting_changes():
         for task, _ in pairs:
             check_identity(task, planning.storage)
     writer, schema = reader.writer, context.schema
@@ -70,17 +70,17 @@ def source_sql(planning: Planning, prefix: str) -> tuple[str, dict[str, pa.Table
     return " UNION ALL ".join(selects), tables
 
 
-def _hidden(planning: Planning, context: ReadContext) -> set[str]:
+def _hidden(planning: PlannedScan, context: ReadContext) -> set[str]:
     """The columns whose statistics in the files of the version may be wrong."""
     snapshot = planning.snapshot
     if snapshot not in _hidden_columns or snapshot.tail is not None:
-        reader = DuckDBReader(Planning(planning.request), context)
+        reader = DuckDBReader(PlannedScan(planning.request), context)
         columns = [field for field in context.schema if not reader.is_ordered(_leaves(field.name, field.type))]
         _hidden_columns[snapshot] = {field.name for field in columns}
     return _hidden_columns[snapshot]
 
 
-def _pairs(planning: Planning) -> list[Pair]:
+def _pairs(planning: PlannedScan) -> list[Pair]:
     """The files that are left, with their row groups and rows if an index other than statistics knows these: DuckDB
     skips row groups by statistics itself."""
     if not planning.pruned.fine and planning.pruned.rows_matching is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-    from .planning import Planning
+    from .planning import PlannedScan
 
 _POLARS_VALUES_MIN = 1_000_000  # fewer are read as quickly by our readers
 _POLARS_VALUES_MAX = 32_000_000  # of files that polars scans together
@@ -53,8 +53,8 @@ def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
         columns = list(plan.schema.names if with_columns is None else with_columns)
         tested = [] if predicate is None else predicate.meta.root_names()
         where: Node = Constant(True)
-        if predicate is not None and row_limit is None and plan.planning.can_narrow:
-            where = _understood(predicate, plan.schema)
+        if predicate is not None and row_limit is None and plan.planning.accepts_filter:
+            where = _prunable_part(predicate, plan.schema)
         rows = plan.narrowed(where, list(dict.fromkeys([*columns, *tested])), row_limit)
         if row_limit is None and plan.planning.is_whole:
             tasks = _tasks_for_polars(polars, rows.planning, empty.schema)
@@ -70,7 +70,7 @@ def polars_lazy_frame(plan: RowSource) -> pl.LazyFrame:
     return register_io_source(source, schema=empty.schema, **options)
 
 
-def _tasks_for_polars(polars: Any, plan: Planning, schema: pl.Schema) -> list[FileTask]:
+def _tasks_for_polars(polars: Any, plan: PlannedScan, schema: pl.Schema) -> list[FileTask]:
     """The files that polars scans by itself: all that are left, if it reads many rows of them as the table has these;
     else none."""
     names = set(plan.columns)
@@ -98,7 +98,7 @@ def _tasks_for_polars(polars: Any, plan: Planning, schema: pl.Schema) -> list[Fi
 
 
 def _scanned_by_polars(
-    polars: Any, plan: Planning, tasks: list[FileTask], predicate: pl.Expr | None, columns: list[str]
+    polars: Any, plan: PlannedScan, tasks: list[FileTask], predicate: pl.Expr | None, columns: list[str]
 ) -> Iterator[pl.DataFrame]:
     """The rows of some files, which are found unchanged before and after they are read. If polars raises an error, the
     rows are read by our readers, so that the error is theirs."""
@@ -112,7 +112,7 @@ def _scanned_by_polars(
             row_count = task.row_count
         chunks[-1].append(task)
     for chunk in chunks:
-        with plan.noting_changes():
+        with plan.reporting_changes():
             for task in chunk:
                 check_identity(task, plan.storage)
             frame = _scan(polars, plan, chunk)
@@ -131,13 +131,13 @@ def _scanned_by_polars(
                 yield (rows if predicate is None else rows.filter(predicate)).select(columns)
 
 
-def _scan(polars: Any, plan: Planning, tasks: Sequence[FileTask]) -> pl.LazyFrame:
+def _scan(polars: Any, plan: PlannedScan, tasks: Sequence[FileTask]) -> pl.LazyFrame:
     paths = [plan.storage.open_file(planned_entry(task)) for task in tasks]
     # Statistics of old writers may be wrong, and no row group can be skipped anyway.
     return polars.scan_parquet(paths, glob=False, hive_partitioning=False, use_statistics=False)
 
 
-def _understood(predicate: pl.Expr, schema: pa.Schema) -> Node:
+def _prunable_part(predicate: pl.Expr, schema: pa.Schema) -> Node:
     """The terms of a predicate that Skipstone understands: polars tests the rows by all of it."""
     try:
         node = parse(predicate, schema)

@@ -1,4 +1,4 @@
-"""A plan as a text that a person can act on."""
+"""`explain`: the steps of a plan, and why files are kept, as a text for people."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
 from ..state.manifest import slices_of
 from .file_tasks import FileTask, RowGroups
-from .fine import evidence_in_row_groups, read_fine_rows
 from .reasons import PartReasons, PruningFacts, Reason, WhyKept, parts_of, reasons_of_part, why_kept
+from .row_groups import evidence_in_row_groups, read_fine_rows
 from .steps import Step, bytes_text
-from .survivors import Units, units_of
+from .units import Units, units_of
 
 if TYPE_CHECKING:
-    from .planning import Planning
+    from .planning import PlannedScan
 
 _REASONS_SHOWN = 6
 _QUARANTINED_SHOWN = 3
@@ -50,7 +50,7 @@ class Explanation(str):
         return self._html
 
 
-def of_plan(plan: Planning) -> Explanation:
+def of_plan(plan: PlannedScan) -> Explanation:
     """The steps as a table, and what a person should know besides."""
     steps, notes, reasons = plan.steps, remarks(plan), kept_lines(plan)
     head = [f"scan of {plan.location} version {plan.instant.version}", f"where {plan.predicate_text}"]
@@ -59,7 +59,7 @@ def of_plan(plan: Planning) -> Explanation:
     return Explanation("\n".join(text), shown)
 
 
-def page_of_plan(plan: Planning) -> str:
+def page_of_plan(plan: PlannedScan) -> str:
     """A plan as a notebook shows it: nothing is read for that."""
     columns = ", ".join(plan.columns[:_COLUMNS_SHOWN]) + (", ..." if len(plan.columns) > _COLUMNS_SHOWN else "")
     facts = [f"where {plan.predicate_text}", f"columns {columns}"]
@@ -77,7 +77,7 @@ def _grid(steps: list[Step]) -> str:
     return html.grid(HEADINGS, map(cells, steps), numbers=[name for name in HEADINGS if name not in ("step", "index")])
 
 
-def remarks(plan: Planning) -> list[str]:
+def remarks(plan: PlannedScan) -> list[str]:
     """What a person should know besides the steps."""
     lines = [f"{step.name}: {step.note}" for step in plan.steps if step.note]
     for residual in residuals(plan.bound):
@@ -128,7 +128,7 @@ def cells(step: Step) -> tuple[str, ...]:
 # -- why --------------------------------------------------------------------------------------------------------------
 
 
-def part_reasons(plan: Planning) -> list[PartReasons]:
+def part_reasons(plan: PlannedScan) -> list[PartReasons]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
@@ -141,7 +141,7 @@ def part_reasons(plan: Planning) -> list[PartReasons]:
 
 
 def _facts(
-    plan: Planning, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
+    plan: PlannedScan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
 ) -> PruningFacts:
     columns = columns_of(plan.bound)
     ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
@@ -155,15 +155,15 @@ def _facts(
     return PruningFacts(
         schema=plan.instant.schema,
         count=units.count,
-        about={c: plan.about(c, units) for c in columns},
+        about={c: plan.column_bounds(c, units) for c in columns},
         covered={c: covered(c) for c in columns},
-        opaque=units.opaque,
+        has_custom_merge=units.has_custom_merge,
         filtered=filtered,
         outcomes=outcomes or {},
     )
 
 
-def why(plan: Planning) -> list[WhyKept]:
+def why(plan: PlannedScan) -> list[WhyKept]:
     """The kept files counted by the reason why, the commonest first."""
     pruned = plan.pruned
     count = pruned.units.count
@@ -172,7 +172,7 @@ def why(plan: Planning) -> list[WhyKept]:
     return why_kept(part_reasons(plan), pruned.only_true, alone, files) if count else []
 
 
-def kept_lines(plan: Planning) -> list[str]:
+def kept_lines(plan: PlannedScan) -> list[str]:
     """Why files are kept, in lines: the commonest reasons, each with what would help. None where no predicate asks."""
     reasons = why(plan)
     if not reasons or reasons[0].reason is Reason.NO_PREDICATE:
@@ -190,7 +190,7 @@ def kept_lines(plan: Planning) -> list[str]:
     return lines
 
 
-def _advice(plan: Planning, why: WhyKept) -> str:
+def _advice(plan: PlannedScan, why: WhyKept) -> str:
     """What a person could do about a reason; nothing where nothing helps."""
     leaf = None if why.part is None else why.part.node
     if not isinstance(leaf, Leaf):
@@ -215,7 +215,7 @@ def _advice(plan: Planning, why: WhyKept) -> str:
     return ""
 
 
-def _behind(plan: Planning, column: str) -> str:
+def _behind(plan: PlannedScan, column: str) -> str:
     """An index that could tell which files hold a value, and lacks some that are kept, in words; nothing where there is
     none."""
     number, files = plan.instant.columns.get(column), plan.pruned.units.files
@@ -228,12 +228,12 @@ def _behind(plan: Planning, column: str) -> str:
     return ""
 
 
-def _has_statistics(plan: Planning, column: str) -> bool:
+def _has_statistics(plan: PlannedScan, column: str) -> bool:
     number = plan.instant.columns.get(column)
     return number is not None and plan.instant.index_of("stats", number) is not None
 
 
-def of_file(plan: Planning, path: str) -> Explanation:
+def of_file(plan: PlannedScan, path: str) -> Explanation:
     """Why one file is, or is not, read: what each part of the predicate knows of it, then its row groups.
 
     Raises InvalidArgumentError for a path that is no live file's.
@@ -247,7 +247,7 @@ def of_file(plan: Planning, path: str) -> Explanation:
     return Explanation("\n".join(lines), html.page(html.lines(lines)))
 
 
-def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
+def _of_kept(plan: PlannedScan, place: int, path: str) -> list[str]:
     units = plan.pruned.units
     unit = int(units.unit_of[place])
     task, groups = plan.pairs[place]
@@ -270,7 +270,7 @@ def _of_kept(plan: Planning, place: int, path: str) -> list[str]:
     return [*lines, *_of_row_groups(plan, task, groups)]
 
 
-def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[str]:
+def _of_row_groups(plan: PlannedScan, task: FileTask, groups: RowGroups) -> list[str]:
     """Why the first of a file's row groups are read."""
     fine = read_fine_rows([task], plan.index_storage, plan.context.strict)
     count = len(fine.task)
@@ -280,7 +280,7 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
         count=count,
         about={c: evidence_in_row_groups(c, [task], plan.context, fine) for c in columns},
         covered={c: np.ones(count, dtype=bool) for c in columns},
-        opaque=np.zeros(count, dtype=bool),
+        has_custom_merge=np.zeros(count, dtype=bool),
         filtered={c: np.ones(count, dtype=bool) for c in task.filters},
     )
     parts = [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
@@ -295,7 +295,7 @@ def _of_row_groups(plan: Planning, task: FileTask, groups: RowGroups) -> list[st
     return [*lines, f"    and {more_count:,} more"] if more_count else lines
 
 
-def _of_skipped(plan: Planning, live: pa.Table, row: int, path: str) -> list[str]:
+def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[str]:
     """Why a file is not read: its slice is not, it has no rows, its statistics exclude it, or else a filter does."""
     group = live.column("file_group")[row]
     is_it = pc.equal(live.column("path"), text(path))
@@ -328,7 +328,7 @@ def _of_skipped(plan: Planning, live: pa.Table, row: int, path: str) -> list[str
     return lines
 
 
-def _indexed_columns(plan: Planning, kind: str) -> set[str]:
+def _indexed_columns(plan: PlannedScan, kind: str) -> set[str]:
     """The columns in the keys of indexes of a kind."""
     keys = [index.columns for index in plan.instant.indexes if index.kind == kind]
     return {plan.instant.path_of(column) for key in keys for column in key}

@@ -24,10 +24,10 @@ from .request import SortKey
 from .top_n import FirstRows, stored_codes
 
 if TYPE_CHECKING:
-    from .planning import Planning
+    from .planning import PlannedScan
 
 
-def extreme(plan: Planning, column: str, which: str, *, check: bool = False) -> Any:
+def extreme(plan: PlannedScan, column: str, which: str, *, check: bool = False) -> Any:
     """The "min" or "max" of a column in the rows that match, None if none has a value. See `Plan.min`."""
     if not isinstance(column, str):
         raise InvalidArgumentError(f"a column is named by its name, not {column!r}")
@@ -53,7 +53,7 @@ class _Extreme(FirstRows):
 
     reads_rows = False
 
-    def __init__(self, plan: Planning, column: str, is_max: bool):
+    def __init__(self, plan: PlannedScan, column: str, is_max: bool):
         super().__init__(plan, (SortKey(column, is_max),), 1, ())
         self._column, self._is_max = column, is_max
         self._kept = ()

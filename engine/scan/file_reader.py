@@ -1,4 +1,4 @@
-"""One planned Parquet file, read a row group at a time in the table's names and types; that it is the planned one."""
+"""Reads one planned Parquet file by row group in the table's names and types, and checks that it is unchanged."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def as_planned(task: FileTask, storage: Storage) -> Iterator[Entry]:
+def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
     """Around the reading of one file: an error in another file than the planned one, be it damage or missing columns
     and row groups, becomes a NotReadableError that says so. In the planned file it stays what it is.
 
-    What was read without any error is only known to be the planned file's by a `check_identity` after it: whoever
-    writes over a file may be quick.
+    If no error is raised, call `check_identity` afterwards: another process may have overwritten the file meanwhile.
     """
     entry = check_identity(task, storage) if task.etag is None or not storage.gap_bytes else planned_entry(task)
     try:

@@ -1,9 +1,10 @@
-"""What a driver hands to whoever reads: small, picklable, and enough to prune and read without the index's footers."""
+"""Tasks, which a driver passes to readers: small, picklable, and enough to prune and read without the index."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from ..storage import StorageOptions
 if TYPE_CHECKING:
     from ..indexes.bloom.file_filter import FileFilter
     from ..state.snapshot import Snapshot
-    from .evidence_reader import EvidenceReader
-    from .survivors import Survivors
+    from .stats_reader import StatsReader
+    from .units import PruningState
 
-_FOOTERS_MAX = 256  # beyond so many files nobody waits for one footer alone
+_FOOTERS_MAX = 256  # of more files the footers are not part of the tasks
 TASK_FIELDS = ["path", "size_bytes", "modified_ns", "etag", "row_count", "schema_id"]
 _FLAGS = ("is_exact", "all_match", "may_prune", "has_rows")
 _PARTITION, _FINE = "partition:", "fine:"
@@ -166,29 +167,29 @@ class TaskRows:
     def of(
         cls,
         snapshot: Snapshot,
-        evidence: EvidenceReader,
-        survivors: Survivors,
+        evidence: StatsReader,
+        remaining: PruningState,
         names: Sequence[str],
         files: slice = slice(None),
         with_fine: bool = True,
         with_footers: bool = False,
     ) -> TaskRows:
         """One row a file of the units that are kept, or of those of their `files`: see `tasks_of`."""
-        units, ids, unit_of = survivors.units, survivors.ids[files], survivors.units.unit_of[files]
+        units, ids, unit_of = remaining.units, remaining.ids[files], remaining.units.unit_of[files]
         is_read = set(TASK_FIELDS) <= set(units.files.column_names)
         rows = units.files.slice(files.start or 0, len(ids)) if is_read else snapshot.rows(ids, TASK_FIELDS)
         columns = {name: rows.column(name) for name in TASK_FIELDS}
         columns |= _partition_values(snapshot, rows.column("partition_id"))
-        matching = survivors.rows_matching
+        matching = remaining.rows_matching
         flags = {
             "is_exact": units.exact[unit_of],
-            "all_match": survivors.only_true[unit_of],
+            "all_match": remaining.only_true[unit_of],
             "may_prune": units.readable[unit_of],
             "has_rows": units.has_rows[files],
         }
         if matching is not None:
             flags["rows_exact"] = matching.is_exact[files]
-            columns["positions"] = matching.lists(files, units.is_alone[files])
+            columns["positions"] = matching.lists(files, units.is_single_file_slice[files])
         columns |= {name: from_numpy(values) for name, values in flags.items()}
         filters = {}
         located = evidence.fine_locations(ids, names, with_footers=with_footers) if with_fine or with_footers else []
@@ -197,9 +198,9 @@ class TaskRows:
         if with_fine:
             for number, of_index in enumerate(located):
                 columns |= {f"{_FINE}{number}:{name}": of_index.column(name) for name in _PLACE}
-            for column, places in survivors.fine.items():
+            for column, places in remaining.fine.items():
                 of_files = places.selected(np.arange(len(places.ids))[files])
-                filters[column] = evidence.without_damaged(lambda of_files=of_files: of_files.located(evidence.damaged))  # type: ignore[misc]
+                filters[column] = evidence.retry_without_damaged_runs(partial(of_files.located, evidence.damaged))
         return cls(pa.table(columns), filters)
 
     def tasks(self) -> list[FileTask]:
@@ -231,8 +232,8 @@ class TaskRows:
 
 def tasks_of(
     snapshot: Snapshot,
-    evidence: EvidenceReader,
-    survivors: Survivors,
+    evidence: StatsReader,
+    remaining: PruningState,
     columns: Sequence[str],
     *,
     with_fine: bool = True,
@@ -241,11 +242,11 @@ def tasks_of(
     """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
     asks for them (`with_fine=False`). `with_footers`: footers go with the tasks of few files, where the index has
     them."""
-    count = survivors.units.files.num_rows
+    count = remaining.units.files.num_rows
     if count == 0:
         return []
     with_footers = with_footers and count <= _FOOTERS_MAX
-    rows = TaskRows.of(snapshot, evidence, survivors, columns, with_fine=with_fine, with_footers=with_footers)
+    rows = TaskRows.of(snapshot, evidence, remaining, columns, with_fine=with_fine, with_footers=with_footers)
     return rows.tasks()
 
 

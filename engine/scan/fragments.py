@@ -1,5 +1,6 @@
-"""Files as engines read them that find columns by name: a plan as a pyarrow Dataset, for those that read Parquet
-themselves and only want to know what to leave out; and what such a reader would get wrong."""
+"""A plan as a pyarrow Dataset of its files, for engines that read Parquet themselves and find columns by name.
+
+Also: what such an engine would read wrong."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def names_within(file_schema: FileSchema, instant: Instant) -> list[tuple[str, s
     return [(name, path) for name, path in pairs if name is not None]
 
 
-def misread(
+def name_lookup_problem(
     file_schema: FileSchema, instant: Instant, columns: Sequence[str], can_read: Callable[[pa.DataType, str], bool]
 ) -> str | None:
     """What a reader would get wrong that looks columns up by name, whatever the case of its letters, and takes null for

@@ -22,20 +22,20 @@ from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .best_first import Pair
 from .bounds import Bounds, bounds_of
-from .fine import evidence_in_row_groups, read_fine_rows, row_groups_of
 from .planned_rows import by_reader, rows_where_merged
+from .row_groups import evidence_in_row_groups, read_fine_rows, row_groups_of
 from .rows import read_matches
 from .top_n import stored_codes
 
 if TYPE_CHECKING:
-    from .planning import Planning
+    from .planning import PlannedScan
 
 COUNT = "count"
 _WAITING_ROWS_MAX = 1 << 22  # of groups that are not merged yet
 _ROWS_PER_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
-def group_counts(plan: Planning, by: str | Sequence[str], *, check: bool = False) -> pa.Table:
+def group_counts(plan: PlannedScan, by: str | Sequence[str], *, check: bool = False) -> pa.Table:
     """See `Plan.count`."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
@@ -53,7 +53,7 @@ def group_counts(plan: Planning, by: str | Sequence[str], *, check: bool = False
 class _Groups:
     """The groups so far: tables of a code per column (null for null) and how many rows have these."""
 
-    def __init__(self, plan: Planning, names: list[str], dtypes: list[pa.DataType]):
+    def __init__(self, plan: PlannedScan, names: list[str], dtypes: list[pa.DataType]):
         self._plan, self._names, self._dtypes = plan, names, dtypes
         tops = dict.fromkeys(top_level(plan.instant.schema, name) for name in names)
         self._context = plan.context_for(tuple(tops), *names)
@@ -72,7 +72,7 @@ class _Groups:
             return
         pruned, units = plan.pruned, plan.pruned.units
         bounds = [
-            bounds_of(plan.about(name), dtype, units.count)
+            bounds_of(plan.column_bounds(name), dtype, units.count)
             for name, dtype in zip(self._names, self._dtypes, strict=True)
         ]
         decided = self._add_constant(bounds, units.row_counts, pruned.only_true & units.exact)
@@ -177,14 +177,14 @@ class _Groups:
         if sum(run.entries for run in index.runs) * _ROWS_PER_ENTRY_MIN > plan.instant.totals["rows"]:
             return none  # values that hardly repeat are read faster from the files
         pruned, units = plan.pruned, plan.pruned.units
-        countable = units.is_alone & (units.exact & wanted)[units.unit_of]
+        countable = units.is_single_file_slice & (units.exact & wanted)[units.unit_of]
 
         def ask() -> tuple[np.ndarray, tuple[list[pa.Array], np.ndarray]]:
             damaged = plan.evidence.damaged
             covered = covered_by(plan.snapshot, index, pruned.ids, damaged) & countable
             return covered, reader_of(plan.snapshot, index, damaged).value_counts(pruned.ids[covered])
 
-        covered, (values, counts) = plan.evidence.without_damaged(ask)
+        covered, (values, counts) = plan.evidence.retry_without_damaged_runs(ask)
         of_name = dict(zip(plan.instant.names_of(index), values, strict=True))
         dtypes = zip(self._names, self._dtypes, strict=True)
         self._add([of_name[name].cast(dtype) for name, dtype in dtypes], counts)

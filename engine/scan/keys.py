@@ -1,11 +1,11 @@
-"""Very many keys to be found among rows: as values of the columns that they are looked up in, encoded and sorted.
+"""Converts the keys of a look-up to the types of the columns, and encodes them as sorted bytes.
 
-A key becomes the one value of the column that it equals, exactly; null where it equals none. Nothing is rounded into
-the column: 0.123 is no value of a decimal(10, 2). What a key equals is defined by `predicates.coerce`, key by key; the
-kinds of keys that come in millions are converted as arrays here, with the same result.
+A key becomes the one value of the column that is equal to it, or null if there is none. Nothing is rounded: 0.123 is no
+value of a decimal(10, 2). `predicates.coerce` defines what is equal, key by key. Common types of keys are converted as
+arrays here, with the same result.
 
-A float key may equal several values of a wide decimal column, which is compared with it as doubles: then the keys stay
-doubles, and the column's values are made doubles (`doubles_of`) to be compared.
+A float may equal several values of a wide decimal column, because the comparison is one of doubles. Then the keys stay
+doubles, and the column's values are converted to doubles (`doubles_of`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from ..predicates.coerce import NoMeaningError, array_of, is_text, ns_per_count
 from ..predicates.literals import UUID_BYTES, literal_sql, literal_value
 
 _USUAL_UUID = r"\A[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\z"
-_EXACT_PRODUCT = 2.0**51  # numbers below have doubles less than a half apart, whose products with 10**22 round but once
-_EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
 _INT64_END, _UINT64_END = 2.0**63, 2.0**64
 
 
@@ -256,15 +254,13 @@ def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
         return keys
     if ns_per_count(column) is not None and ns_per_count(kind) is not None:
         return _counts_in(keys, column)
-    if pa.types.is_floating(kind):
-        if pa.types.is_integer(column):
-            return _floats_in_integers(keys, column)
-        if pa.types.is_decimal(column):
-            converted = _floats_in_decimals(keys, column)
-            return _by_literals(keys, are_uuids, ref) if converted is None else converted
-    elif pa.types.is_integer(kind) and pa.types.is_floating(column):
-        return _integers_in_floats(keys)
-    elif _is_number(kind) and (pa.types.is_integer(column) or pa.types.is_decimal(column)):
+    if pa.types.is_floating(kind) and pa.types.is_integer(column):
+        return _floats_in_integers(keys, column)
+    if (
+        not pa.types.is_floating(kind)
+        and _is_number(kind)
+        and (pa.types.is_integer(column) or pa.types.is_decimal(column))
+    ):
         try:
             return _decimals_in(keys, column)
         except pa.ArrowInvalid:  # one is beyond the type
@@ -353,34 +349,6 @@ def _floats_in_integers(keys: pa.Array, column: pa.DataType) -> pa.Array:
     low, end = (0.0, _UINT64_END) if pa.types.is_uint64(column) else (-_INT64_END, _INT64_END)
     fits = (floats >= low) & (floats < end) & (np.floor(floats) == floats)
     return _only(np.where(fits, floats, 0).astype(np.uint64 if low == 0 else np.int64), fits, keys)
-
-
-def _integers_in_floats(keys: pa.Array) -> pa.Array:
-    numbers = to_numpy(keys)
-    floats = numbers.astype(np.float64)
-    end = _UINT64_END if pa.types.is_uint64(keys.type) else _INT64_END
-    fits = floats < end  # the greatest are rounded up to what no integer is
-    fits &= np.where(fits, floats, 0).astype(numbers.dtype) == numbers
-    return _only(floats, fits, keys)
-
-
-def _floats_in_decimals(keys: pa.Array, column: pa.DataType) -> pa.Array | None:
-    """The decimals whose nearest doubles the keys are; None where some key is too great for this way."""
-    if not 0 <= column.scale <= _EXACT_POWER:
-        return None
-    floats, power = to_numpy(keys.cast(pa.float64())), 10.0**column.scale
-    with np.errstate(all="ignore"):
-        unscaled = np.rint(floats * power)
-        is_near = np.abs(unscaled) < _EXACT_PRODUCT
-        fits = is_near & (unscaled / power == floats)
-    end = 10.0**column.precision
-    if not (is_near | ~np.isfinite(floats) | (np.abs(floats) * power > 2 * end)).all():
-        return None
-    fits &= np.abs(unscaled) < end
-    valid = valid_mask(keys)
-    codes = np.where(fits, unscaled, 0).astype(np.int64)
-    decimals = canon.values_of_codes(codes, pa.decimal128(18, column.scale), fits if valid is None else fits & valid)
-    return decimals.cast(pa.decimal256(76, column.scale)) if column.bit_width > 128 else decimals
 
 
 def _decimals_in(keys: pa.Array, column: pa.DataType) -> pa.Array:

@@ -24,7 +24,7 @@ import pyarrow.fs
 from ...errors import InvalidArgumentError, NotReadableError
 from ..predicates import Constant, Node, columns_read, matches, prepare
 from ..predicates.from_arrow import from_arrow, top_level_names
-from .planning import Planning
+from .planning import PlannedScan
 
 _BATCH_ROWS = 131_072  # pyarrow's own default
 _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its rows over as plan.to_reader()"
@@ -33,7 +33,7 @@ _OTHER_WAYS = "scan it with scanner(), to_table() or to_batches(), or hand its r
 class RowSource(Protocol):
     """What a dataset asks of a plan."""
 
-    planning: Planning
+    planning: PlannedScan
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -106,7 +106,7 @@ class LakeDataset(ds.UnionDataset):
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """How many rows match: from the index alone where that decides, as `Plan.count`."""
         where = self._and(filter)
-        if self._plan.planning.can_narrow or (self._plan.planning.limit is None and where == Constant(True)):
+        if self._plan.planning.accepts_filter or (self._plan.planning.limit is None and where == Constant(True)):
             return self._plan.narrowed(where).count()
         return sum(batch.num_rows for batch in self._reader([], filter, _BATCH_ROWS))
 
@@ -166,7 +166,7 @@ class LakeDataset(ds.UnionDataset):
 
     def _plans(self, where: Node) -> bool:
         """True where the predicate can be planned by; the rows that a limit or keys choose are filtered afterwards."""
-        return self._plan.planning.can_narrow or where == Constant(True)
+        return self._plan.planning.accepts_filter or where == Constant(True)
 
     def _reader(self, columns: Sequence[str] | None, filter: object, batch_rows: int) -> pa.RecordBatchReader:
         where, plan = self._and(filter), self._plan

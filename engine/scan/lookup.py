@@ -1,9 +1,9 @@
-"""Many keys looked up at once: joined against a secondary index, which gives the rows, so that only these are read.
+"""Looks up many keys: joins them with a secondary index, and reads only the rows that it returns.
 
-    keys -> files, by the range that the keys span -> rows by the index; where it does not cover a file, or the keys say
-    more than its own, the key's columns are read and compared -> the other columns of those rows
+    keys -> files, by the range of the keys -> rows, by the index; if it does not cover a file, or lacks a column of the
+    keys, the columns of the keys are read and compared -> the other columns of those rows
 
-What comes out is a plan as any other, of these very rows.
+The result is a plan like any other, for exactly these rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..state import IndexState
 from ..storage.threads import prefetched
 from .file_tasks import FileTask, ReadContext, RowGroups
 from .keys import KeySet, is_rounded, key_set_of, keys_table, values_in_column
-from .planning import THREADS, Planning, planned_again
+from .planning import THREADS, PlannedScan, reopened_scan
 from .prune import PruneRequest, prune
 from .request import ScanRequest
 from .rows import read_matches
 from .steps import Steps
-from .survivors import Survivors
+from .units import PruningState
 
 FEW_KEYS = 1024
 """So many values of one column are a predicate as any other, which filters and statistics can evaluate."""
@@ -40,7 +40,7 @@ FEW_KEYS = 1024
 _KEYS_PUSHED_MAX = 1 << 16  # that a reader tests rows by
 
 
-class Lookup(Planning):
+class Lookup(PlannedScan):
     """Planning for the rows whose values in some columns are those of one of many keys, which `values_in_column` gave.
     Made by `Table.lookup`."""
 
@@ -60,13 +60,13 @@ class Lookup(Planning):
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
 
     def __reduce__(self) -> tuple:
-        return planned_again, (Lookup, self.request.origin, self.request.how, self._keys_given)
+        return reopened_scan, (Lookup, self.request.origin, self.request.how, self._keys_given)
 
     @property
-    def can_narrow(self) -> bool:
+    def accepts_filter(self) -> bool:
         return False
 
-    def _again(self, request: ScanRequest, where: Node) -> Planning:
+    def _again(self, request: ScanRequest, where: Node) -> PlannedScan:
         assert where == Constant(True)
         return Lookup(request, self._keys_given)
 
@@ -96,16 +96,16 @@ class Lookup(Planning):
         """The first columns of an index's key that are given."""
         return leading_names(self.instant, index, self._in_index)
 
-    def _prune(self, steps: Steps) -> Survivors:
+    def _prune(self, steps: Steps) -> PruningState:
         """The files that hold a key, with the rows that do."""
         span = prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:
             units, ids = in_span.units, in_span.ids
             step.came_in = len(ids)
-            joined = self.evidence.without_damaged(lambda: self._joined(ids))
+            joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(ids))
             joined_rows, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
-            alone = units.is_alone
+            alone = units.is_single_file_slice
             covered &= alone
             if self._index is not None:
                 step.index = f"secondary({', '.join(self.instant.names_of(self._index))})"
@@ -122,8 +122,8 @@ class Lookup(Planning):
             step.went_out = int(left.sum())
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[left]] = True
-        survivors = Survivors.with_rows(self.bound, units, positions, alone)
-        return survivors.selected(units.together(kept))
+        remaining = PruningState.with_rows(self.bound, units, positions, alone)
+        return remaining.selected(units.whole_slices(kept))
 
     @property
     def _is_decided(self) -> bool:
@@ -150,16 +150,16 @@ class Lookup(Planning):
     def _key_set(self, keys: pa.Table) -> KeySet:
         return key_set_of(keys, [self._kinds[name] for name in keys.column_names])
 
-    def _compared(self, survivors: Survivors, is_compared: np.ndarray) -> list[Positions]:
+    def _compared(self, remaining: PruningState, is_compared: np.ndarray) -> list[Positions]:
         """The rows of some files (bool [files]), all of them a unit of their own, that hold keys: by reading the key's
         columns."""
-        units = survivors.units
+        units = remaining.units
         if not is_compared.any():
             return []
         chosen = np.zeros(units.count, dtype=bool)
         chosen[units.unit_of[is_compared]] = True
-        tasks = self.tasks_of(survivors.selected(chosen))
-        ids = survivors.ids[is_compared].tolist()
+        tasks = self.tasks_of(remaining.selected(chosen))
+        ids = remaining.ids[is_compared].tolist()
         names = tuple(dict.fromkeys(top_level(self.instant.schema, name) for name in self._kinds))
         context = replace(self.context_for(names), deletes={})  # a position counts deleted rows, too
 
@@ -170,7 +170,7 @@ class Lookup(Planning):
         return list(prefetched(compare, zip(ids, tasks, strict=True), THREADS, "skipstone-keys"))
 
 
-def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: Planning) -> np.ndarray:
+def _rows_with(keys: KeySet, task: FileTask, context: ReadContext, plan: PlannedScan) -> np.ndarray:
     """int64, ascending: the positions of the rows of a file that hold one of the keys."""
     whole_file = replace(task, all_match=True, rows=None, rows_exact=False)
     positions, start = [], 0
@@ -213,22 +213,22 @@ def _columns(names: Sequence[str], schema: pa.Schema) -> dict[str, ColumnRef]:
     return refs
 
 
-def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> Planning:
+def lookup(keys: object, on: str | Sequence[str] | None, request: ScanRequest) -> PlannedScan:
     """See `Table.lookup`."""
     key_rows = keys_table(keys, on)
     values = []
     for name, ref in _columns(key_rows.column_names, request.snapshot.instant.schema).items():
         if pa.types.is_null(ref.type):
-            return Planning(request, Constant(False))
+            return PlannedScan(request, Constant(False))
         values.append(values_in_column(key_rows.column(name), ref))
     if len(values) == 1 and key_rows.num_rows <= FEW_KEYS:
         where = col(key_rows.column_names[0]).is_in(values[0].drop_null().unique())
-        return Planning(request, where)
+        return PlannedScan(request, where)
     keys_of_columns = pa.table(values, names=key_rows.column_names)
     return Lookup(request, keys_of_columns)
 
 
-class RowsAt(Planning):
+class RowsAt(PlannedScan):
     """Planning for the rows that an index names, by file and position; its entries of files that went, or that it
     does not cover, are left out."""
 
@@ -239,12 +239,12 @@ class RowsAt(Planning):
     def __reduce__(self) -> NoReturn:
         raise TypeError("rows by position belong to one process")
 
-    def _prune(self, steps: Steps) -> Survivors:
+    def _prune(self, steps: Steps) -> PruningState:
         """The files that hold the rows."""
         request = PruneRequest(self.bound, ids=np.unique(self._positions.file_ids), only_stats=True)
-        survivors = prune(request, self.evidence, steps)
-        units = survivors.units
-        covered = units.is_alone & covered_by(self.snapshot, self._index, survivors.ids)
+        remaining = prune(request, self.evidence, steps)
+        units = remaining.units
+        covered = units.is_single_file_slice & covered_by(self.snapshot, self._index, remaining.ids)
         kept = np.zeros(units.count, dtype=bool)
         kept[units.unit_of[covered]] = True
-        return Survivors.with_rows(self.bound, units, self._positions, covered).selected(kept)
+        return PruningState.with_rows(self.bound, units, self._positions, covered).selected(kept)

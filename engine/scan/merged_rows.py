@@ -1,4 +1,4 @@
-"""Rows that the reader of another format merged: in the types of the table, and tested."""
+"""Rows of slices that their own format's reader merged, in the types of the table, and tested."""
 
 from __future__ import annotations
 

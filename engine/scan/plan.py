@@ -15,7 +15,7 @@ from ..parquet.leaves import nested_column, top_level
 from ..predicates import Constant
 from .file_reader import empty, rows_without_columns
 from .planned_rows import count, positions, tables
-from .planning import Planning
+from .planning import PlannedScan
 from .steps import Step
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Plan:
     planning    the work behind it, for the engine's other modules: no part of the public face
     """
 
-    def __init__(self, planning: Planning, columns: tuple[str, ...] | None = None):
+    def __init__(self, planning: PlannedScan, columns: tuple[str, ...] | None = None):
         """`columns`: fields of structs by dotted path, and columns, of those that the planning reads."""
         self.planning, self._columns = planning, columns
 
@@ -252,7 +252,7 @@ class Plan:
 
         planning = self.planning
         planning.check_plain()
-        with planning.noting_changes():
+        with planning.reporting_changes():
             return dataset_of(planning.pairs, planning.instant, planning.storage)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -1,4 +1,4 @@
-"""What others hear of a plan whose files are known: an event of `observing.py`, and a line of the scan log."""
+"""The event of a plan for `observing.py`, and its line of the scan log, once its files are known."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..observing import Event
 if TYPE_CHECKING:
     from .request import ScanRequest, SortKey
     from .steps import Step
-    from .survivors import Survivors
+    from .units import PruningState
 
 _COLUMNS_MAX = 100
 
 
-def _figures(request: ScanRequest, survivors: Survivors, steps: Sequence[Step]) -> dict[str, int]:
-    totals, files = request.snapshot.instant.totals, survivors.units.files
+def _figures(request: ScanRequest, remaining: PruningState, steps: Sequence[Step]) -> dict[str, int]:
+    totals, files = request.snapshot.instant.totals, remaining.units.files
     return {
         "files_in": totals["files"],
         "files_kept": files.num_rows,
@@ -30,9 +30,9 @@ def _figures(request: ScanRequest, survivors: Survivors, steps: Sequence[Step]) 
     }
 
 
-def event_of(request: ScanRequest, predicate_text: str, survivors: Survivors, steps: Sequence[Step]) -> Event:
-    """The event: `steps` are those that led to the survivors."""
-    figures = _figures(request, survivors, steps)
+def event_of(request: ScanRequest, predicate_text: str, remaining: PruningState, steps: Sequence[Step]) -> Event:
+    """The event: `steps` are those that led to the remaining."""
+    figures = _figures(request, remaining, steps)
     location, version = request.storage.uri, request.snapshot.instant.version
     elapsed_ms = sum(step.elapsed_ms for step in steps)
     text = (
@@ -47,7 +47,7 @@ def log_entry(
     request: ScanRequest,
     columns: Sequence[str],
     order_by: Sequence[SortKey],
-    survivors: Survivors,
+    remaining: PruningState,
     steps: Sequence[Step],
 ) -> dict[str, Any]:
     """What a line of the scan log says beside the predicate."""
@@ -57,6 +57,6 @@ def log_entry(
         "columns": None if request.columns is None else columns[:_COLUMNS_MAX],
         "order_by": [key.column for key in order_by],
         "limit": request.limit,
-        **_figures(request, survivors, steps),
+        **_figures(request, remaining, steps),
         "ms": round(sum(step.elapsed_ms for step in steps), 3),
     }

@@ -13,8 +13,8 @@ import pyarrow as pa
 from ...base.arrays import from_numpy, to_numpy
 from ..predicates import Leaf, leaves_of
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
-from .fine import FINE_ROWS_MIN, row_groups_of, whole_file
-from .planning import THREADS, Pair, Planning
+from .planning import THREADS, Pair, PlannedScan
+from .row_groups import FINE_ROWS_MIN, row_groups_of, whole_file
 from .rows import count_matches, how_read, positions_of_matches, read_matches, rows_looked_at, width_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _WIDE_OPS = ("!=", "<", "<=", ">", ">=")
 _FILES_AT_ONCE_MAX = 64  # of which rows are read, where a limit may end it
 
 
-def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None = None) -> Iterator[pa.Table]:
+def tables(plan: PlannedScan, *, at_once: bool = False, context: ReadContext | None = None) -> Iterator[pa.Table]:
     """The matching rows, file by file, in no order; once there are `limit` of them, no more files.
 
     at_once    all of them are wanted in memory
@@ -56,16 +56,16 @@ def tables(plan: Planning, *, at_once: bool = False, context: ReadContext | None
                 step.note = how_read(context)
         for table in _merged(plan, merged):
             step.came_in += table.num_rows
-            survivors = _matching(table, plan.context)
-            row_count += survivors.num_rows
+            remaining = _matching(table, plan.context)
+            row_count += remaining.num_rows
             step.went_out, step.note = row_count, "slices by the reader of their own format"
-            yield survivors
+            yield remaining
             if limit is not None and row_count >= limit:
                 return
 
 
 def read_pairs(
-    plan: Planning, pairs: list[Pair], context: ReadContext, *, at_once: bool = True, limit: int | None = None
+    plan: PlannedScan, pairs: list[Pair], context: ReadContext, *, at_once: bool = True, limit: int | None = None
 ) -> Iterator[list[pa.Table]]:
     """The matching rows of some files, at most `limit` of each: a list of tables per chunk or file, in no order."""
     duckdb, by_duckdb, others = by_reader(plan, pairs, context, limit)
@@ -80,7 +80,7 @@ def read_pairs(
     yield from plan.side_by_side(read, others)
 
 
-def _batches(plan: Planning) -> Iterator[list[Pair]]:
+def _batches(plan: PlannedScan) -> Iterator[list[Pair]]:
     """What rows are read of: with a limit a few files first, those first of which all rows match."""
     pruned = plan.pruned
     if plan.limit is None or plan.is_fine_pruned or pruned.has_all_rows or pruned.count < 2:
@@ -103,7 +103,7 @@ def _batches(plan: Planning) -> Iterator[list[Pair]]:
         start, size = start + size, min(2 * size, _FILES_AT_ONCE_MAX)
 
 
-def _is_soon_met(plan: Planning) -> bool:
+def _is_soon_met(plan: PlannedScan) -> bool:
     """Whether the first file is read sooner than its fine statistics: a small one that is near, and no value is looked
     for that may be in one row group alone."""
     is_near = not plan.storage.gap_bytes and not plan.index_storage.gap_bytes
@@ -111,7 +111,7 @@ def _is_soon_met(plan: Planning) -> bool:
     return is_near and is_wide and int(plan.pruned.units.row_counts.max()) < FINE_ROWS_MIN
 
 
-def positions(plan: Planning) -> dict[str, np.ndarray]:
+def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
     """By path, the positions in the file of the rows that match, of files that hold some."""
     plan.check_evaluable()
     plan.check_readable()
@@ -125,7 +125,7 @@ def positions(plan: Planning) -> dict[str, np.ndarray]:
     return rows
 
 
-def count(plan: Planning, *, check: bool) -> int:
+def count(plan: PlannedScan, *, check: bool) -> int:
     """See `Plan.count`."""
     plan.check_evaluable()
     pruned, units = plan.pruned, plan.pruned.units
@@ -134,7 +134,7 @@ def count(plan: Planning, *, check: bool) -> int:
     total = int(row_counts[decided[units.unit_of]].sum())
     rows = pruned.rows_matching
     if rows is not None:  # an index has the matching rows of some files one by one
-        of_files = rows.is_exact & units.is_alone & (units.exact & ~decided)[units.unit_of]
+        of_files = rows.is_exact & units.is_single_file_slice & (units.exact & ~decided)[units.unit_of]
         total += int(rows.counts(row_counts)[of_files].sum())
         decided[units.unit_of[of_files]] = True
     plan.check_files(np.ones(units.count, dtype=bool), every=check)
@@ -152,7 +152,7 @@ def count(plan: Planning, *, check: bool) -> int:
     return total + counted
 
 
-def _counts(plan: Planning, pairs: list[Pair]) -> Iterator[int]:
+def _counts(plan: PlannedScan, pairs: list[Pair]) -> Iterator[int]:
     """How many rows of some files match, in no order."""
     context, storage = replace(plan.context, columns=()), plan.storage
     unnamed = [pair for pair in pairs if pair[0].rows is None]
@@ -175,7 +175,7 @@ _GROUP_ROWS = 100_000
 
 
 def by_reader(
-    plan: Planning,
+    plan: PlannedScan,
     pairs: list[Pair],
     context: ReadContext,
     limit: int | None = None,
@@ -204,7 +204,7 @@ def by_reader(
 
 
 def _why_pyarrow(
-    plan: Planning, pairs: list[Pair], context: ReadContext, limit: int | None, pyarrow_value_ns: int
+    plan: PlannedScan, pairs: list[Pair], context: ReadContext, limit: int | None, pyarrow_value_ns: int
 ) -> str:
     """Why pyarrow reads all of some files; empty if DuckDB may read them."""
     if plan.reader == "pyarrow":
@@ -234,7 +234,7 @@ def _rows_decoded(task: FileTask, groups: RowGroups, rows_per_row: int) -> int:
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-def to_merge(plan: Planning, chosen: np.ndarray | None = None) -> np.ndarray:
+def to_merge(plan: PlannedScan, chosen: np.ndarray | None = None) -> np.ndarray:
     """bool [units]: the slices, of all kept units or of those chosen, that the reader of their own format merges."""
     units = plan.pruned.units
     if plan.request.merged is None or units.readable.all():
@@ -243,7 +243,7 @@ def to_merge(plan: Planning, chosen: np.ndarray | None = None) -> np.ndarray:
     return chosen & ~units.readable & ~plan.readable(chosen)
 
 
-def slices_of(plan: Planning, merged: np.ndarray) -> Iterator[MergedSlice]:
+def slices_of(plan: PlannedScan, merged: np.ndarray) -> Iterator[MergedSlice]:
     """What reads each of these slices (bool [units])."""
     from .merged_rows import MergedSlice  # few tables have slices that are merged
 
@@ -257,20 +257,20 @@ def slices_of(plan: Planning, merged: np.ndarray) -> Iterator[MergedSlice]:
         yield MergedSlice([tasks[path] for path in of_slice.column("path").to_pylist()], of_slice)
 
 
-def rows_where_merged(plan: Planning, columns: Iterable[str]) -> list[pa.Table] | None:
+def rows_where_merged(plan: PlannedScan, columns: Iterable[str]) -> list[pa.Table] | None:
     """Every matching row, in some columns, where slices must be merged for that; None where none must."""
     if not to_merge(plan).any():
         return None
     return list(tables(plan.of_columns(tuple(columns))))
 
 
-def _merged(plan: Planning, merged: np.ndarray) -> Iterator[pa.Table]:
+def _merged(plan: PlannedScan, merged: np.ndarray) -> Iterator[pa.Table]:
     """The rows of each slice, in the types of the table: the columns that are read and those of the predicate."""
     if merged.any():
         assert plan.request.merged is not None
         read = plan.request.merged()
         for one in slices_of(plan, merged):
-            with plan.noting_changes():
+            with plan.reporting_changes():
                 one.check(plan.storage)
             yield one.rows(read, plan.context)
 

@@ -1,8 +1,8 @@
-"""Planning: the levels of a plan, each worked out when it is first needed, and the rows that it reads.
+"""A planned scan: each level of a plan is computed when it is first needed.
 
-    predicate -> units that survive (`prune.py`) -> a task a file -> row groups (`fine.py`) -> rows (`rows.py`)
+    predicate -> units that survive (`prune.py`) -> a task a file -> row groups (`row_groups.py`) -> rows (`rows.py`)
 
-`Plan` is its public face; `explain`, the extremes and Spark use a `Planning` itself.
+`Plan` is its public face; `explain`, the extremes and Spark use a `PlannedScan` itself.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot
 from ..storage import options_of
 from ..storage.threads import prefetched
-from .evidence_reader import EvidenceReader
 from .file_reader import changed_file, check_identity
 from .file_tasks import FileTask, ReadContext, RowGroups, TaskRows, tasks_of
-from .fine import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
 from .prune import PruneRequest, prune, statistics_outcomes
 from .request import ScanRequest, checked_columns, sort_keys
+from .row_groups import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
 from .rows import read_matches
+from .stats_reader import StatsReader
 from .steps import Step, Steps
-from .survivors import Deletes, Survivors, Units
+from .units import Deletes, PruningState, Units
 
 if TYPE_CHECKING:
     from ..handle import Reopening
@@ -52,19 +52,19 @@ THREADS = min(8, os.cpu_count() or 1)
 _FAR_THREADS = 8  # where a file's bytes are waited for: as many as hold row groups in memory elsewhere
 
 
-class Planning:
+class PlannedScan:
     """The predicate, what pruning leaves of the table, the tasks and the rows of one scan.
 
-    What was worked out once is kept. Threads may share one.
+    Results are cached. Threads may share one.
 
     bound            the predicate, bound to the schema
-    where            the same, as it was read: what is fixed once a plan, such as now(), is fixed in it
+    where            the parsed predicate before binding; `now()` is already a literal
     columns          the names of the columns to read
     mode, limit, reader    as in `ScanRequest`
     order_by         what the rows are ordered by, of type `SortKey`
     storage          where the data files are
     index_storage    where the index is
-    evidence         what the indexes say
+    evidence         reads statistics
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Planning:
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)
-        self.evidence = EvidenceReader(request.snapshot, request.strict)
+        self.evidence = StatsReader(request.snapshot, request.strict)
         self._with_paths = True
 
     def __repr__(self) -> str:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
 
     def __reduce__(self) -> tuple:
-        return planned_again, (Planning, self.request.origin, self.request.how, self.where)
+        return reopened_scan, (PlannedScan, self.request.origin, self.request.how, self.where)
 
     @property
     def predicate_text(self) -> str:
@@ -150,16 +150,16 @@ class Planning:
     # -- of some of its rows ------------------------------------------------------------------------------------------
 
     @property
-    def can_narrow(self) -> bool:
+    def accepts_filter(self) -> bool:
         """True where a further predicate chooses among the same rows: not where a limit leaves some of them out."""
         return self.limit is None
 
     @property
     def is_whole(self) -> bool:
         """True where every row of the version is meant."""
-        return self.can_narrow and self.bound == Constant(True)
+        return self.accepts_filter and self.bound == Constant(True)
 
-    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Planning:
+    def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> PlannedScan:
         """See `Plan.narrowed`. Raises SchemaError for a column that is none of this plan's."""
         for name in columns or ():
             if name not in self.columns:
@@ -169,50 +169,50 @@ class Planning:
         request = replace(self.request, columns=columns, fields=None, limit=min(limits) if limits else None)
         return self._again(request, where)
 
-    def of_columns(self, columns: Sequence[str]) -> Planning:
+    def of_columns(self, columns: Sequence[str]) -> PlannedScan:
         """All of the rows that match, in other columns and in no order."""
         request = replace(self.request, columns=columns, fields=None, limit=None, order_by=None)
         return self._again(request, Constant(True))
 
-    def _again(self, request: ScanRequest, where: Node) -> Planning:
-        return Planning(request, self.bound & where)
+    def _again(self, request: ScanRequest, where: Node) -> PlannedScan:
+        return PlannedScan(request, self.bound & where)
 
-    def for_task_rows(self) -> Planning:
+    def for_task_rows(self) -> PlannedScan:
         """The same scan for who asks for `task_rows` alone, which read the files' paths, some at a time."""
-        planning = Planning(self.request, self.where)
+        planning = PlannedScan(self.request, self.where)
         planning._with_paths = False
         return planning
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     @property
-    def pruned(self) -> Survivors:
+    def pruned(self) -> PruningState:
         """What the coarse indexes keep."""
         return self._pruned[0]
 
     @cached_property
-    def _pruned(self) -> tuple[Survivors, list[Step]]:
+    def _pruned(self) -> tuple[PruningState, list[Step]]:
         """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
         steps = self._no_steps()
-        survivors = self._prune(steps)
+        remaining = self._prune(steps)
         if self.request.scan_log is not None or is_observed():
-            self._tell(survivors, steps.steps)
-        return survivors, steps.steps
+            self._publish(remaining, steps.steps)
+        return remaining, steps.steps
 
-    def _tell(self, survivors: Survivors, steps: list[Step]) -> None:
+    def _publish(self, remaining: PruningState, steps: list[Step]) -> None:
         from .plan_events import event_of, log_entry  # few programs listen
 
         request = self.request
         if is_observed():
-            emit(event_of(request, self.predicate_text, survivors, steps))
+            emit(event_of(request, self.predicate_text, remaining, steps))
         if request.scan_log is not None:
-            entry = partial(log_entry, request, self.columns, self.order_by, survivors, steps)
+            entry = partial(log_entry, request, self.columns, self.order_by, remaining, steps)
             request.scan_log.note(self.bound, self.key_columns, entry)
 
-    def _prune(self, steps: Steps) -> Survivors:
+    def _prune(self, steps: Steps) -> PruningState:
         return prune(PruneRequest(self.bound, self.mode, with_paths=self._with_paths), self.evidence, steps)
 
-    def about(self, column: str, units: Units | None = None) -> ColumnEvidence:
+    def column_bounds(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""
         units = self.pruned.units if units is None else units
         return [(units.of_units(e), units.every_file(s)) for e, s in self.evidence.of_files(column, units.files)]
@@ -226,13 +226,13 @@ class Planning:
         """One task a file that may match: all that an executor needs, besides the context."""
         return self.tasks_of(self.pruned)
 
-    def tasks_of(self, pruned: Survivors, *more: str) -> list[FileTask]:
+    def tasks_of(self, pruned: PruningState, *more: str) -> list[FileTask]:
         """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
         predicate's columns, and of some more."""
         columns = [*columns_of(self.bound), *more]
         return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._with_footers)
 
-    def tasks_to_read(self, pruned: Survivors, *more: str) -> list[FileTask]:
+    def tasks_to_read(self, pruned: PruningState, *more: str) -> list[FileTask]:
         """The same for reading the rows in any case: small local files are read as quickly as their fine statistics."""
         row_counts = to_numpy(pruned.units.files.column("row_count"))
         is_far = bool(self.storage.gap_bytes or self.index_storage.gap_bytes)
@@ -247,7 +247,7 @@ class Planning:
         """The same of some of the kept files, column by column."""
         return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
 
-    def tasks_of_whole_files(self, pruned: Survivors | None = None) -> list[FileTask]:
+    def tasks_of_whole_files(self, pruned: PruningState | None = None) -> list[FileTask]:
         """One task a file that may match, or of `pruned`, without the places of fine statistics."""
         pruned = self.pruned if pruned is None else pruned
         return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False, with_footers=self._with_footers)
@@ -346,7 +346,7 @@ class Planning:
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads if there is more than one item."""
         threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
-        with self.noting_changes():
+        with self.reporting_changes():
             if threads < 2 or len(items) < 2:
                 yield from map(work, items)
             else:
@@ -401,7 +401,7 @@ class Planning:
             suspects.discard(entry.path)  # it is back
 
     @contextmanager
-    def noting_changes(self) -> Iterator[None]:
+    def reporting_changes(self) -> Iterator[None]:
         """Around the reading of files: one that is gone or changed is remembered, and the error says what to do."""
         try:
             yield
@@ -413,7 +413,7 @@ class Planning:
             raise changed_file(path, error.changed, self.snapshot.remedy(path)) from error
 
 
-def planned_again(kind: type[Planning], origin: Reopening | None, how: dict[str, Any], chosen: Any) -> Planning:
+def reopened_scan(kind: type[PlannedScan], origin: Reopening | None, how: dict[str, Any], chosen: Any) -> PlannedScan:
     """What another process pickled; `chosen` says which rows: a predicate, or keys."""
     assert origin is not None
     opener, arguments = origin

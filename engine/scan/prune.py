@@ -5,8 +5,8 @@
 Each leaf of the predicate has a set of possible outcomes for each unit. The result of a probe narrows the sets (&), and
 the predicate is evaluated over them again; what the index does not cover stays as it was. Units in which TRUE is
 impossible are left out. One order serves files and slices (`planned_probes` decides it); what differs is when the
-manifest's rows of files are read: for slices first, since they say which files form a unit; otherwise last, for the
-survivors.
+manifest's rows of files are read: for slices first, because they define which files form a unit; otherwise last, for
+the files that remain.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ..state.manifest import BASE, SNAPSHOT, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
 from ..state.snapshot import Snapshot
 from ..storage.threads import prefetched
-from .evidence_reader import EvidenceReader, probed_files
 from .file_tasks import TASK_FIELDS
+from .stats_reader import StatsReader, probed_files
 from .steps import Reading, Step, Steps
-from .survivors import Survivors, Units, plain_units, units_of
+from .units import PruningState, Units, plain_units, units_of
 
-SETTLED_FILES_MAX = 4
+DECIDED_FILES_MAX = 4
 NAME_FIELDS = ["path", "size_bytes", "row_count", "rows_exact", "segment"]
 PIECE_ENTRIES = 1 << 20  # a piece is mostly Python, which one thread does sooner than two that hand it to each other
 THREADS = min(4, os.cpu_count() or 1)
@@ -61,21 +61,21 @@ class PruneRequest:
     with_paths: bool = True
 
 
-def prune(request: PruneRequest, reader: EvidenceReader, steps: Steps) -> Survivors:
+def prune(request: PruneRequest, reader: StatsReader, steps: Steps) -> PruningState:
     """The units of a version that may match, with their files named."""
     before = len(steps.steps)
 
-    def attempt() -> Survivors:
+    def attempt() -> PruningState:
         del steps.steps[before:]  # what came before a run turned out damaged is of no interest
-        return _Pruning(request, reader, steps).survivors()
+        return _Pruning(request, reader, steps).remaining()
 
-    return reader.without_damaged(attempt)
+    return reader.retry_without_damaged_runs(attempt)
 
 
 class _Pruning:
     """One attempt."""
 
-    def __init__(self, request: PruneRequest, reader: EvidenceReader, steps: Steps):
+    def __init__(self, request: PruneRequest, reader: StatsReader, steps: Steps):
         self._request, self._bound, self._reader, self._steps = request, request.bound, reader, steps
         self._snapshot = reader.snapshot
         self._leaves = leaves_of(request.bound)
@@ -84,26 +84,26 @@ class _Pruning:
         totals = self._snapshot.instant.totals
         self._has_slices = totals["plain"] < totals["files"]
 
-    def survivors(self) -> Survivors:
+    def remaining(self) -> PruningState:
         ids, probes = self._request.ids, self._probes
         if ids is not None and not self._has_slices:
             partition_ids = self._partitions(np.unique(split_file_ids(ids)[0]))
             if partition_ids is not None:
                 ids = ids[np.isin(split_file_ids(ids)[0], partition_ids)]
-            return self._named(self._probed(Survivors.all_of(self._bound, ids), probes, self._steps))
+            return self._named(self._probed(PruningState.all_of(self._bound, ids), probes, self._steps))
         partition_ids = self._partitions(None)
         if self._has_slices:
-            survivors = self._probed(self._slices(partition_ids), probes, self._steps)
-            return survivors if ids is None else survivors.with_files(ids)
+            remaining = self._probed(self._slices(partition_ids), probes, self._steps)
+            return remaining if ids is None else remaining.with_files(ids)
         since = self._steps.reading()
         if probes and all(isinstance(probe, StatsProbe) for probe in probes):
             listed = self._listed(partition_ids, [probe for probe in probes if isinstance(probe, StatsProbe)])
             if listed is not None:
                 return self._named(listed)
-        survivors = Survivors.all_of(self._bound, self._snapshot.numbers(partition_ids))
+        remaining = PruningState.all_of(self._bound, self._snapshot.numbers(partition_ids))
         if not probes:
-            return self._named(survivors, since)
-        return self._named(self._probed(survivors, probes, self._steps, since))
+            return self._named(remaining, since)
+        return self._named(self._probed(remaining, probes, self._steps, since))
 
     def _wanted_runs(self) -> list[Run]:
         """The runs that the predicate may need: those of the manifest, and of the indexes of its columns."""
@@ -119,52 +119,52 @@ class _Pruning:
     # -- probes -------------------------------------------------------------------------------------------------------
 
     def _probed(
-        self, survivors: Survivors, probes: Sequence[Probe], steps: Steps, since: Reading | None = None
-    ) -> Survivors:
+        self, remaining: PruningState, probes: Sequence[Probe], steps: Steps, since: Reading | None = None
+    ) -> PruningState:
         """What the probes leave, one after the other."""
         for _, group in groupby(probes, key=lambda probe: probe.step):
             of_step = list(group)
-            settled: set[AnyLeaf] = survivors.settled_leaves()
+            settled: set[AnyLeaf] = remaining.decided_leaves()
             for number, probe in enumerate(of_step, 1):
-                if not len(survivors.ids):
-                    return survivors
-                if self._is_settled(probe, survivors, settled):
+                if not len(remaining.ids):
+                    return remaining
+                if self._is_settled(probe, remaining, settled):
                     continue
                 with steps.step(probe.step, "files", since, probe.label, joins=isinstance(probe, StatsProbe)) as step:
                     since = None
-                    step.came_in, step.note = len(survivors.ids), probe.note
+                    step.came_in, step.note = len(remaining.ids), probe.note
                     if not probe.is_expensive:
-                        result = probe.run(self._files_of(survivors))
+                        result = probe.run(self._files_of(remaining))
                         step.note, step.uncovered = probe.note, int((~result.covered).sum())
-                        survivors.narrow(result)
+                        remaining.narrow(result)
                     if _is_filtered_after(number, len(of_step)):
-                        survivors = survivors.filtered()
-                        settled = survivors.settled_leaves()
-                    step.went_out = len(survivors.ids)
-            if survivors.verdict is None:
-                survivors = survivors.filtered()
-        return survivors
+                        remaining = remaining.filtered()
+                        settled = remaining.decided_leaves()
+                    step.went_out = len(remaining.ids)
+            if remaining.predicate_outcomes is None:
+                remaining = remaining.filtered()
+        return remaining
 
-    def _files_of(self, survivors: Survivors) -> ProbedFiles:
-        if survivors.named is None:
-            return ProbedFiles(survivors.ids, self._snapshot, self._reader.damaged)
-        return probed_files(self._reader, survivors.named.files)
+    def _files_of(self, remaining: PruningState) -> ProbedFiles:
+        if remaining.named is None:
+            return ProbedFiles(remaining.ids, self._snapshot, self._reader.damaged)
+        return probed_files(self._reader, remaining.named.files)
 
-    def _is_settled(self, probe: Probe, survivors: Survivors, settled: set[AnyLeaf]) -> bool:
+    def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[AnyLeaf]) -> bool:
         """True where a probe could say nothing new: the rows of every file are known in which its leaves are TRUE; or
         it would read statistics of a few files of which a filter said that the very values may be there: their row
         groups' own statistics are read next, and say more."""
         missing = [leaf for part in probe.parts for leaf in leaves_of(part) if leaf not in settled]
-        if not missing or not isinstance(probe, StatsProbe) or len(survivors.ids) > SETTLED_FILES_MAX:
+        if not missing or not isinstance(probe, StatsProbe) or len(remaining.ids) > DECIDED_FILES_MAX:
             return not missing
         for leaf in missing:
-            places = survivors.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in EQUALITIES else None
+            places = remaining.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in EQUALITIES else None
             if places is None or not (places.run_of >= 0).all():
                 return False
         return True
 
-    def _listed(self, partition_ids: np.ndarray | None, probes: Sequence[StatsProbe]) -> Survivors | None:
-        """The survivors of all files of some partitions by statistics alone, which list them themselves; None where
+    def _listed(self, partition_ids: np.ndarray | None, probes: Sequence[StatsProbe]) -> PruningState | None:
+        """The remaining of all files of some partitions by statistics alone, which list them themselves; None where
         none of them lists every file."""
         first = next((probe for probe in probes if probe.is_complete), None)
         if first is None:
@@ -175,12 +175,12 @@ class _Pruning:
             ranges = surviving_ranges(self._bound, probes, Ranges.of_partitions(partition_ids))
             span = first.needed_span(self._bound)
 
-            def of_piece(piece: Ranges) -> tuple[Survivors, Sequence[Step]]:
+            def of_piece(piece: Ranges) -> tuple[PruningState, Sequence[Step]]:
                 ids, result = first.list(piece, span)
-                survivors = Survivors.all_of(self._bound, ids)
-                survivors.narrow(result)
+                remaining = PruningState.all_of(self._bound, ids)
+                remaining.narrow(result)
                 steps = Steps()
-                return self._probed(survivors.filtered(), others, steps), steps.steps
+                return self._probed(remaining.filtered(), others, steps), steps.steps
 
             stats = first.columns[0].stats
             pieces = ranges.cut(stats.cuts(PIECE_ENTRIES))
@@ -188,10 +188,10 @@ class _Pruning:
                 results = [of_piece(pieces[0])]
             else:
                 results = list(prefetched(of_piece, pieces, THREADS, "skipstone-prune"))
-            survivors = Survivors.concat([part for part, _ in results]) if len(results) > 1 else results[0][0]
+            remaining = PruningState.concat([part for part, _ in results]) if len(results) > 1 else results[0][0]
             step.uncovered = sum(max((one.uncovered for one in steps), default=0) for _, steps in results)
-            step.went_out = len(survivors.ids)
-        return survivors
+            step.went_out = len(remaining.ids)
+        return remaining
 
     def _file_count(self, partition_ids: np.ndarray | None) -> int:
         if partition_ids is None:
@@ -251,40 +251,40 @@ class _Pruning:
 
     # -- names --------------------------------------------------------------------------------------------------------
 
-    def _slices(self, partition_ids: np.ndarray | None) -> Survivors:
+    def _slices(self, partition_ids: np.ndarray | None) -> PruningState:
         """The units that the files of some partitions form."""
         with self._steps.step("files", "files", index="manifest") as step:
             files = self._snapshot.files(partition_ids)
             step.came_in = files.num_rows
             units = units_of(files, self._snapshot.instant.commit_states, self._request.mode)
-            survivors = Survivors.all_of(self._bound, to_numpy(units.files.column("file_id")), units)
-            survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
-            survivors = survivors.filtered()
-            step.went_out = len(survivors.ids)
-        return survivors
+            remaining = PruningState.all_of(self._bound, to_numpy(units.files.column("file_id")), units)
+            remaining.narrow(_by_partition(self._snapshot, self._leaves, remaining.ids))
+            remaining = remaining.filtered()
+            step.went_out = len(remaining.ids)
+        return remaining
 
-    def _named(self, survivors: Survivors, since: Reading | None = None) -> Survivors:
-        """The survivors that are live, with the manifest's rows of them; files that have no rows are left out."""
+    def _named(self, remaining: PruningState, since: Reading | None = None) -> PruningState:
+        """The remaining that are live, with the manifest's rows of them; files that have no rows are left out."""
         with self._steps.step("files", "files", since, "manifest") as step:
-            step.came_in = len(survivors.ids)
-            survivors.narrow(_by_partition(self._snapshot, self._leaves, survivors.ids))
-            survivors = survivors.filtered()
+            step.came_in = len(remaining.ids)
+            remaining.narrow(_by_partition(self._snapshot, self._leaves, remaining.ids))
+            remaining = remaining.filtered()
             fields = NAME_FIELDS if self._request.with_paths else NAME_FIELDS[1:]
-            if self._request.with_paths and len(survivors.ids) <= _TASKS_FILES_MAX:
+            if self._request.with_paths and len(remaining.ids) <= _TASKS_FILES_MAX:
                 fields = list(dict.fromkeys([*fields, *TASK_FIELDS]))
-            rows = self._snapshot.rows(survivors.ids, fields)
+            rows = self._snapshot.rows(remaining.ids, fields)
             plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
             for name, column in plain.items():
                 rows = rows.append_column(name, column)
             live = to_numpy(rows.column("file_id"))
-            if len(live) != len(survivors.ids):
-                survivors = survivors.selected(np.isin(survivors.ids, live))
-            survivors.named = units = plain_units(rows)
+            if len(live) != len(remaining.ids):
+                remaining = remaining.selected(np.isin(remaining.ids, live))
+            remaining.named = units = plain_units(rows)
             is_empty = units.exact & (to_numpy(rows.column("row_count")) == 0)
             if is_empty.any():
-                survivors = survivors.selected(~is_empty)
-            step.went_out = survivors.count
-        return survivors
+                remaining = remaining.selected(~is_empty)
+            step.went_out = remaining.count
+        return remaining
 
 
 def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray) -> ProbeResult:
@@ -300,18 +300,18 @@ def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray
     return ProbeResult(sets, np.ones(len(ids), dtype=bool))
 
 
-def statistics_outcomes(bound: Node, units: Units, reader: EvidenceReader) -> Outcomes:
+def statistics_outcomes(bound: Node, units: Units, reader: StatsReader) -> Outcomes:
     """What statistics and partition values alone leave possible in some units, kept or not."""
 
     def work() -> Outcomes:
         files = probed_files(reader, units.files)
-        survivors = Survivors.all_of(bound, files.ids, units)
+        remaining = PruningState.all_of(bound, files.ids, units)
         for probe in stats_probes(reader.snapshot, bound, reader.damaged):
-            survivors.narrow(probe.run(files))
-        survivors.narrow(_by_partition(reader.snapshot, leaves_of(bound), files.ids))
-        return survivors.outcomes
+            remaining.narrow(probe.run(files))
+        remaining.narrow(_by_partition(reader.snapshot, leaves_of(bound), files.ids))
+        return remaining.outcomes
 
-    return reader.without_damaged(work)
+    return reader.retry_without_damaged_runs(work)
 
 
 def _is_filtered_after(number: int, total: int) -> bool:

@@ -1,6 +1,6 @@
-"""Why files are kept: for each leaf of the predicate and each unit a coded reason, with the bounds that led to it.
+"""Why files are kept: a code per leaf of the predicate and unit, with the bounds that led to it.
 
-Computed from the evidence when somebody asks; planning itself pays nothing for it.
+Computed from the statistics if the reasons are requested. Planning does not compute them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class PruningFacts:
     count       units
     about       evidence about each column of the predicate
     covered     column -> bool [units]: the statistics index covers it
-    opaque      bool [units]: merged by computing, so statistics say nothing
+    has_custom_merge      bool [units]: merged by computing, so statistics say nothing
     filtered    column -> bool [units]: a filter of that column spoke of it
     located     leaf -> bool [units]: an index knows the rows in which it, or a conjunction that it is in, is true
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
@@ -111,7 +111,7 @@ class PruningFacts:
     count: int
     about: dict[str, ColumnEvidence]
     covered: dict[str, np.ndarray]
-    opaque: np.ndarray
+    has_custom_merge: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
     located: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
     outcomes: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def _numbers(part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.nd
         ((outcomes == 0) | _crossed(leaf, pruning), Reason.CONTRADICTION),
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),
-        (pruning.opaque, Reason.SLICE_WITH_LOGS),
+        (pruning.has_custom_merge, Reason.SLICE_WITH_LOGS),
         (pruning.located.get(leaf, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
         (_filtered(part, leaf, pruning), Reason.FILTER_SAYS_MAYBE),
         (~np.logical_and.reduce([pruning.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),

@@ -19,7 +19,7 @@ from ..storage import Counted
 if TYPE_CHECKING:
     from ..handle import Handle, Reopening
     from ..scan_log import ScanLog
-    from .survivors import DeletedRows
+    from .units import DeletedRows
 
 # A column, (column, "desc"), (column, "desc", "nulls_first"), or a list of these.
 OrderBy: TypeAlias = str | tuple[str, ...] | Sequence[str | tuple[str, ...]]

@@ -20,7 +20,7 @@ from ..parquet.few_rows import rows_at_positions
 from ..parquet.footers import corruption_errors, open_by_footer, open_parquet
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
-from .file_reader import FileReader, as_planned, empty, joined_columns, rows_without_columns, selected_schema
+from .file_reader import FileReader, empty, joined_columns, rows_without_columns, selected_schema, verify_unchanged
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
 from .steps import count_of
 
@@ -47,7 +47,7 @@ def matches_in_file(
 
     Raises NotReadableError if the file is missing or is not the one that was planned.
     """
-    with as_planned(task, storage) as entry, opened(task, entry, context, storage) as file:
+    with verify_unchanged(task, storage) as entry, opened(task, entry, context, storage) as file:
         reader = FileReader(file, entry, task, context, storage, threads)
         try:
             yield from _at_positions(reader, groups) if task.rows is not None else _tested(reader, groups, limit)

@@ -1,4 +1,4 @@
-"""What each step of a plan did: the lines of `explain`, and `plan.steps` for machines."""
+"""The steps of a plan and their costs: the lines of `explain`, and `plan.steps`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..storage import Counted, Usage
 
-Reading = tuple[Usage, float]  # what was asked until then, and the time in seconds
+Reading = tuple[Usage, float]  # the requests so far, and the time in seconds
 
 
 @dataclass

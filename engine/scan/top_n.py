@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from ..indexes.secondary.hits import Positions
     from ..state import IndexState
     from .duckdb_reader import KeyedRows
-    from .planning import Planning
+    from .planning import PlannedScan
 
 _FILE, _POSITION, _VALUE = "file", "position", "value: "
 _EXTRA_COLUMNS_MAX = 2  # besides the order's: more are read by position at the end
 _INDEX_ROWS_MAX = 10_000  # more of them, scattered over files, are not worth an index
 
 
-def ordered_rows(plan: Planning) -> pa.Table:
+def ordered_rows(plan: PlannedScan) -> pa.Table:
     """The rows of a plan in an order, at most `plan.limit` of them. Rows that are alike in every column of the order
     come in no promised order."""
     keys = plan.order_by
@@ -75,7 +75,7 @@ class FirstRows:
 
     reads_rows = True
 
-    def __init__(self, plan: Planning, keys: tuple[SortKey, ...], limit: int, columns: tuple[str, ...]):
+    def __init__(self, plan: PlannedScan, keys: tuple[SortKey, ...], limit: int, columns: tuple[str, ...]):
         """`columns`: those that are wanted, and the order's."""
         self._plan, self._keys, self._limit, self._columns = plan, keys, limit, columns
         schema = plan.instant.schema
@@ -104,8 +104,8 @@ class FirstRows:
         if index is None:
             return None
         pruned, units = plan.pruned, plan.pruned.units
-        countable = units.is_alone & units.exact[units.unit_of]
-        covered, parts = plan.evidence.without_damaged(lambda: self._ask(index, pruned.ids, countable))
+        countable = units.is_single_file_slice & units.exact[units.unit_of]
+        covered, parts = plan.evidence.retry_without_damaged_runs(lambda: self._ask(index, pruned.ids, countable))
         if not parts:
             return None
         self.index = f"secondary({', '.join(plan.instant.names_of(index))})"

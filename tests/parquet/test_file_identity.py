@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from skipstone.engine.scan import rows as reading_rows
-from skipstone.engine.scan.file_reader import as_planned
-from skipstone.engine.scan.fine import row_groups_of
+from skipstone.engine.scan.file_reader import verify_unchanged
+from skipstone.engine.scan.row_groups import row_groups_of
 from skipstone.engine.scan.rows import read_matches
 from skipstone.engine.storage import Counted, open_storage
 
@@ -118,9 +118,9 @@ def test_a_file_that_changed_since_it_was_indexed_is_not_read(
 def test_an_error_over_the_planned_file_stays_what_it_is(table: ss.Table, tmp_path: Path) -> None:
     planning = table.scan(WHERE).planning
     task = next(task for task in planning.tasks if task.path == NAME)
-    with pytest.raises(KeyError), as_planned(task, planning.storage):
+    with pytest.raises(KeyError), verify_unchanged(task, planning.storage):
         raise KeyError("of another thing")
-    with pytest.raises(ss.NotReadableError, match="overwritten"), as_planned(task, planning.storage):
+    with pytest.raises(ss.NotReadableError, match="overwritten"), verify_unchanged(task, planning.storage):
         _touch(tmp_path / NAME)
         raise KeyError("a column of the other file")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-import skipstone.engine.scan.fine as fine
+import skipstone.engine.scan.row_groups as fine
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -51,13 +51,19 @@ ANSWERS = ("soundness/test_rules_*.py", "soundness/test_known_traps.py", "soundn
 AREAS = {
     "pruning": Area(
         (
-            *(f"engine/scan/{name}*.py" for name in ("prune", "candidates", "by_slices", "fine", "survivors")),
+            *(f"engine/scan/{name}*.py" for name in ("prune", "row_groups", "units", "best_first", "top_n")),
             *(f"engine/predicates/{name}.py" for name in ("outcomes", "leaves", "leaf_pruning", "intervals")),
         ),
         (
             *("predicates/test_outcomes.py", "scan/test_tight_pruning*.py", "scan/test_slice_scan.py"),
             *("scan/test_scan.py", "scan/test_explain.py", "scan/test_coarse_pruning.py", "scan/test_point_reads.py"),
-            *("scan/test_key_lookup*.py", *ANSWERS, "soundness/test_soundness.py"),
+            *(
+                "scan/test_key_lookup*.py",
+                "scan/test_ordered_rows.py",
+                "scan/test_min_max.py",
+                *ANSWERS,
+                "soundness/test_soundness.py",
+            ),
         ),
     ),
     "coverage": Area(

@@ -9,8 +9,8 @@ import numpy as np
 import predicate_strategies as base
 import pyarrow as pa
 from oracle import multiset
-from skipstone.engine.scan.fine import row_groups_of
 from skipstone.engine.scan.plan import Plan
+from skipstone.engine.scan.row_groups import row_groups_of
 from skipstone.engine.scan.rows import count_matches, read_matches
 
 ROWS, GROUP_ROWS = 30_000, 12_000

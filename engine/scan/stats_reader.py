@@ -1,7 +1,7 @@
-"""What the indexes of one version say of its columns and files, and what becomes of a run that turns out damaged.
+"""Reads the statistics of one version, and ignores damaged runs.
 
-A run that turns out damaged or gone says nothing: its index then covers no file of which it has no entry left, and its
-aggregates are not believed.
+A run that is damaged or missing excludes nothing: its index then covers only files of which it still has an entry, and
+its aggregates are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class EvidenceReader:
+class StatsReader:
     """Evidence about files of one snapshot.
 
     strict     a damaged index run is an error
@@ -71,7 +71,7 @@ class EvidenceReader:
             column_stats = self.stats_column(column)
             return [] if column_stats is None or not len(ids) else column_stats.of_files(probed_files(self, files))[0]
 
-        return self.without_damaged(read)
+        return self.retry_without_damaged_runs(read)
 
     def fine_locations(self, ids: np.ndarray, columns: Sequence[str], *, with_footers: bool = False) -> list[pa.Table]:
         """Where each file's fine statistics lie, in each index that has some of the columns; those of the first, which
@@ -81,7 +81,7 @@ class EvidenceReader:
         indexes = [i for i in instant.indexes if i.kind == "stats"][:1]
         indexes += [i for c in columns if (i := stats_index_of(instant, c)) is not None]
         return [
-            self.without_damaged(partial(self._fine_of, index, ids, with_footers))
+            self.retry_without_damaged_runs(partial(self._fine_of, index, ids, with_footers))
             for index in {index.id: index for index in indexes}.values()
         ]
 
@@ -99,7 +99,7 @@ class EvidenceReader:
 
     # -- damage -------------------------------------------------------------------------------------------------------
 
-    def without_damaged(self, work: Callable[[], T]) -> T:
+    def retry_without_damaged_runs(self, work: Callable[[], T]) -> T:
         """The result of `work`, repeated without each run that turns out damaged or gone: with a warning, or, where
         `strict`, as the error that it gave."""
         while True:
@@ -118,7 +118,7 @@ class EvidenceReader:
             warnings.warn(f"an index run is damaged and left out, so more is read than need be: {error}", stacklevel=2)
 
 
-def probed_files(reader: EvidenceReader, files: pa.Table) -> ProbedFiles:
+def probed_files(reader: StatsReader, files: pa.Table) -> ProbedFiles:
     """Files, as rows of the manifest by file id, for probes."""
     return ProbedFiles(
         to_numpy(files.column("file_id")),

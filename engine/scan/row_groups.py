@@ -1,8 +1,7 @@
 """The executor's part of a scan: which row groups of some files may hold a matching row.
 
-It reads only the files' own fine parts, at offsets that came with the tasks: ranges of statistics, and one small row a
-value from each filter. All row groups are evaluated at once, in the way that files are. A part that is damaged says
-nothing.
+It reads only the files' own fine parts, at offsets that are in the tasks: ranges of statistics, and one small row per
+value of each filter. All row groups are evaluated together, like files. A damaged part excludes nothing.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ def row_groups_of(
     for result in (_by_statistics(tasks, leaves, context, fine), _by_filters(probed, fine, context.strict)):
         for part, sets in result.outcomes.items():
             outcomes.narrow(part, sets)
-    verdict = outcomes.of_predicate(context.bound, count)
+    predicate_outcomes = outcomes.of_predicate(context.bound, count)
     may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
-    survives = (can_match(verdict) & (fine.row_count > 0)) | ~may_prune
-    every = only_true(verdict) & may_prune
+    survives = (can_match(predicate_outcomes) & (fine.row_count > 0)) | ~may_prune
+    every = only_true(predicate_outcomes) & may_prune
     bounds = np.searchsorted(fine.task, np.arange(len(tasks) + 1))
     for task, start, end in zip(tasks, bounds[:-1], bounds[1:], strict=True):
         if task.rows is not None and task.may_prune and end > start:
@@ -182,7 +181,7 @@ def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> Prob
     covered = np.zeros(len(fine.task), dtype=bool)
     for probe, by_leaf in probed:
         if not isinstance(by_leaf, list):
-            left_out(by_leaf, strict)
+            ignore_damaged(by_leaf, strict)
             continue
         units = np.flatnonzero(fine.task == probe.task)
         covered[units] = True
@@ -244,7 +243,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
         # A range holds its files' entries in the order of their ordinals, which is that of their offsets.
         ordinals, local = np.unique(KEYS.decode(table.column("key"))["file"], return_inverse=True)
         if len(ordinals) != len(members):
-            left_out(CorruptionError("a range of fine statistics holds other files than it should"), strict)
+            ignore_damaged(CorruptionError("a range of fine statistics holds other files than it should"), strict)
             continue
         is_listed[members] = True
         tables.append(table)
@@ -264,13 +263,13 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     foreign = _foreign(tasks, entries, task, is_group[row_group[is_group] == 0])
     if foreign:
         path = tasks[foreign[0]].path
-        left_out(CorruptionError(f"fine statistics of {path} are of another file: restore the index"), strict)
+        ignore_damaged(CorruptionError(f"fine statistics of {path} are of another file: restore the index"), strict)
         return read_fine_rows(
             [replace(t, fine=()) if i in foreign else t for i, t in enumerate(tasks)], storage, strict
         )
     places = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
     if not len(units) or not np.array_equal(units[places], unit):
-        left_out(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
+        ignore_damaged(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
         return read_fine_rows([replace(task, fine=()) for task in tasks], storage, strict)
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
 
@@ -304,13 +303,13 @@ def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterat
         if isinstance(found, pa.Table):
             yield [i for _, i in members], found
         elif len(members) == 1:
-            left_out(found, strict)
+            ignore_damaged(found, strict)
         else:
             for member in members:
                 try:
                     yield [member[1]], _read([member], storage)
                 except (CorruptionError, StorageError) as own_error:
-                    left_out(own_error, strict)
+                    ignore_damaged(own_error, strict)
 
 
 def _read(members: list[tuple[Place, int]], storage: Storage) -> pa.Table:
@@ -320,8 +319,8 @@ def _read(members: list[tuple[Place, int]], storage: Storage) -> pa.Table:
     return read_block_range(Ranged(storage, path, stop), offset, stop - offset, FINE_SCHEMA)
 
 
-def left_out(error: SkipstoneError, strict: bool) -> None:
-    """A fine part that could not be read says nothing: a warning, or, where `strict`, the error itself."""
+def ignore_damaged(error: SkipstoneError, strict: bool) -> None:
+    """Warn that a fine part could not be read, so that it excludes nothing. If `strict`, raise the error."""
     if strict:
         raise error
     warnings.warn(f"a fine index is left out, so more is read than need be: {error}", stacklevel=3)

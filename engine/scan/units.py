@@ -1,13 +1,12 @@
-"""What survives pruning: units that may hold a match, and what is known of them.
+"""The units that remain during pruning, and what is known of them.
 
-A unit is what the predicate is evaluated over: a file of its own, or the files of a slice that are read together.
-Where logs lie over a base, evidence about one file says nothing of the merged rows, so the slice is the unit and its
-evidence the union over its live files. Logs of whole rows are the exception: whichever of its versions wins, a merged
-row is one row of one file, so each file is a unit, and the slice is kept where one of them is. That holds in whatever
-order the versions win; which row groups of a file may be left out does not, so those are all read.
+The predicate is evaluated over units. A unit is a file, or the files of a slice that are read together. If logs apply
+to a base, statistics of one file prove nothing about the merged rows, so the slice is the unit, and its bounds are the
+union over its live files. Logs of whole rows are the exception: a merged row is one row of one file, whichever version
+wins. There each file is a unit, and the slice is kept if one of them is. All row groups of such files are read.
 
-Delete and rollback blocks carry no rows: they never keep a slice. A delete block makes it inexact, and readable by
-its own format alone; a rollback block undoes blocks, and over a base without any it changes nothing.
+Delete and rollback blocks have no rows, so they never keep a slice. A slice with a delete block is not exact, and only
+its own format's reader can read it. A rollback block undoes other blocks. It changes nothing in a slice without any.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Survivors:
-    """The units of a table that may hold a match. Files are known by number until few are left: until their rows of
-    the manifest are read, each file is a unit of its own (which holds only where the table has no slices).
+class PruningState:
+    """The units of a table that may have a match. Files are numbers until few remain: before their rows of the manifest
+    are read, each file is a unit (this is so only if the table has no slices).
 
     bound       the predicate
     ids         uint64 [files], ascending
@@ -45,7 +44,7 @@ class Survivors:
     named       the units with their files' rows of the manifest; None before those are read
     fine        column -> where the fine filter of each file is
     rows        the rows of each file in which parts of the predicate are TRUE, where an index knows them
-    verdict     uint8 [units]: the outcomes of the predicate; None since outcomes were narrowed
+    predicate_outcomes    uint8 [units]: the cached outcomes of the predicate; None if they are out of date
     """
 
     bound: Node
@@ -54,21 +53,23 @@ class Survivors:
     named: Units | None = None
     fine: dict[str, FilterPlaces] = field(default_factory=dict)
     rows: RowsByPart = field(default_factory=dict)
-    verdict: np.ndarray | None = None
+    predicate_outcomes: np.ndarray | None = None
 
     @classmethod
-    def all_of(cls, bound: Node, ids: np.ndarray, named: Units | None = None) -> Survivors:
+    def all_of(cls, bound: Node, ids: np.ndarray, named: Units | None = None) -> PruningState:
         """Files, or the units that they form, of which nothing is known yet."""
         count = len(ids) if named is None else named.count
         return cls(bound, ids, Outcomes.unknown(leaves_of(bound), count), named)
 
     @classmethod
-    def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> Survivors:
+    def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> PruningState:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
         rows: RowsByPart = {bound: RowsOf(positions, False, True, covered)}
-        verdict = np.full(named.count, ANY, dtype=np.uint8)  # what the predicate says of whole units is not known
+        predicate_outcomes = np.full(
+            named.count, ANY, dtype=np.uint8
+        )  # what the predicate says of whole units is not known
         ids = to_numpy(named.files.column("file_id"))
-        return cls(bound, ids, Outcomes({}), named, rows=rows, verdict=verdict)
+        return cls(bound, ids, Outcomes({}), named, rows=rows, predicate_outcomes=predicate_outcomes)
 
     @property
     def units(self) -> Units:
@@ -84,8 +85,8 @@ class Survivors:
     @property
     def only_true(self) -> np.ndarray:
         """bool [units]: every row of the unit matches."""
-        assert self.verdict is not None
-        return only_true(self.verdict)
+        assert self.predicate_outcomes is not None
+        return only_true(self.predicate_outcomes)
 
     @cached_property
     def rows_matching(self) -> RowSets | None:
@@ -96,9 +97,9 @@ class Survivors:
     def has_all_rows(self) -> bool:
         """An index has named the very rows that match, in every file."""
         rows = self.rows_matching
-        return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_alone).all())
+        return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_single_file_slice).all())
 
-    def settled_leaves(self) -> set[AnyLeaf]:
+    def decided_leaves(self) -> set[AnyLeaf]:
         """The leaves for which, or for a conjunction with which, the rows of every file are known in which they are
         TRUE."""
         exact = [part for part, rows in self.rows.items() if rows.is_exact and rows.covered.all()]
@@ -112,50 +113,52 @@ class Survivors:
         for part, sets in result.outcomes.items():
             self.outcomes.narrow(part, sets if units is None else units.combined(part, sets))
         if units is not None and rows:
-            alone = units.is_alone
+            alone = units.is_single_file_slice
             rows = {part: replace(one, covered=one.covered & alone) for part, one in rows.items()}
         add_rows(self.rows, rows)
         self.fine |= result.fine
-        self.verdict = None
+        self.predicate_outcomes = None
 
-    def filtered(self) -> Survivors:
+    def filtered(self) -> PruningState:
         """Those in which the predicate may be TRUE."""
-        if self.verdict is None:
-            self.verdict = self.outcomes.of_predicate(self.bound, self.count)
-        survives = can_match(self.verdict)
+        if self.predicate_outcomes is None:
+            self.predicate_outcomes = self.outcomes.of_predicate(self.bound, self.count)
+        survives = can_match(self.predicate_outcomes)
         if self.named is not None:
-            survives = self.named.together(survives)
+            survives = self.named.whole_slices(survives)
         return self if survives.all() else self.selected(survives)
 
-    def selected(self, survives: np.ndarray) -> Survivors:
+    def selected(self, survives: np.ndarray) -> PruningState:
         """Some of the units (bool [units])."""
         units = np.flatnonzero(survives)  # few of many, mostly: their places are cheaper than a mask for each array
         files = units if self.named is None else np.flatnonzero(survives[self.named.unit_of])
-        return Survivors(
+        return PruningState(
             self.bound,
             self.ids[files],
             self.outcomes.selected(units),
             None if self.named is None else self.named.selected(survives),
             {column: places.selected(files) for column, places in self.fine.items()},
             {part: rows.selected(files) for part, rows in self.rows.items()},
-            None if self.verdict is None else self.verdict[units],
+            None if self.predicate_outcomes is None else self.predicate_outcomes[units],
         )
 
-    def with_files(self, ids: np.ndarray) -> Survivors:
+    def with_files(self, ids: np.ndarray) -> PruningState:
         """The units that some files (uint64 ids) are in, and all that share a slice with one."""
         units = self.units
         survives = np.zeros(units.count, dtype=bool)
         survives[units.unit_of[np.isin(self.ids, ids)]] = True
-        return self.selected(units.together(survives))
+        return self.selected(units.whole_slices(survives))
 
     @classmethod
-    def concat(cls, parts: Sequence[Survivors]) -> Survivors:
+    def concat(cls, parts: Sequence[PruningState]) -> PruningState:
         """Filtered parts without names, filters and rows, one after the other."""
         return cls(
             parts[0].bound,
             np.concatenate([part.ids for part in parts]),
             Outcomes.concat([part.outcomes for part in parts]),
-            verdict=np.concatenate([part.verdict for part in parts if part.verdict is not None]),
+            predicate_outcomes=np.concatenate(
+                [part.predicate_outcomes for part in parts if part.predicate_outcomes is not None]
+            ),
         )
 
 
@@ -169,7 +172,7 @@ class Units:
     slice_of    int64 [units]: units of one slice share a number, and are kept together; None where each is a slice
     has_rows    bool [files]: False for files that carry no rows
     partial     bool [files]: logs that lack columns: what they insert is null there
-    opaque      bool [units]: merged by computing, so evidence about files says nothing
+    has_custom_merge      bool [units]: merged by computing, so evidence about files says nothing
     exact       bool [units]: one base whose rows are counted and to which no logs and no deletes apply
     readable    bool [units]: we may read its rows ourselves
     """
@@ -180,7 +183,7 @@ class Units:
     slice_of: np.ndarray | None
     has_rows: np.ndarray
     partial: np.ndarray
-    opaque: np.ndarray
+    has_custom_merge: np.ndarray
     exact: np.ndarray
     readable: np.ndarray
 
@@ -202,24 +205,24 @@ class Units:
         if not self.is_plain or not self.has_rows.all():
             where = np.where(self.has_rows, self.unit_of, -1)
             evidence = stats.union_by_slice(evidence, where, self.count)
-        if self.opaque.any():
+        if self.has_custom_merge.any():
             wide = Evidence.unknown(evidence.type, self.count)
             evidence = replace(
                 evidence,
-                may_be_null=evidence.may_be_null | self.opaque,
-                may_be_nan=evidence.may_be_nan | (self.opaque & wide.may_be_nan),
-                may_be_value=evidence.may_be_value | self.opaque,
-                has_lower=evidence.has_lower & ~self.opaque,
-                has_upper=evidence.has_upper & ~self.opaque,
+                may_be_null=evidence.may_be_null | self.has_custom_merge,
+                may_be_nan=evidence.may_be_nan | (self.has_custom_merge & wide.may_be_nan),
+                may_be_value=evidence.may_be_value | self.has_custom_merge,
+                has_lower=evidence.has_lower & ~self.has_custom_merge,
+                has_upper=evidence.has_upper & ~self.has_custom_merge,
             )
         return evidence
 
     @property
-    def is_alone(self) -> np.ndarray:
+    def is_single_file_slice(self) -> np.ndarray:
         """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else."""
         slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
         is_base = to_numpy(pc.equal(self.files.column("kind"), text(BASE)))
-        return self.has_rows & is_base & ~self.opaque[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
+        return self.has_rows & is_base & ~self.has_custom_merge[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
 
     def combined(self, part: Node, sets: np.ndarray) -> np.ndarray:
         """uint8 [units]: what a part of the predicate may come out as in each unit, from its outcomes in each file."""
@@ -236,7 +239,7 @@ class Units:
         else:  # its columns may be of different files
             several = np.bincount(self.unit_of[self.has_rows], minlength=self.count) > 1
             outcomes[several | is_partial] = ANY
-        outcomes[self.opaque] = ANY
+        outcomes[self.has_custom_merge] = ANY
         return outcomes
 
     def every_file(self, flags: np.ndarray) -> np.ndarray:
@@ -245,7 +248,7 @@ class Units:
         np.logical_or.at(bad, self.unit_of, ~flags & self.has_rows)
         return ~bad
 
-    def together(self, survives: np.ndarray) -> np.ndarray:
+    def whole_slices(self, survives: np.ndarray) -> np.ndarray:
         """bool [units]: the units that are kept, and all that share a slice with one."""
         if self.slice_of is None:
             return survives
@@ -262,7 +265,7 @@ class Units:
             slice_of=None if self.slice_of is None else self.slice_of[survives],
             has_rows=self.has_rows[files],
             partial=self.partial[files],
-            opaque=self.opaque[survives],
+            has_custom_merge=self.has_custom_merge[survives],
             exact=self.exact[survives],
             readable=self.readable[survives],
         )
@@ -314,8 +317,8 @@ def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndar
     untouched = to_numpy(files.column("deletes").is_null())
     counted = to_numpy(files.column("rows_exact"))
     file_rows = np.arange(files.num_rows)
-    opaque = is_custom & any_of(group_of, is_log, groups)
-    by_file = ~opaque & ~any_of(group_of, partial, groups)
+    has_custom_merge = is_custom & any_of(group_of, is_log, groups)
+    by_file = ~has_custom_merge & ~any_of(group_of, partial, groups)
     first = np.zeros(groups, dtype=np.int64)
     first[group_of[has_rows][::-1]] = file_rows[has_rows][::-1]
     lead = np.where(by_file[group_of] & has_rows, file_rows, first[group_of])
@@ -332,7 +335,7 @@ def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndar
         slice_of=None if is_whole else slice_of,
         has_rows=has_rows,
         partial=partial,
-        opaque=opaque[slice_of],
+        has_custom_merge=has_custom_merge[slice_of],
         exact=~(unreadable | any_of(group_of, has_rows & ~counted, groups))[slice_of],
         readable=~unreadable[slice_of],
     )
