@@ -255,7 +255,7 @@ class _Builder:
         column = self.rng.choice(free or ["rid"])
         there = [c for row in table.indexes().to_pylist() if row["kind"] == "bloom" for c in row["columns"]]
         if column not in there:
-            table.create_index(column, kind="bloom", fpp=self.rng.choice([None, 0.3, 0.01]))
+            table.create_index(column, kind="bloom", fpp=self.rng.choice([None, 0.1, 0.01]))
         elif self.rng.random() < 0.5:
             table.refresh_index(column, kind="bloom")
 
