@@ -234,18 +234,21 @@ def _add_cases(bench: Bench, column: Column, paths: dict[str, Path]) -> None:
     prefix = column.partitions[len(column.partitions) // 2]
     count = max(1, len(column) // _APPENDED_SHARE)
     added = pa.chunked_array([pc.binary_join_element_wise(pa.scalar(b"~"), column.keys[:count].combine_chunks(), b"")])
+    tasks: dict[str, Callable[[Store], Any]] = {
+        "open, and get a key": lambda opened: opened.get(keys[0]),
+        f"open, and get {len(keys):,} keys": lambda opened: opened.get_many(keys),
+        "open, and scan a prefix": lambda opened: opened.scan(prefix),
+    }
+    for task, ask in tasks.items():
+        for store, kind in STORES.items():
+            fn = partial(_asked, kind, paths[store], ask)
+            bench.case(f"{column.name}: {task}", store, fn, kind="us" if kind is Ours else "peer")
     for store, kind in STORES.items():
-        case = partial(bench.case, contender=store, kind="us" if kind is Ours else "peer")
-        tasks: dict[str, Callable[[Store], Any]] = {
-            "open, and get a key": lambda opened: opened.get(keys[0]),
-            f"open, and get {len(keys):,} keys": lambda opened: opened.get_many(keys),
-            "open, and scan a prefix": lambda opened: opened.scan(prefix),
-        }
-        for task, ask in tasks.items():
-            case(f"{column.name}: {task}", fn=partial(_asked, kind, paths[store], ask))
         output = paths[store].with_name(f"{store}-appended")
         append = partial(kind.append, paths[store], added, column.values[:count], output)
-        case(f"{column.name}: append {count:,} entries", fn=partial(_appended, append, kind, output, added[0].as_py()))
+        fn = partial(_appended, append, kind, output, added[0].as_py())
+        row = f"{column.name}: append {count:,} entries"
+        bench.case(row, store, fn, kind="us" if kind is Ours else "peer")
 
 
 def _asked(kind: type[Store], path: Path, ask: Callable[[Store], Any]) -> Any:

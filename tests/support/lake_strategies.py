@@ -170,7 +170,7 @@ def change_index(draw: st.DrawFn, table: ss.Table, kind: str) -> None:
     if kind == "create" and free:
         options = {"maintain": draw(st.sampled_from(["commit", "refresh"]))}
         if index_kind == "bloom":
-            options["fpp"] = draw(st.sampled_from([None, 0.001, 0.01, 0.3]))
+            options["fpp"] = draw(st.sampled_from([None, 0.001, 0.01, 0.1]))
         most = 1 if index_kind == "bloom" else 2
         columns = draw(st.lists(st.sampled_from(free), min_size=1, max_size=most, unique=True))
         if index_kind != "secondary" or columns not in there:
