@@ -23,7 +23,7 @@ from foreign_footers import rewrite_footer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import kept_paths
-from library_versions import array_of
+from library_versions import array_of, needs
 from skipstone import col
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -214,6 +214,43 @@ def test_rule_41_rows_counts_and_extremes_are_those_of_the_values_whoever_wrote_
             assert plan.to_table().column("x").to_pylist() == sorted(everything, reverse=is_max)[:2]
         plan = table.scan()
         assert (plan.min("x"), plan.max("x")) == (min(everything), max(everything))
+
+
+@needs("duckdb", 2, what="sql")
+@settings(max_examples=examples(12))
+@given(name=st.sampled_from(sorted(set(TYPES) - {"half"})), writer=st.sampled_from(WRITERS), data=st.data())
+def test_rule_41_whole_queries_are_right_whatever_a_footer_says(name: str, writer: Writer, data: st.DataObject) -> None:
+    some = st.lists(st.sampled_from(TYPES[name].values), min_size=1, max_size=4)
+    files = data.draw(st.lists(some, min_size=1, max_size=2))
+    wanted = data.draw(st.sampled_from(TYPES[name].values))
+    everything = sorted(value for values in files for value in values)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, values in enumerate(files):
+            _write(Path(folder, f"{number}.parquet"), name, values, writer, also_new=True)
+        table = ss.create(folder)
+        keys = pa.table({"x": pa.array([wanted], table.schema.field("x").type)})
+        for query, expected in (
+            ("SELECT count(*) FROM lake JOIN keys USING (x)", [(everything.count(wanted),)]),
+            ("SELECT count(*) FROM lake, keys WHERE lake.x < keys.x", [(sum(v < wanted for v in everything),)]),
+            ("SELECT count(*) FROM lake WHERE x = (SELECT x FROM keys)", [(everything.count(wanted),)]),
+            ("SELECT min(x), max(x) FROM lake", [(everything[0], everything[-1])]),
+            ("SELECT x FROM lake ORDER BY x DESC LIMIT 1", [(everything[-1],)]),
+            ("SELECT x FROM lake ORDER BY x LIMIT 1", [(everything[0],)]),
+        ):
+            assert ss.sql(query, lake=table, keys=keys).fetchall() == expected, query
+        literal = f"DATE '{wanted}'" if isinstance(wanted, dt.date) else f"'{wanted}'"
+        if isinstance(wanted, str | int | D):
+            for op, count in (
+                ("=", everything.count(wanted)),
+                ("<", sum(v < wanted for v in everything)),
+                (">=", sum(v >= wanted for v in everything)),
+            ):
+                query = f"SELECT count(*) FROM lake WHERE x {op} CAST({literal} AS {_sql_type(table)})"
+                assert ss.sql(query, lake=table).fetchall() == [(count,)], query
+
+
+def _sql_type(table: ss.Table) -> str:
+    return str(table.sql("SELECT x FROM self LIMIT 0").types[0])
 
 
 def test_rule_41_the_first_rows_are_right_whatever_a_footer_says(tmp_path: Path) -> None:
