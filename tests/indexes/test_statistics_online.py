@@ -198,7 +198,7 @@ def test_two_indexes_that_lack_different_files_are_used_leaf_by_leaf(tmp_path: P
         "NOT (x < 800 OR y > 200)": [second, third],
         "NOT (x >= 10 AND y <= 990)": ["0.parquet", second, third],
         "x = 5000 AND (y = 5000 OR s = 'no')": [third],
-        "x < y": sorted({*live_paths(table)} - {first}),
+        "x < y": sorted(live_paths(table)),  # a comparison of two columns prunes nothing
     }
     for fresh in (table, ss.open(tmp_path)):
         for where, kept in told.items():
