@@ -38,6 +38,8 @@ class VersionResult(int):
 def shown(table: pa.Table) -> pa.Table:
     """Mark a table, so that IPython, notebooks and interactive Python show its rows as a table."""
     _install()
+    if not table.num_columns:  # pyarrow would forget how many rows it has
+        return table
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _MARK: b"1"})
 
 
