@@ -1,4 +1,4 @@
-"""What every room stands on: it imports `errors` and nothing else of ours.
+"""Helpers for all rooms. They import `errors` and nothing else of Skipstone.
 
 arrays          Arrow arrays, their buffers and numpy
 canon           values in one form: equal values have one code, one hash, one order

@@ -75,7 +75,7 @@ def sql(
             tables, data frames, relations of `con`).
 
     Returns a relation, which DuckDB runs when its rows are asked for. It is fixed to the versions that the tables have
-    now, and answers for the other tables of the query as they are now: make it anew after they changed.
+    now, and answers for the other tables of the query as they are now: call again after they changed.
 
     Raises PredicateError for a text that DuckDB cannot read or bind, InvalidArgumentError for arguments that are none,
     and NotReadableError for files that are gone or changed.
@@ -93,7 +93,7 @@ def sql(
 
 @dataclass
 class _Session:
-    """A connection, and what names in the text mean besides."""
+    """A connection, and the objects of Python that a text may name."""
 
     connection: Any
     objects: dict[str, Any]
@@ -255,7 +255,7 @@ class _Query:
         return Bound(INSTANT, one.type, value=f"{text}+00")
 
     def _among(self, use: _Use, value: Bound, keys: tuple[int, Bound] | None, uses: dict[int, TableUse]) -> Node | None:
-        """The values that a join with a small table of somebody else's leaves; None if there are many."""
+        """The values that a join with a small table leaves; None if there are many, or the small table is ours."""
         name = _column_of(value, list(use.columns))
         other = None if keys is None else self._uses[keys[0]]
         if keys is None or other is None or other.table is not None or use.table is None or name is None:

@@ -92,7 +92,7 @@ class QueryPlan:
                 self._down(child, [])
 
     def _marked(self, node: dict[str, Any]) -> int | None:
-        """The number of the use of a table that a node stands for."""
+        """The number of the use of a table that a node is."""
         below = (node.get("children") or [{}])[0]
         if node["type"] != "LOGICAL_PROJECTION" or below.get("type") != "LOGICAL_FILTER":
             return None
