@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ _free_cursors: list[Any] = []
 
 @contextlib.contextmanager
 def cursor() -> Iterator[Any]:
-    """A cursor of the process's connection, which one thread uses. Ctrl-C raises KeyboardInterrupt."""
+    """A cursor of the process's connection, which one thread uses."""
     process = os.getpid()
     with no_fork():
         try:
@@ -71,6 +72,23 @@ def cursor() -> Iterator[Any]:
             raise
         if process == os.getpid():
             _free_cursors.append(opened)
+
+
+def to_arrow(opened: Any, text: str) -> pa.Table:
+    """The rows of a query on a cursor. Ctrl-C raises KeyboardInterrupt.
+
+    DuckDB misses some signals while its own threads work. So the main thread, which gets the signals, only waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return opened.sql(text).to_arrow_table()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: opened.sql(text).to_arrow_table())
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            opened.interrupt()
+            wait([running])
+            raise
 
 
 def _connected() -> Any:

@@ -27,7 +27,7 @@ from ..predicates import columns_read
 from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
-from .duckdb_connection import cursor, guarded_key, nan_rows
+from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow
 from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
 from .duckdb_text import type_text
 from .file_reader import cast_column, check_identity, planned_entry, rows_without_columns
@@ -186,7 +186,7 @@ class DuckDBReader:
         """How many rows of some files match. Files that DuckDB cannot read are added to `left`."""
 
         def counted(query: Query, opened: Any) -> int:
-            return int(_run(opened, f"SELECT count(*) FROM ({query.text})").column(0)[0].as_py())
+            return int(to_arrow(opened, f"SELECT count(*) FROM ({query.text})").column(0)[0].as_py())
 
         return sum(self._results(pairs, left, counted))
 
@@ -199,7 +199,7 @@ class DuckDBReader:
         def grouped(query: Query, opened: Any) -> tuple[list[pa.ChunkedArray], np.ndarray]:
             keys = ", ".join(f"{self.writer.leaf_text(name)} AS {quoted(str(i))}" for i, name in enumerate(names))
             text = f"SELECT {keys}, count(*) AS {_COUNT} FROM ({query.text}) GROUP BY ALL ORDER BY ALL NULLS LAST"
-            rows = _run(opened, text)
+            rows = to_arrow(opened, text)
             return rows.columns[:-1], to_numpy(rows.column(_COUNT)).astype(np.int64)
 
         return self._results(pairs, left, grouped, with_constants=True)
@@ -228,7 +228,7 @@ class DuckDBReader:
                 for key, name in zip(keys, names, strict=True)
             ]
             text = f"SELECT {', '.join([*selected, *map(quoted, kept), FILE, ROW])} FROM ({query.text})"
-            rows = _run(opened, f"{text} ORDER BY {', '.join(order)} LIMIT {limit}")
+            rows = to_arrow(opened, f"{text} ORDER BY {', '.join(order)} LIMIT {limit}")
             numbers, positions = (to_numpy(rows.column(name)) for name in (FILE, ROW))
             of_keys = [rows.column(name) for name in names]
             return KeyedRows(query.tasks, of_keys, numbers, positions, self._shaped(query, rows, kept))
@@ -301,7 +301,7 @@ class DuckDBReader:
         """Rows in the table's types."""
         context = self._context
         names = [*map(quoted, query.columns), *([FILE] if set(context.partitioning) & set(context.columns) else [])]
-        rows = _run(opened, f"SELECT {', '.join(names) or '1'} FROM ({query.text})")
+        rows = to_arrow(opened, f"SELECT {', '.join(names) or '1'} FROM ({query.text})")
         return self._shaped(query, rows, context.columns)
 
     def _shaped(self, query: Query, rows: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -352,10 +352,6 @@ class DuckDBReader:
                 yield Piece(task, groups.part(range(begin, end)))
                 begin, rows = end, 0
             rows += count
-
-
-def _run(opened: Any, text: str) -> pa.Table:
-    return opened.sql(text).to_arrow_table()
 
 
 def _first_chunk(waiting: Sequence[Piece], rows_max: int) -> list[Piece]:

@@ -559,16 +559,14 @@ def test_a_forked_child_reads_by_a_connection_of_its_own(tmp_path: Path) -> None
 
 
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:
-    from skipstone.engine.scan.duckdb_connection import cursor
+    from skipstone.engine.scan.duckdb_connection import cursor, to_arrow
 
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
     try:
         with pytest.raises(KeyboardInterrupt), cursor() as opened:
             timer.start()
-            opened.sql(
-                "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE hash(a.range + b.range) = 1"
-            ).fetchall()
+            to_arrow(opened, "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE hash(a.range + b.range) = 1")
     finally:
         signal.signal(signal.SIGINT, before)
     with cursor() as opened:
