@@ -61,7 +61,7 @@ def _run_again(told: str, cluster: Cluster, folder: Path) -> None:
 
 def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "skipstone.zip")
-    homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path)}
+    homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     options = {f"spark.executorEnv.{name}": value for name, value in homeless.items()}
     told = spark_sessions.told(spark_cluster.url, {**spark_cluster.options, **options}, archive)
     _run_again(told, spark_cluster, tmp_path)
