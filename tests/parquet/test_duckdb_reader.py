@@ -431,13 +431,13 @@ def test_rule_38_another_file_is_noticed_before_and_after_reading(
     make_file(tmp_path, "f.parquet", {"n": [1, 2], "s": ["a", "b"]})
     table = ss.create(tmp_path)
     assert both(table, "n = 1").num_rows == 1
-    real: Callable = duckdb_reader._run
+    real: Callable = duckdb_reader.to_arrow
 
     def quick(*arguments: object) -> pa.Table:
         make_file(tmp_path, "f.parquet", {"n": [1, 2, 3], "s": ["other", "b", "c"]})
         return real(*arguments)
 
-    monkeypatch.setattr(duckdb_reader, "_run", quick)
+    monkeypatch.setattr(duckdb_reader, "to_arrow", quick)
     for _ in range(2):  # at first it is overwritten while it is read, then before
         with pytest.raises(ss.NotReadableError, match="overwritten"):
             table.scan("n = 1", reader="duckdb").to_table()

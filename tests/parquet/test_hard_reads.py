@@ -39,7 +39,7 @@ def test_rule_38_a_file_that_changes_around_a_query_gives_no_rows(
     rows = pa.table({"k": range(40), "s": [f"s{i}" for i in range(40)], "n": range(40)})
     pq.write_table(rows, tmp_path / "f.parquet", row_group_size=8)
     table = ss.create(tmp_path)
-    real, left = duckdb_reader._run, [CHANGES[change]]
+    real, left = duckdb_reader.to_arrow, [CHANGES[change]]
 
     def run(*arguments: object) -> pa.Table:
         if when == "before" and left:
@@ -49,7 +49,7 @@ def test_rule_38_a_file_that_changes_around_a_query_gives_no_rows(
             left.pop()(tmp_path / "f.parquet")
         return found
 
-    monkeypatch.setattr(duckdb_reader, "_run", run)
+    monkeypatch.setattr(duckdb_reader, "to_arrow", run)
     for read in (
         lambda plan: plan.to_table(),
         lambda plan: list(plan.to_batches()),
