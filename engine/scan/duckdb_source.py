@@ -48,7 +48,7 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
             check_identity(task, planning.storage)
     writer, schema = reader.writer, context.schema
     writer.hidden = _hidden(planning, context)
-    writer.options, writer.prefix = ", can_have_nan = true" if any(map(_has_floats, schema.types)) else "", prefix
+    writer.options = ", can_have_nan = true" if any(map(_has_floats, schema.types)) else ""
     selects: list[str] = []
     tables: dict[str, pa.Table] = {}
     by_schema: dict[int, list[Piece]] = {}

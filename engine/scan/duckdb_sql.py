@@ -281,7 +281,7 @@ class _Query:
         assert use.plan is not None
         try:
             text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
-        except NotPlainError as error:
+        except (NotPlainError, SchemaError) as error:
             use.reader = f"Skipstone: {error}"
         else:
             self._session.objects |= tables
