@@ -308,6 +308,7 @@ def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
 # -- writes ----------------------------------------------------------------------------------------------------------
 
 
+@needs("pyspark", 4, what='format("skipstone")')
 @on_a_cluster_by_default
 def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
     """Rows go through Spark into a table, partitioned anew, and come back as they were; what the table indexes is
