@@ -30,7 +30,7 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """The numbers or bools of an array, without a copy where that can be; what lies under a null is not defined (False
     for bools). Raises TypeError for other types."""
     if isinstance(array, pa.ChunkedArray):
-        array = joined(array)
+        array = combine(array)
     kind = array.type
     if pa.types.is_boolean(kind):
         return _bools(array)
@@ -53,7 +53,7 @@ def fixed_rows(array: pa.Array) -> np.ndarray:
     return np.frombuffer(buffer, dtype=np.uint8, count=count * width, offset=array.offset * width).reshape(count, width)
 
 
-def joined(array: pa.ChunkedArray) -> pa.Array:
+def combine(array: pa.ChunkedArray) -> pa.Array:
     """One array of a chunked one; of texts beyond 2 GB one of the large type, whose offsets hold as much."""
     if array.num_chunks == 1:
         return array.chunk(0)
@@ -68,7 +68,7 @@ def joined(array: pa.ChunkedArray) -> pa.Array:
         return pa.concat_arrays([chunk.cast(large) for chunk in array.chunks])
 
 
-def taken(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
+def take_large(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
     """The values at int64 places, also where the chunks hold more than 2 GB of text: to take from several, Arrow joins
     them first."""
     try:
@@ -81,7 +81,7 @@ def taken(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
         order = np.argsort(half, kind="stable")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        chunks += taken(_taken_by_chunk(column, half[order]), back).chunks
+        chunks += take_large(_taken_by_chunk(column, half[order]), back).chunks
     return pa.chunked_array(chunks, column.type)
 
 
@@ -97,11 +97,11 @@ def _taken_by_chunk(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedAr
     return pa.chunked_array(parts, column.type)
 
 
-def taken_rows(rows: pa.Table, places: np.ndarray) -> pa.Table:
+def take_rows(rows: pa.Table, places: np.ndarray) -> pa.Table:
     """`taken`, of each column."""
     if not rows.num_columns:
         return rows.take(from_numpy(places))
-    return pa.Table.from_arrays([taken(column, places) for column in rows.columns], schema=rows.schema)
+    return pa.Table.from_arrays([take_large(column, places) for column in rows.columns], schema=rows.schema)
 
 
 def valid_mask(array: pa.Array) -> np.ndarray | None:
@@ -184,7 +184,7 @@ def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> 
     return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
 
 
-def repeated(value: bytes, count: int, kind: pa.DataType) -> pa.Array:
+def repeat_value(value: bytes, count: int, kind: pa.DataType) -> pa.Array:
     """One value `count` times over."""
     stop = len(value) * count + 1
     dtype = np.int64 if is_large(kind) else np.int32
@@ -238,7 +238,7 @@ def empty_bytes() -> pa.Scalar:
 
 
 @cache
-def text(value: str) -> pa.Scalar:
+def string_scalar(value: str) -> pa.Scalar:
     """A string as a scalar, for comparing columns with it."""
     return binary_array([value.encode()]).view(pa.string())[0]
 
@@ -263,7 +263,7 @@ def field_index(schema: pa.Schema, name: str) -> int:
 
 
 @cache
-def number(value: int) -> pa.Scalar:
+def int64_scalar(value: int) -> pa.Scalar:
     """An int64 as a scalar."""
     return from_numpy(np.array([value], dtype=np.int64))[0]
 
@@ -285,7 +285,7 @@ def _bits(flags: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def positions(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
+def index_of(stored_ids: np.ndarray, wanted_ids: np.ndarray) -> np.ndarray:
     """For each wanted id, its position among the stored ones (ascending), or -1."""
     if len(stored_ids) == 0:
         return np.full(len(wanted_ids), -1, dtype=np.int64)

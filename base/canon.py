@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrays import binary_array, binary_rows, fixed_rows, from_numpy, joined, offsets_and_data, to_numpy, valid_mask
+from .arrays import binary_array, binary_rows, combine, fixed_rows, from_numpy, offsets_and_data, to_numpy, valid_mask
 from .versions import is_nan
 
 SIGN_BIT = np.uint64(1 << 63)
@@ -101,7 +101,7 @@ def _is_bytes_like(kind: pa.DataType) -> bool:
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One plain array: chunks joined, dictionaries decoded, extensions taken off."""
     if isinstance(array, pa.ChunkedArray):
-        array = joined(array)
+        array = combine(array)
     while isinstance(array, pa.ExtensionArray) or pa.types.is_dictionary(array.type):
         array = array.storage if isinstance(array, pa.ExtensionArray) else array.dictionary_decode()
     return array

@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def compiled(function):
+def jit_cached(function):
     """Compiles, and keeps the result on disk where there is a place for it. With NUMBA_DISABLE_JIT=1 the function runs
     as Python, and numpy does not warn where numbers wrap."""
     if config.DISABLE_JIT:
@@ -172,12 +172,12 @@ _HELPERS = _own_source()
 # -- what kernels are made of -----------------------------------------------------------------------------------------
 
 
-def called(function):
+def jit_helper(function):
     """Compiled for other kernels to call; without counting references, so it makes no arrays."""
     return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
 
 
-def inlined(function):
+def jit_inline(function):
     """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
     return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
 
@@ -230,7 +230,7 @@ load16, load32, load64 = _load_of(16), _load_of(32), _load_of(64)
 store64 = _store_of(64)
 
 
-@inlined
+@jit_inline
 def frame_item(raw, offset, count, width, i):
     """Number i of `count` numbers of `width` bytes from raw[at] on; of 3, 5 and 6 bytes, the upper ones lie after the
     lower ones of all. A signed index might count from the end: a loop over it takes one number at a time."""
@@ -256,7 +256,7 @@ def frame_item(raw, offset, count, width, i):
     return load64(raw, offset + 8 * i)
 
 
-@inlined
+@jit_inline
 def swapped(number):
     """The bytes of a number of 64 bits in the other order."""
     m8, m16 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)

@@ -37,11 +37,11 @@ from .arrays import (
     binary_array,
     binary_rows,
     byte_table,
+    combine,
     empty_bytes,
     fixed_rows,
     from_big_endian,
     from_numpy,
-    joined,
     offsets_and_data,
     offsets_of,
     to_numpy,
@@ -132,7 +132,7 @@ class OrderedCode:
     def decode(self, keys: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
         """The canonical values of whole keys, a column each: 0.0 for -0.0, the one NaN. Raises CorruptionError for
         bytes that no tuple has."""
-        keys = (joined(keys) if isinstance(keys, pa.ChunkedArray) else keys).cast(pa.binary())
+        keys = (combine(keys) if isinstance(keys, pa.ChunkedArray) else keys).cast(pa.binary())
         offsets, buffer = offsets_and_data(keys)
         data = np.frombuffer(buffer, dtype=np.uint8)
         starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)

@@ -16,10 +16,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from ..base.compiling import compiled
-from ..base.compiling import load32 as _load32
-from ..base.compiling import load64 as _load64
-from ..base.compiling import pointer_to as _pointer_to
+from ..base.compiling import jit_cached, load32, load64, pointer_to
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -43,7 +40,7 @@ def _prefetch(typing_context, array, index):
     """Requests the cache line of array[index], of a one-dimensional array, without waiting for it."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 8)
+        pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], 8)
         word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
         function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
@@ -53,39 +50,39 @@ def _prefetch(typing_context, array, index):
     return types.void(array, types.int64), generate
 
 
-@compiled
+@jit_cached
 def _rotate(value, bits):
     return np.uint64(np.uint64(value << np.uint64(bits)) | np.uint64(value >> np.uint64(64 - bits)))
 
 
-@compiled
+@jit_cached
 def _round(lane, word):
     return np.uint64(_rotate(np.uint64(lane + np.uint64(word * _P2)), 31) * _P1)
 
 
-@compiled
+@jit_cached
 def _merge(value, lane):
     return np.uint64(np.uint64(np.uint64(value ^ _round(np.uint64(0), lane)) * _P1) + _P4)
 
 
-@compiled
+@jit_cached
 def _avalanche(value):
     value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(33))) * _P2)
     value = np.uint64(np.uint64(value ^ np.uint64(value >> np.uint64(29))) * _P3)
     return np.uint64(value ^ np.uint64(value >> np.uint64(32)))
 
 
-@compiled
+@jit_cached
 def _xxh64(data, start, stop):
     offset = np.int64(start)
     size = np.uint64(stop - start)
     if stop - start >= 32:
         a, b, c, d = np.uint64(_P1 + _P2), _P2, np.uint64(0), np.uint64(np.uint64(0) - _P1)
         while offset + 32 <= stop:
-            a = _round(a, _load64(data, offset))
-            b = _round(b, _load64(data, offset + 8))
-            c = _round(c, _load64(data, offset + 16))
-            d = _round(d, _load64(data, offset + 24))
+            a = _round(a, load64(data, offset))
+            b = _round(b, load64(data, offset + 8))
+            c = _round(c, load64(data, offset + 16))
+            d = _round(d, load64(data, offset + 24))
             offset += 32
         value = np.uint64(_rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18))
         value = _merge(_merge(_merge(_merge(value, a), b), c), d)
@@ -93,11 +90,11 @@ def _xxh64(data, start, stop):
         value = _P5
     value = np.uint64(value + size)
     while offset + 8 <= stop:
-        value = np.uint64(value ^ _round(np.uint64(0), _load64(data, offset)))
+        value = np.uint64(value ^ _round(np.uint64(0), load64(data, offset)))
         value = np.uint64(np.uint64(_rotate(value, 27) * _P1) + _P4)
         offset += 8
     if offset + 4 <= stop:
-        value = np.uint64(value ^ np.uint64(np.uint64(_load32(data, offset)) * _P1))
+        value = np.uint64(value ^ np.uint64(np.uint64(load32(data, offset)) * _P1))
         value = np.uint64(np.uint64(_rotate(value, 23) * _P2) + _P3)
         offset += 4
     while offset < stop:
@@ -107,7 +104,7 @@ def _xxh64(data, start, stop):
     return _avalanche(value)
 
 
-@compiled
+@jit_cached
 def xxh64_var(offsets, data):
     """XXH64 of data[offsets[i]:offsets[i + 1]]: int64 [n + 1], uint8 [bytes] -> uint64 [n]."""
     count = len(offsets) - 1
@@ -117,7 +114,7 @@ def xxh64_var(offsets, data):
     return out
 
 
-@compiled
+@jit_cached
 def xxh64_words(values):
     """XXH64 of the eight bytes of each number: uint64 [n] -> uint64 [n]."""
     out = np.empty(len(values), dtype=np.uint64)
@@ -127,14 +124,14 @@ def xxh64_words(values):
     return out
 
 
-@compiled
+@jit_cached
 def _block_of(value, blocks):
     high = np.uint64(value >> np.uint64(32))
     return np.int64(np.uint64(high * blocks) >> np.uint64(32))
 
 
 def _block_pointer(context, builder, array_type, array, index):
-    return builder.bitcast(_pointer_to(context, builder, array_type, array, index, 8), _BLOCK.as_pointer())
+    return builder.bitcast(pointer_to(context, builder, array_type, array, index, 8), _BLOCK.as_pointer())
 
 
 def _block_mask(builder, low):
@@ -184,12 +181,12 @@ def _fill_block(typing_context, words, offset, low):
     return types.void(words, types.int64, types.uint32), generate
 
 
-@compiled
+@jit_cached
 def _low(value):
     return np.uint32(value & np.uint64(0xFFFFFFFF))
 
 
-@compiled
+@jit_cached
 def _prefetch_block(words, value, blocks):
     """Requests a hash's block. Both ends of it: where an array begins decides whether a block lies in one cache line or
     in two, and a second request for the same line costs nothing."""
@@ -198,7 +195,7 @@ def _prefetch_block(words, value, blocks):
     _prefetch(words, offset + 7)
 
 
-@compiled
+@jit_cached
 def insert(words, hashes):
     """Sets the bits of hashes, uint64 [n], in words, uint32 [blocks * 8]."""
     blocks = np.uint64(len(words) // 8)
@@ -211,7 +208,7 @@ def insert(words, hashes):
         _fill_block(words, _block_of(hashes[i], blocks) * 8, _low(hashes[i]))
 
 
-@compiled
+@jit_cached
 def probe(words, hashes):
     """bool [n]: True if words, uint32 [blocks * 8], may contain the hash, uint64 [n]."""
     blocks = np.uint64(len(words) // 8)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import from_numpy, joined, offsets_of, repeated, string_array, to_numpy
+from ..base.arrays import combine, from_numpy, offsets_of, repeat_value, string_array, to_numpy
 from ..errors import InvalidArgumentError
 from .state import Instant, Marker, Timeline
 from .state.coverage import is_covered
@@ -56,7 +56,7 @@ def files_view(
     if "partition" in names:
         ids = to_numpy(files.column("partition_id"))
         if partition is not None:
-            named = repeated(_text_of(partition).encode(), len(ids), pa.string())
+            named = repeat_value(_text_of(partition).encode(), len(ids), pa.string())
         else:
             named = _partition_texts(snapshot, ids)
         files = files.append_column(pa.field("partition", pa.string()), named)
@@ -66,10 +66,10 @@ def files_view(
 def _partition_texts(snapshot: Snapshot, ids: np.ndarray) -> pa.Array:
     """The text of the partition of each file; files come by partition."""
     partitions = snapshot.partitions()
-    texts, partition_ids = joined(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
+    texts, partition_ids = combine(partitions.column("partition")), to_numpy(partitions.column("partition_id"))
     if len(ids) and ids[0] == ids[-1]:
         partition = texts[int(np.searchsorted(partition_ids, ids[0]))].as_py()
-        return repeated(partition.encode(), len(ids), pa.string())
+        return repeat_value(partition.encode(), len(ids), pa.string())
     ends = np.append(np.searchsorted(ids, partition_ids[1:]), len(ids))  # few are sought among many
     return texts.take(from_numpy(np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))))
 
@@ -83,7 +83,7 @@ def _unnumbered(view: pa.Table, version: int) -> pa.Table:
     is_committed = from_numpy(to_numpy(view.column("segment")) <= version)
     for name in ("file_id", "segment"):
         position, kind = view.schema.get_field_index(name), view.schema.field(name).type
-        numbers = pc.if_else(is_committed, joined(view.column(name)), pa.nulls(1, kind)[0])
+        numbers = pc.if_else(is_committed, combine(view.column(name)), pa.nulls(1, kind)[0])
         view = view.set_column(position, name, numbers)
     return view
 
@@ -329,6 +329,6 @@ def _lists(files: pa.Table, slice_of: np.ndarray, flags: np.ndarray, count: int)
     """The paths of the flagged files of each slice, in the order of the files."""
     rows = np.flatnonzero(flags)
     rows = rows[np.argsort(slice_of[rows], kind="stable")]
-    paths = joined(files.column("path").take(from_numpy(rows)))
+    paths = combine(files.column("path").take(from_numpy(rows)))
     offsets = offsets_of(np.bincount(slice_of[rows], minlength=count)).astype(np.int32)
     return pa.ListArray.from_arrays(from_numpy(offsets), paths)

@@ -28,7 +28,7 @@ from ..base.arrays import (
     is_large,
     is_text,
     offsets_and_data,
-    repeated,
+    repeat_value,
     to_numpy,
     valid_mask,
     with_nulls,
@@ -284,7 +284,7 @@ class DictionaryStrings:
     def take(self, rows: Rows, valid: np.ndarray | None) -> pa.Array:
         """Return the values at `rows`; `valid`: bool [k], False if null."""
         if len(self._values) == 1:
-            column = repeated(self._values[0], row_count(rows), self._arrow_type)
+            column = repeat_value(self._values[0], row_count(rows), self._arrow_type)
             return column if valid is None else with_nulls(column, valid)
         return self._array.take(from_numpy(self._codes[rows], valid))
 

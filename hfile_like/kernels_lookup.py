@@ -11,36 +11,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.compiling import called as _called
-from ..base.compiling import compiled
-from ..base.compiling import frame_item as _item
-from ..base.compiling import inlined as _inlined
-from ..base.compiling import load16 as _load16
-from ..base.compiling import load32 as _load32
-from ..base.compiling import load64 as _load64
+from ..base.compiling import frame_item, jit_cached, jit_helper, jit_inline, load16, load32, load64
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24
 _FIXED_KEYS, _BUNDLES, _NUMBERS = 1, 2, 3
 
 
-@_inlined
+@jit_inline
 def _length(raw, offset, width, i):
     """Length i of lengths of `width` bytes from `offset` on."""
     if width == 1:
         return np.int64(raw[offset + i])
     if width == 2:
-        return np.int64(_load16(raw, offset + 2 * i))
-    return np.int64(_load32(raw, offset + 4 * i))
+        return np.int64(load16(raw, offset + 2 * i))
+    return np.int64(load32(raw, offset + 4 * i))
 
 
-@_called
+@jit_helper
 def _order(a, i, size_a, b, k, size_b):
     """(a number below, at or above 0: how a[i : i + size_a] compares with b[k : k + size_b]; how many leading bytes are
     equal)."""
     size = min(size_a, size_b)
     same = np.int64(0)
-    while same + 8 <= size and _load64(a, i + same) == _load64(b, k + same):
+    while same + 8 <= size and load64(a, i + same) == load64(b, k + same):
         same += 8
     while same < size and a[i + same] == b[k + same]:
         same += 1
@@ -49,7 +43,7 @@ def _order(a, i, size_a, b, k, size_b):
     return size_a - size_b, same
 
 
-@_called
+@jit_helper
 def _open_bundles(raw, begin, end, count, cap, ends):
     """The place of a section of bundles: (where the bytes that all keys share are, how many; where the prefixes of the
     bundles begin; 0, 0). Fill `ends` with the end of each suffix, and from `count` on with that of each prefix. If the
@@ -57,7 +51,7 @@ def _open_bundles(raw, begin, end, count, cap, ends):
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _BUNDLE_HEAD_BYTES:
         return unfit
-    shared = np.int64(_load32(raw, begin))
+    shared = np.int64(load32(raw, begin))
     head_width, suffix_width = np.int64(raw[begin + 4]), np.int64(raw[begin + 5])
     if not (head_width == 1 or head_width == 2 or head_width == 4):
         return unfit
@@ -84,28 +78,28 @@ def _open_bundles(raw, begin, end, count, cap, ends):
     return (shared_at, shared, first, np.int64(0), np.int64(0)) if data == end and decoded <= cap else unfit
 
 
-@_called
+@jit_helper
 def _open_fixed(raw, begin, end, count, cap):
     """The place of a section of transposed keys: (where the shared bytes are, how many; where the others begin; the
     width of the others; 0)."""
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _FIXED_HEAD_BYTES:
         return unfit
-    width, shared = np.int64(_load32(raw, begin)), np.int64(_load32(raw, begin + 4))
+    width, shared = np.int64(load32(raw, begin)), np.int64(load32(raw, begin + 4))
     rest, body = width - shared, begin + _FIXED_HEAD_BYTES + shared
     if rest < 0 or body + rest * count != end or (rest == 0 and count > 1) or width * count > cap:
         return unfit
     return begin + _FIXED_HEAD_BYTES, shared, body, rest, np.int64(0)
 
 
-@_called
+@jit_helper
 def _open_numbers(raw, begin, end, count, cap):
     """The place of a section of keys as numbers: (where the shared bytes are, how many; where the items begin; the
     width of the numbers; bytes per item)."""
     unfit = np.int64(0), np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if end - begin < _NUMBERS_HEAD_BYTES:
         return unfit
-    width = np.int64(_load32(raw, begin))
+    width = np.int64(load32(raw, begin))
     last = min(width, np.int64(8))
     items_at = begin + _NUMBERS_HEAD_BYTES + width - last
     items_at += (begin - items_at) % 8
@@ -117,7 +111,7 @@ def _open_numbers(raw, begin, end, count, cap):
     return begin + _NUMBERS_HEAD_BYTES, width - last, items_at, last, items
 
 
-@_inlined
+@jit_inline
 def _compare_bundled(raw, count, first, ends, wanted, offset, size, i):
     """A number below, at or above 0: how wanted[offset : offset + size] compares with what key i has after the bytes
     that all keys share."""
@@ -131,7 +125,7 @@ def _compare_bundled(raw, count, first, ends, wanted, offset, size, i):
     return order
 
 
-@_inlined
+@jit_inline
 def _compare_fixed(raw, count, body, width, wanted, offset, size, i):
     """As `_compare_bundled`."""
     compared, k = min(size, width), np.int64(0)
@@ -142,18 +136,18 @@ def _compare_fixed(raw, count, body, width, wanted, offset, size, i):
     return size - width
 
 
-@_inlined
+@jit_inline
 def _compare_number(raw, begin, count, items_at, width, items, number, size, i):
     """As `_compare_bundled`; `number`: that of the wanted bytes."""
-    base, step, shift = _load64(raw, begin + 8), _load64(raw, begin + 16), np.uint64(64 - 8 * width)
-    at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _item(raw, items_at, count, items, i))
+    base, step, shift = load64(raw, begin + 8), load64(raw, begin + 16), np.uint64(64 - 8 * width)
+    at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + frame_item(raw, items_at, count, items, i))
     at = np.uint64(np.uint64(at << shift) >> shift)
     if number != at:
         return np.int64(1) if number > at else np.int64(-1)
     return size - width
 
 
-@_inlined
+@jit_inline
 def _number(wanted, offset, size, width):
     """The big-endian number of some bytes; nothing precedes zeros, so those of a shorter key end with them."""
     number = np.uint64(0)
@@ -163,7 +157,7 @@ def _number(wanted, offset, size, width):
     return number
 
 
-@_called
+@jit_helper
 def _find(raw, begin, count, encoding, place, ends, wanted, offset, size):
     """Return the row of a key in a section; if it is not there, ~ of the first row after it."""
     shared_at, shared, first, width, items = place
@@ -190,7 +184,7 @@ def _find(raw, begin, count, encoding, place, ends, wanted, offset, size):
     return ~low
 
 
-@compiled
+@jit_cached
 def find_keys(raw, begins, ends, counts, encodings, cap, wanted, offsets, lows, highs, scratch, out):
     """Fill int64 `out` with the rows of wanted keys; if one is not there, ~ of the first row after it. Of block b,
     whose section of counts[b] keys is raw[begins[b]:ends[b]], the keys from lows[b] on, before highs[b]; key k is

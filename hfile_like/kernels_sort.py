@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.compiling import compiled
-from ..base.compiling import load64 as _load64
-from ..base.compiling import swapped as _swapped
+from ..base.compiling import jit_cached, load64, swapped
 
 _WORD_BYTES = 5
 _INSERTED_MAX = 48  # so many are sorted by insertion
@@ -18,14 +16,14 @@ _SMALL_BITS, _LARGE_BITS = 8, 11
 _IN_CACHE_MAX = 1 << 17
 
 
-@compiled
+@jit_cached
 def _take_words(data, offsets, offset, order, low, high, words):
     """Words of the keys order[low:high]: 5 bytes from `offset` on, zeros where a key has ended."""
     for i in range(low, high):
         row = np.int64(order[i])
         place, stop = np.int64(offsets[row]) + offset, np.int64(offsets[row + 1])
         if place + 8 <= len(data):
-            word = _swapped(_load64(data, place)) if place < stop else np.uint64(0)
+            word = swapped(load64(data, place)) if place < stop else np.uint64(0)
             if place < stop < place + 8:
                 shift = np.uint64(8 * (place + 8 - stop))
                 word = word >> shift << shift
@@ -36,7 +34,7 @@ def _take_words(data, offsets, offset, order, low, high, words):
         words[i] = word >> np.uint64(8 * (8 - _WORD_BYTES))
 
 
-@compiled
+@jit_cached
 def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
     """Sorts words[low:high], of so many bits, with their order: stable."""
     if high - low <= _INSERTED_MAX:
@@ -76,7 +74,7 @@ def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
         order[low:high] = order_room[low:high]
 
 
-@compiled
+@jit_cached
 def _sort_large(words, order, low, high, bits, words_room, order_room, counts):
     """As `_sort_range`, of more than the processor's caches hold: by the upper bits first, so that the rest is done a
     part at a time."""
@@ -106,7 +104,7 @@ def _sort_large(words, order, low, high, bits, words_room, order_room, counts):
         begin = ends[k]
 
 
-@compiled
+@jit_cached
 def sort_keys(data, offsets, order, is_again):
     """The keys data[offsets[i]:offsets[i + 1]], of which none is the beginning of another but for equal ones: fills
     int32 `order` [n] with the positions of the keys as they ascend, equal ones as they come, and bool `is_again` [n]

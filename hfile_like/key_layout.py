@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..base.arrays import big_endian, binary_rows, from_big_endian, joined, offsets_and_data
+from ..base.arrays import big_endian, binary_rows, combine, from_big_endian, offsets_and_data
 from ..errors import CorruptionError, InvalidArgumentError
 
 _FIELD_BYTES_MAX = 8
@@ -66,7 +66,7 @@ class KeyLayout:
         """Return the fields of binary keys: arrays [n] of the least of uint8, uint16, uint32 and uint64 of that width.
         Raises CorruptionError if a key does not have the length of this layout."""
         if isinstance(keys, pa.ChunkedArray):
-            keys = joined(keys)
+            keys = combine(keys)
         keys = keys.cast(pa.binary())
         offsets, data = offsets_and_data(keys)
         count = len(keys)

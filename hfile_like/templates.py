@@ -36,7 +36,7 @@ from ..base.arrays import (
     from_numpy,
     is_large,
     offsets_and_data,
-    repeated,
+    repeat_value,
     with_nulls,
 )
 from .codec import Location, checked_text, padding
@@ -147,7 +147,7 @@ class TemplateColumn:
         count = row_count(rows)
         numbers = [self._numbers(part, rows) for part in self._parts if part.frame is not None]
         if all(part.kind == LITERAL for part in self._parts):
-            column = repeated(b"".join(part.literal for part in self._parts), count, self._arrow_type)
+            column = repeat_value(b"".join(part.literal for part in self._parts), count, self._arrow_type)
         elif all(part.kind != PLAIN for part in self._parts):
             column = self._rendered_table(rows, numbers)
         else:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, text, to_numpy
+from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes import is_log
@@ -121,7 +121,7 @@ def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
     Files of slices stay as their owner bound them."""
     ids = [number for number, file_schema in enumerate(after.file_schemas) if sure_columns(after, file_schema)]
     wanted = np.isin(to_numpy(files.column("schema_id")), ids)
-    wanted &= to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    wanted &= to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
     for name in _OF_SLICES:
         wanted &= to_numpy(files.column(name).is_null())
     rows = files.filter(from_numpy(wanted)).to_pylist()

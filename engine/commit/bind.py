@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, to_numpy
+from ...base.arrays import combine, from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
 from ..indexes.stats.rows import RestoredFiles
@@ -284,7 +284,7 @@ def _added_again(snapshot: Snapshot, added: Sequence[AddedFiles]) -> np.ndarray:
     is_new = len(partitions) and int(partitions[-1]) >= snapshot.instant.next["partition"]
     remembered = snapshot.removed_files(None if anywhere or is_new else partitions)
     paths = pa.chunked_array([c for f in added for c in f.result.files.column("path").chunks], pa.string())
-    remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=joined(paths)))
+    remembered = remembered.filter(pc.is_in(remembered.column("path"), value_set=combine(paths)))
     if remembered.num_rows == 0:
         return np.empty(0, dtype=np.uint64)
     added_rows = {row["path"]: row for f in added for row in f.result.files.select(manifest.IDENTITY).to_pylist()}

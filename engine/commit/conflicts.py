@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import empty_table, from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import combine, empty_table, from_numpy, string_array, string_scalar, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
 from .. import hive
 from ..indexes.task_result import TaskResult
@@ -61,7 +61,7 @@ def check_slices(
         (ours, our_lost, "its slice was replaced by another commit"),
         (stay, their_lost & is_theirs, "another commit put it into a slice that is replaced here"),
     ):
-        lost &= ~to_numpy(pc.equal(files.column("kind"), text(BASE)))
+        lost &= ~to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
         if lost.any():
             paths = files.column("path").filter(from_numpy(lost)).to_pylist()
             raise CommitConflictError(f"{paths[0]}: {reason}; read the table again and decide again", paths=paths)
@@ -131,7 +131,7 @@ def _live(files: pa.Table, beside: pa.Table, states: Mapping[str, str]) -> np.nd
 
 def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
     """bool [files]: those of a slice that one of the removed bases was in."""
-    is_base = pc.equal(removed.column("kind"), text(BASE))
+    is_base = pc.equal(removed.column("kind"), string_scalar(BASE))
     bases = removed.filter(pc.and_(is_base, pc.is_valid(removed.column("file_group")))).select(_KEY).to_pylist()
     slices_of_bases = {tuple(base.values()) for base in bases}
     slices = files.select(_KEY).to_pylist() if slices_of_bases else []
@@ -215,7 +215,7 @@ def _contents(snapshot: Snapshot, texts: Sequence[pa.Array | pa.ChunkedArray] | 
     files = _files_of(snapshot, partition_ids, ["path", "commit"])
     commits = snapshot.instant.commit_states
     places = pc.index_in(files.column("commit"), value_set=string_array([*commits]))
-    states = string_array([*commits.values()]).take(joined(places)).fill_null(COMPLETED)
+    states = string_array([*commits.values()]).take(combine(places)).fill_null(COMPLETED)
     return files.select(["file_id", "path"]).append_column("state", states)
 
 

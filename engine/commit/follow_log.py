@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
 from ...errors import NotReadableError
 from ..indexes.task_result import TaskResult
 from ..lakes import DELTA
@@ -111,13 +111,13 @@ def _once(files: pa.Table) -> pa.Table:
 
 def _compared(live: pa.Table, listed: pa.Table) -> tuple[pa.Table, pa.Table]:
     """(listed files that are not live unchanged, live files that are not listed unchanged)."""
-    rows = pc.index_in(listed.column("path"), value_set=joined(live.column("path")))
-    before = live.select(["size_bytes", *_AS_TEXTS]).take(joined(rows))
+    rows = pc.index_in(listed.column("path"), value_set=combine(live.column("path")))
+    before = live.select(["size_bytes", *_AS_TEXTS]).take(combine(rows))
     is_same = to_numpy(pc.fill_null(pc.equal(before.column("size_bytes"), listed.column("size_bytes")), False))
     for name in _AS_TEXTS:
         one, other = before.column(name), listed.column(name)
         if name == "kind":
-            other = pc.fill_null(other, text(manifest.BASE))
+            other = pc.fill_null(other, string_scalar(manifest.BASE))
         is_same = (
             is_same
             & (to_numpy(one.is_null()) == to_numpy(other.is_null()))

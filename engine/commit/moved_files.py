@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, string_array, text, to_numpy
+from ...base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
 from ...errors import CorruptionError
 from ..indexes.stats import format as stats
 from ..indexes.stats.rows import digests_of, first_stats
@@ -281,8 +281,8 @@ def _says_more(indexed: dict, of_footer: dict) -> bool:
 
 def with_identity(rows: pa.Table, listed: pa.Table) -> pa.Table:
     """Rows of files with the sizes, times and etags of a listing, in which each of their paths stands."""
-    paths = joined(rows.column("path").cast(pa.binary()))
-    positions = pc.index_in(paths, value_set=joined(listed.column("path")))
+    paths = combine(rows.column("path").cast(pa.binary()))
+    positions = pc.index_in(paths, value_set=combine(listed.column("path")))
     for name in STAT_FIELDS:
         field_index = rows.schema.get_field_index(name)
         rows = rows.set_column(field_index, rows.schema.field(field_index), listed.column(name).take(positions))
@@ -299,14 +299,14 @@ def moved_rows(snapshot: Snapshot, paths: set[str], listed: pa.Table) -> pa.Tabl
 def removed_in_copy(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
     """Files that were taken out and that the copy has, too, as the manifest is to remember them."""
     removed = snapshot.removed_files()
-    paths = joined(removed.column("path").cast(pa.binary()))
-    listed_again = removed.filter(pc.is_in(paths, value_set=joined(listed.column("path"))))
+    paths = combine(removed.column("path").cast(pa.binary()))
+    listed_again = removed.filter(pc.is_in(paths, value_set=combine(listed.column("path"))))
     positions = pc.index_in(
-        joined(listed_again.column("path").cast(pa.binary())), value_set=joined(listed.column("path"))
+        combine(listed_again.column("path").cast(pa.binary())), value_set=combine(listed.column("path"))
     )
     sizes = listed.column("size_bytes").take(positions)
     same = to_numpy(pc.fill_null(pc.equal(listed_again.column("size_bytes"), sizes), False))
-    same &= ~to_numpy(pc.fill_null(pc.equal(listed_again.column("kind"), text(CLEANED)), False))
+    same &= ~to_numpy(pc.fill_null(pc.equal(listed_again.column("kind"), string_scalar(CLEANED)), False))
     return with_identity(listed_again.filter(from_numpy(same)), listed)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import joined
+from ...base.arrays import combine
 from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..indexes.protocol import CommitWork, kind_or_none
 from ..indexes.secondary.merge import task_key_paths
@@ -290,7 +290,7 @@ def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mappi
         ids_by_path = snapshot.find(added.to_pylist())
         return [path for path, number in ids_by_path.items() if number not in removed]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
-    same = files.filter(pc.is_in(files.column("path"), value_set=joined(added)))
+    same = files.filter(pc.is_in(files.column("path"), value_set=combine(added)))
     pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)
     return [path for path, number in pairs if number not in removed]
 

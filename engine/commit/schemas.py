@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...base.arrays import text, to_numpy
+from ...base.arrays import string_scalar, to_numpy
 from ...errors import SchemaError
 from .. import hive
 from ..indexes.protocol import ProbedFiles, kind_or_none
@@ -216,7 +216,7 @@ def all_fit_nanoseconds(snapshot: Snapshot, column: str) -> bool:
     statistics = StatsColumn.of(snapshot, column, ())
     if statistics is None:
         return bool(fits.all())
-    is_base = to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    is_base = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
     probed = ProbedFiles(to_numpy(files.column("file_id")), snapshot, is_base=is_base)
     try:
         pieces, _ = statistics.of_files(probed)

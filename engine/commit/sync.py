@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, to_numpy
+from ...base.arrays import combine, from_numpy, to_numpy
 from ...errors import CommitConflictError, CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of
@@ -137,7 +137,7 @@ def difference(
     latest when the listing began, are left alone. In a copy, a file that was taken out is known by path and size."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= since
-    paths, live_paths = joined(listed.column("path")), _path_bytes(live)
+    paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
     is_live, rows = to_numpy(positions.is_valid()), to_numpy(pc.fill_null(positions, 0)).astype(np.int64)
     is_changed = is_live.copy()
@@ -157,13 +157,13 @@ def difference(
 def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
     """The ids of the live files (uint64, ascending) that a listing has under another size, time or etag."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS])
-    positions = pc.index_in(_path_bytes(live), value_set=joined(listed.column("path")))
+    positions = pc.index_in(_path_bytes(live), value_set=combine(listed.column("path")))
     live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
     return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
 
 
 def _path_bytes(files: pa.Table) -> pa.Array:
-    return joined(files.column("path").cast(pa.binary()))
+    return combine(files.column("path").cast(pa.binary()))
 
 
 def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
@@ -183,11 +183,11 @@ def _appeared(
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
     removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
-    among_removed = pc.index_in(joined(listed.column("path")), value_set=_path_bytes(removed))
+    among_removed = pc.index_in(combine(listed.column("path")), value_set=_path_bytes(removed))
     removed_by_path: dict[bytes, list[dict]] = {}
     for row in removed.to_pylist() if among_removed.null_count < len(among_removed) else ():
         removed_by_path.setdefault(row["path"].encode(), []).append(row)
-    may_be_ours = to_numpy(pc.match_substring_regex(joined(listed.column("path")), _OF_TRANSACTION.pattern))
+    may_be_ours = to_numpy(pc.match_substring_regex(combine(listed.column("path")), _OF_TRANSACTION.pattern))
     checked = is_new & (to_numpy(among_removed.is_valid()) | may_be_ours)
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
@@ -206,7 +206,7 @@ def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
 def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
     """The listing, and live files of names that it passes over, which somebody added by name: each is looked up."""
     live, unlisted = snapshot.files(), []
-    for path in live.column("path").take(from_numpy(_missing(live, joined(listed.column("path"))))).to_pylist():
+    for path in live.column("path").take(from_numpy(_missing(live, combine(listed.column("path"))))).to_pylist():
         if not is_listed(path):
             with contextlib.suppress(FileMissingError):
                 unlisted.append(storage.stat(path))

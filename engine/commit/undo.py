@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import joined, positions
+from ...base.arrays import combine, index_of
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant, new_transaction_id
@@ -166,7 +166,7 @@ class _Rollback:
             return
         gone = newer.removed_files()
         is_later = pc.greater(gone.column("segment"), self._version)
-        again = pc.and_(is_later, pc.is_in(gone.column("path"), value_set=joined(back.files.column("path"))))
+        again = pc.and_(is_later, pc.is_in(gone.column("path"), value_set=combine(back.files.column("path"))))
         paths = gone.filter(again).column("path").to_pylist()
         if paths:
             raise CommitConflictError(
@@ -303,7 +303,7 @@ def _keys_back(
 
 def _without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The ids (ascending, as the others) that are not among others."""
-    return ids[positions(others, ids) < 0]
+    return ids[index_of(others, ids) < 0]
 
 
 def _without_same(

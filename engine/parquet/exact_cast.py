@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import joined
+from ...base.arrays import combine
 from ...errors import SchemaError
 from ..predicates.coerce import is_exact_widening, is_list, is_text, plain_type
 
@@ -46,7 +46,7 @@ def _conformed_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructAr
         if index < 0:
             child = pa.nulls(len(array), field.type)
         else:  # by position: a name with dots would be taken for a path
-            child = joined(cast_by_field_name(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
+            child = combine(cast_by_field_name(pa.chunked_array([pc.struct_field(array, [index])]), field.type))
         if not field.nullable and pc.any(pc.and_(child.is_null(), array.is_valid())).as_py():
             raise ValueError(f"field {field.name!r} takes no nulls")
         children.append(child)

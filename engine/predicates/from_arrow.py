@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import empty_table, joined
+from ...base.arrays import combine, empty_table
 from ...base.versions import check_readable
 from ...errors import PredicateError
 from .ast import And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown, member_of, too_deep
@@ -137,7 +137,7 @@ def evaluate(expression: bytes, rows: pa.Table) -> pa.Array:
                 acero.Declaration("project", acero.ProjectNodeOptions([test], ["outcome"])),
             ]
         )
-        return joined(plan.to_table(use_threads=False).column(0))
+        return combine(plan.to_table(use_threads=False).column(0))
     except pa.ArrowException as error:
         raise PredicateError(f"pyarrow cannot test this: {str(error).splitlines()[0]}") from None
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import repeated, to_numpy, valid_mask
+from ...base.arrays import repeat_value, to_numpy, valid_mask
 from .coerce import array_of, plain_type
 
 # the order codes of these floats (see `canon`); written out because computing them would import pandas
@@ -53,7 +53,7 @@ class Evidence:
         nowhere = np.zeros(count, dtype=bool)
         empty: np.ndarray | pa.Array
         if canon.order_class(kind) == "bytes":
-            empty = repeated(b"", count, pa.binary())
+            empty = repeat_value(b"", count, pa.binary())
         else:
             empty = np.zeros(count, dtype=np.int64)
         has_nan = pa.types.is_floating(kind)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import is_utf8, null_as_false, text, to_numpy
+from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
 from ..indexes.probe_results import AnyLeaf
@@ -239,10 +239,10 @@ def of_file(plan: PlannedScan, path: str) -> Explanation:
     Raises InvalidArgumentError for a path that is no live file's.
     """
     live = plan.snapshot.files()
-    row = pc.index(live.column("path"), text(path)).as_py() if is_utf8(path) else -1
+    row = pc.index(live.column("path"), string_scalar(path)).as_py() if is_utf8(path) else -1
     if row < 0:
         raise InvalidArgumentError(f"{path}: not a file of version {plan.instant.version}")
-    place = pc.index(plan.pruned.units.files.column("path"), text(path)).as_py()
+    place = pc.index(plan.pruned.units.files.column("path"), string_scalar(path)).as_py()
     lines = _of_skipped(plan, live, row, path) if place < 0 else _of_kept(plan, place, path)
     return Explanation("\n".join(lines), html.page(html.lines(lines)))
 
@@ -298,7 +298,7 @@ def _of_row_groups(plan: PlannedScan, task: FileTask, groups: RowGroups) -> list
 def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[str]:
     """Why a file is not read: its slice is not, it has no rows, its statistics exclude it, or else a filter does."""
     group = live.column("file_group")[row]
-    is_it = pc.equal(live.column("path"), text(path))
+    is_it = pc.equal(live.column("path"), string_scalar(path))
     if group.is_valid:
         partition = pc.equal(live.column("partition_id"), live.column("partition_id")[row])
         is_it = pc.or_(is_it, pc.and_(partition, null_as_false(pc.equal(live.column("file_group"), group))))
@@ -307,7 +307,7 @@ def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[
     if out_of_slice:
         return [f"{path}: skipped: {out_of_slice}"]
     units = units_of(files, states, plan.mode)
-    place = pc.index(units.files.column("path"), text(path)).as_py()
+    place = pc.index(units.files.column("path"), string_scalar(path)).as_py()
     if place < 0:
         return [f"{path}: skipped: it has no rows"]
     unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
@@ -336,7 +336,7 @@ def _indexed_columns(plan: PlannedScan, kind: str) -> set[str]:
 
 def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: str) -> str:
     """Why a file of a group is not read, whatever the predicate; nothing where it is."""
-    slices, place = slices_of(files, states), pc.index(files.column("path"), text(path)).as_py()
+    slices, place = slices_of(files, states), pc.index(files.column("path"), string_scalar(path)).as_py()
     if slices.is_dead[place]:
         commit = files.column("commit")[place].as_py()
         return f"it carries nothing, the commit {commit!r} that wrote it is {states[commit]}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import from_numpy, null_as_false, offsets_of, taken, taken_rows
+from ...base.arrays import from_numpy, null_as_false, offsets_of, take_large, take_rows
 from ...errors import NotReadableError, SchemaError, SkipstoneError
 from ..parquet.few_rows import without_views
 from ..parquet.footers import chunk_ranges, rows_of_group
@@ -99,9 +99,9 @@ class FileReader:
         """Rows of a row group at ascending positions: strings are made, and types widened, of those alone."""
         raw = self._raw(group, columns)
         try:
-            chosen = {name: taken(without_views(column), wanted) for name, column in raw.items()}
+            chosen = {name: take_large(without_views(column), wanted) for name, column in raw.items()}
         except pa.ArrowNotImplementedError:  # structs of views, say
-            return taken_rows(self.shaped(raw, columns, self.row_count(group)), wanted)
+            return take_rows(self.shaped(raw, columns, self.row_count(group)), wanted)
         return self.shaped(chosen, columns, len(wanted))
 
     def live(self, group: int) -> pa.BooleanArray:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, offsets_of, to_numpy
+from ...base.arrays import combine, from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
 from ..parquet.leaves import NestedNames
@@ -267,7 +267,7 @@ def _places(columns: pa.Table) -> list[list[tuple[str, int, int]]]:
 
 def _lists(column: pa.ChunkedArray) -> list[np.ndarray | None]:
     """Each list of a column as an array, None for null."""
-    lists = joined(column)
+    lists = combine(column)
     offsets, values = to_numpy(lists.offsets).tolist(), to_numpy(lists.values)
     is_list = to_numpy(lists.is_valid()).tolist()
     return [values[a:b] if valid else None for a, b, valid in zip(offsets, offsets[1:], is_list, strict=False)]

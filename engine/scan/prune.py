@@ -19,7 +19,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import text, to_numpy
+from ...base.arrays import string_scalar, to_numpy
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
 from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
@@ -273,7 +273,10 @@ class _Pruning:
             if self._request.with_paths and len(remaining.ids) <= _TASKS_FILES_MAX:
                 fields = list(dict.fromkeys([*fields, *TASK_FIELDS]))
             rows = self._snapshot.rows(remaining.ids, fields)
-            plain = {"kind": pa.repeat(text(BASE), rows.num_rows), "file_group": pa.nulls(rows.num_rows, pa.string())}
+            plain = {
+                "kind": pa.repeat(string_scalar(BASE), rows.num_rows),
+                "file_group": pa.nulls(rows.num_rows, pa.string()),
+            }
             for name, column in plain.items():
                 rows = rows.append_column(name, column)
             live = to_numpy(rows.column("file_id"))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, offsets_of, text, to_numpy
+from ...base.arrays import from_numpy, offsets_of, string_scalar, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
@@ -228,7 +228,7 @@ class FineRows:
 
     def of_column(self, path: str) -> tuple[pa.Table, np.ndarray]:
         """(entries of a physical path, int64 [units]: each unit's row among them, or -1)."""
-        is_of_column = to_numpy(pc.equal(self.entries.column("column"), text(path)))
+        is_of_column = to_numpy(pc.equal(self.entries.column("column"), string_scalar(path)))
         entry_rows = np.full(len(self.task), -1, dtype=np.int64)
         entry_rows[self.entry_unit[is_of_column]] = np.arange(int(is_of_column.sum()))
         return self.entries.filter(from_numpy(is_of_column)), entry_rows
@@ -256,7 +256,7 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     row_group = KEYS.decode(entries.column("key"))["row_group"].astype(np.int64)
     width = int(row_group.max(initial=0)) + 1
     unit = task * width + row_group
-    is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), text(ROW_GROUPS_COLUMN))))
+    is_group = np.flatnonzero(to_numpy(pc.equal(entries.column("column"), string_scalar(ROW_GROUPS_COLUMN))))
     # Every statistics index has the row groups; the first entry of each is taken.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import taken_rows, to_numpy
+from ...base.arrays import take_rows, to_numpy
 from ...errors import CorruptionError
 from ..parquet.few_rows import rows_at_positions
 from ..parquet.footers import corruption_errors, open_by_footer, open_parquet
@@ -134,7 +134,7 @@ def _matching_in(reader: FileReader, group: int, limit: int | None, *, all_match
     if not len(found):
         return found, empty(context)
     rest = [name for name in context.columns if name not in reader.tested]
-    chosen = tested.filter(mask) if limit is None else taken_rows(tested, found)
+    chosen = tested.filter(mask) if limit is None else take_rows(tested, found)
     return found, joined_columns(chosen, rows_at(reader, [(group, found)], rest), selected_schema(context))
 
 

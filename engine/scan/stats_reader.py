@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, text, to_numpy
+from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
 from ..indexes.probe_results import ColumnEvidence
 from ..indexes.protocol import ProbedFiles
@@ -125,5 +125,5 @@ def probed_files(reader: StatsReader, files: pa.Table) -> ProbedFiles:
         reader.snapshot,
         reader.damaged,
         to_numpy(files.column("segment")),
-        to_numpy(pc.equal(files.column("kind"), text(BASE))),
+        to_numpy(pc.equal(files.column("kind"), string_scalar(BASE))),
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import from_numpy, taken_rows, to_numpy, valid_mask
+from ...base.arrays import from_numpy, take_rows, to_numpy, valid_mask
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
@@ -64,7 +64,7 @@ def ordered_rows(plan: PlannedScan) -> pa.Table:
         return pa.Table.from_batches([], pa.schema([context.schema.field(name) for name in plan.columns]))
     rows = pa.concat_tables(tables)
     codes = sort_codes([leaf_array(rows, key.column) for key in keys], keys)
-    return taken_rows(rows.select(list(plan.columns)), _in_order(codes, keys, plan.limit))
+    return take_rows(rows.select(list(plan.columns)), _in_order(codes, keys, plan.limit))
 
 
 class FirstRows:
@@ -204,7 +204,7 @@ class FirstRows:
             files = np.zeros(len(positions), dtype=np.int32)
             part = self._part([pair[0]], keys, files, positions, rows.select(list(self._kept)))
             if part.num_rows > self._limit:
-                part = taken_rows(part, _in_order(part, self._keys, self._limit))
+                part = take_rows(part, _in_order(part, self._keys, self._limit))
             parts.append(part)
         return parts
 
@@ -236,7 +236,7 @@ class FirstRows:
         if not parts:
             return
         rows = pa.concat_tables(list(parts) if self._rows is None else [self._rows, *parts])
-        self._rows = rows = taken_rows(rows, _in_order(rows, self._keys, self._limit))
+        self._rows = rows = take_rows(rows, _in_order(rows, self._keys, self._limit))
         if rows.num_rows == self._limit:
             rank, code = (rows.column(name)[self._limit - 1].as_py() for name in _names(0))
             self._worst = rank, (code if rank == VALUES else None)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, text, to_numpy
+from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
 from ..indexes.probe_results import AnyLeaf, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
@@ -221,7 +221,7 @@ class Units:
     def is_single_file_slice(self) -> np.ndarray:
         """bool [files]: bases that are all of their slice. Deletes may apply to their rows, but nothing else."""
         slice_of = self.unit_of if self.slice_of is None else self.slice_of[self.unit_of]
-        is_base = to_numpy(pc.equal(self.files.column("kind"), text(BASE)))
+        is_base = to_numpy(pc.equal(self.files.column("kind"), string_scalar(BASE)))
         return self.has_rows & is_base & ~self.has_custom_merge[self.unit_of] & (np.bincount(slice_of)[slice_of] == 1)
 
     def combined(self, part: Node, sets: np.ndarray) -> np.ndarray:
@@ -296,11 +296,11 @@ def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
     """
     slices = slices_of(files, states)
     live = slices.live(mode)
-    custom = to_numpy(pc.equal(files.column("merge"), text("custom")))
+    custom = to_numpy(pc.equal(files.column("merge"), string_scalar("custom")))
     # A base may say how its group merges, whichever slice it lies in.
     is_custom = any_of(slices.group_of, custom & (slices.is_base | live), slices.groups)
     rows, counted = to_numpy(files.column("row_count")), to_numpy(files.column("rows_exact"))
-    is_log = to_numpy(pc.equal(files.column("kind"), text(LOG)))
+    is_log = to_numpy(pc.equal(files.column("kind"), string_scalar(LOG)))
     has_rows = live & (is_log | (slices.is_base & ((rows > 0) | ~counted)))
     live &= any_of(slices.group_of, has_rows, slices.groups)[slices.group_of]
     if not live.all():
@@ -311,9 +311,9 @@ def units_of(files: pa.Table, states: Mapping[str, str], mode: str) -> Units:
 def _units(files: pa.Table, group_of: np.ndarray, groups: int, has_rows: np.ndarray, is_custom: np.ndarray) -> Units:
     """The units of live files whose groups all hold one with rows. `is_custom`: bool [groups]."""
     kinds, merge = files.column("kind"), files.column("merge")
-    is_log = to_numpy(pc.equal(kinds, text(LOG)))
-    is_delete = to_numpy(pc.equal(kinds, text(DELETE)))
-    partial = is_log & ~to_numpy(pc.equal(merge, text("whole")))
+    is_log = to_numpy(pc.equal(kinds, string_scalar(LOG)))
+    is_delete = to_numpy(pc.equal(kinds, string_scalar(DELETE)))
+    partial = is_log & ~to_numpy(pc.equal(merge, string_scalar("whole")))
     untouched = to_numpy(files.column("deletes").is_null())
     counted = to_numpy(files.column("rows_exact"))
     file_rows = np.arange(files.num_rows)

@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import joined, number, string_array, text, to_numpy
+from ...base.arrays import combine, int64_scalar, string_array, string_scalar, to_numpy
 from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from . import COMPLETED, INFLIGHT
@@ -183,7 +183,7 @@ def slices_of(files: pa.Table, states: Mapping[str, str]) -> Slices:
 
     The files must hold every group whole, as those of whole partitions do.
     """
-    is_base_file = to_numpy(pc.equal(files.column("kind"), text(BASE)))
+    is_base_file = to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
     is_over = _written_by(files, states, lambda state: state not in (COMPLETED, INFLIGHT))
     is_base = is_base_file & ~_written_by(files, states, lambda state: state != COMPLETED)
     is_dead = np.where(is_base_file, ~is_base, is_over)
@@ -192,7 +192,7 @@ def slices_of(files: pa.Table, states: Mapping[str, str]) -> Slices:
     if groups == files.num_rows:
         rank = np.zeros(groups, dtype=np.int64)
     else:
-        rank = _ranks(joined(files.column("slice_instant")), group_of, groups)
+        rank = _ranks(combine(files.column("slice_instant")), group_of, groups)
         ordered = is_base & (rank != _ANY_SLICE)
         np.maximum.at(latest, group_of[ordered], rank[ordered])
     return Slices(group_of, groups, rank, is_base, is_dead, latest)
@@ -219,7 +219,7 @@ def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
     column = files.column("file_group")
     if column.null_count == files.num_rows:
         return numbers, files.num_rows
-    names, name_of = _numbered(joined(column))
+    names, name_of = _numbered(combine(column))
     partition = to_numpy(files.column("partition_id")).astype(np.int64)
     ids = np.where(name_of >= 0, partition * (len(names) + 1) + name_of, -1 - numbers)
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
@@ -231,7 +231,7 @@ def _groups(files: pa.Table) -> tuple[np.ndarray, int]:
 def _numbered(texts: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """(the distinct texts, int64: the place of each among them, -1 where null)."""
     coded = pc.dictionary_encode(texts, null_encoding="mask")
-    return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(number(-1)))
+    return coded.dictionary, to_numpy(coded.indices.cast(pa.int64()).fill_null(int64_scalar(-1)))
 
 
 def _ranks(instants: pa.Array, group_of: np.ndarray, groups: int) -> np.ndarray:

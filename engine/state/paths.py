@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ...base.arrays import joined, offsets_and_data, string_array, string_pieces
+from ...base.arrays import combine, offsets_and_data, string_array, string_pieces
 from ...errors import InvalidArgumentError
 from .. import hive
 from ..storage import Storage, relative_path
@@ -95,7 +95,7 @@ def first_twice(paths: pa.ChunkedArray) -> str | None:
     same = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(same):
         return None
-    near = joined(paths.filter(pa.array(np.isin(every, same)))).to_pylist()
+    near = combine(paths.filter(pa.array(np.isin(every, same)))).to_pylist()
     path, count = Counter(near).most_common(1)[0]
     return path if count > 1 else None
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import binary_array, byte_table, from_big_endian, from_numpy, joined, to_numpy
+from ...base.arrays import binary_array, byte_table, combine, from_big_endian, from_numpy, to_numpy
 from ...hfile_like import IdEntries, SortedFileReader, prefix_successor
 from ...hfile_like.block_keys import ID_BYTES
 from ..storage import Storage
@@ -160,7 +160,7 @@ def numbers_with(
 
 def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntries | None:
     """Those of a run's entries whose keys begin with a prefix; None where no number follows it in each."""
-    keys, deleted = joined(rows.column("key")), to_numpy(rows.column("deleted"))
+    keys, deleted = combine(rows.column("key")), to_numpy(rows.column("deleted"))
     low, high = (_count_below(keys, end) for end in (prefix, prefix_successor(prefix)))
     table = byte_table(keys[low:high])
     if low == high:
@@ -169,7 +169,7 @@ def _layer_of(rows: pa.Table, prefix: bytes, columns: Sequence[str]) -> IdEntrie
         numbers = from_big_endian(table[:, len(prefix) :])
     else:
         return None
-    parts = {name: joined(rows.column(name))[low:high] for name in columns}
+    parts = {name: combine(rows.column(name))[low:high] for name in columns}
     return IdEntries(numbers, parts, deleted[low:high])
 
 
@@ -226,7 +226,7 @@ def live_numbers(layers: Sequence[IdEntries]) -> tuple[np.ndarray, np.ndarray | 
 
 def first_of_each(keys: pa.ChunkedArray) -> np.ndarray:
     """Positions of the first of each distinct key, in the order of keys."""
-    array = joined(keys)
+    array = combine(keys)
     order = pc.array_sort_indices(array)  # stable, so that among equal keys the first stays first
     ordered = array.take(order)
     fresh = np.ones(len(array), dtype=bool)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, to_numpy
+from ...base.arrays import combine, from_numpy, to_numpy
 from ...hfile_like import SortedFileReader, SortedFileWriter, WriterOptions, merge_runs, prefix_changes
 from ..storage import Storage
 from . import Run, manifest
@@ -247,7 +247,7 @@ def _laid_over(older: list[pa.Table], rows: Rows, *, drop_tombstones: bool) -> R
     first = first_of_each(together.column("key"))
     if drop_tombstones:
         first = first[~to_numpy(together.column("deleted"))[first]]
-    which, columns = from_numpy(first), [joined(column) for column in together.columns]
+    which, columns = from_numpy(first), [combine(column) for column in together.columns]
     taken = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in columns]
     return taken[0], pa.Table.from_arrays(taken[1:-1], schema=values.schema), to_numpy(taken[-1])
 

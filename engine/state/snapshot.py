@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, joined, string_array, to_numpy
+from ...base.arrays import combine, from_numpy, string_array, to_numpy
 from ...base.caching import cached_property
 from ...errors import CorruptionError
 from .. import hive
@@ -101,7 +101,7 @@ class Snapshot:
         """The ids of those of some partitions that have files, by their texts."""
         if not texts:
             return {}
-        named, ids = joined(self.partitions().column("partition")), self.partitions().column("partition_id")
+        named, ids = combine(self.partitions().column("partition")), self.partitions().column("partition_id")
         rows = from_numpy(np.flatnonzero(to_numpy(pc.is_in(named, value_set=string_array(list(texts))))))
         return dict(zip(named.take(rows).to_pylist(), ids.take(rows).to_pylist(), strict=True))
 
@@ -120,7 +120,7 @@ class Snapshot:
         fields = [self.instant.schema.field(name) for name in self.instant.partitioning]
 
         def parse() -> dict[str, pa.Array]:
-            texts = joined(self.partitions().column("partition"))
+            texts = combine(self.partitions().column("partition"))
             return dict(zip(self.instant.partitioning, hive.typed_columns(texts, fields), strict=True))
 
         return self._kept(f"partition values: {fields}", parse)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import joined, null_column, valid_mask
+from ...base.arrays import combine, null_column, valid_mask
 from ...errors import InvalidArgumentError, SchemaError
 from .. import hive
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult
@@ -114,7 +114,7 @@ def _chunked(files: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _column(files: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    return joined(_chunked(files, name, kind))
+    return combine(_chunked(files, name, kind))
 
 
 def _counts(files: pa.Table, name: str) -> pa.Array:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import joined
+from ...base.arrays import combine
 from ..parquet.leaves import plain_type
 
 _ROWS_MIN = 1 << 14  # of fewer rows a dictionary is soon made
@@ -44,7 +44,7 @@ def _is_mostly_distinct(column: pa.ChunkedArray, row_count: int) -> bool:
     kind = plain_type(column.type)
     if pa.types.is_nested(kind) or pa.types.is_dictionary(column.type):
         return False
-    values, null_count = joined(column), column.null_count
+    values, null_count = combine(column), column.null_count
     valid_count = len(values) - null_count
     if valid_count < _RUNS * _RUN_ROWS // 2:
         return False

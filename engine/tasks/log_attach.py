@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import string_array, text
+from ...base.arrays import string_array, string_scalar
 from ...errors import SkipstoneError
 from ..indexes.task_result import FILE_STATS_SCHEMA, TaskResult, quarantined_file
 from ..lakes.column_naming import ColumnNaming, normalized_schema
@@ -106,7 +106,7 @@ def attach_log(
 
 
 def _is_base(files: pa.Table) -> pa.ChunkedArray:
-    return pc.fill_null(pc.equal(files.column("kind"), text(BASE)), True)
+    return pc.fill_null(pc.equal(files.column("kind"), string_scalar(BASE)), True)
 
 
 def _marked(files: pa.Table, reasons: dict[str, str]) -> pa.Table:
@@ -193,7 +193,7 @@ def _schema(storage: Storage) -> Callable[[str], pa.Schema | None]:
 def _result(files: pa.Table, schema_ids: pa.Array, **more: Any) -> TaskResult:
     count = files.num_rows
     declared = {
-        "kind": pc.fill_null(files.column("kind"), text(BASE)),
+        "kind": pc.fill_null(files.column("kind"), string_scalar(BASE)),
         "rows_exact": pc.and_(files.column("deletes").is_null(), files.column("row_count").is_valid()),
         "row_count": pc.fill_null(files.column("row_count"), 0),
         "schema_id": schema_ids,

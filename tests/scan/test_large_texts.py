@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.base.arrays import taken
+from skipstone.base.arrays import take_large
 from skipstone.engine.scan.file_reader import FileReader
 
 ROWS, LEAST_BYTES = 2_400, 1_000_000
@@ -37,7 +37,7 @@ def _places(column: pa.ChunkedArray) -> list[int]:
 def test_values_are_taken_from_chunks_that_cannot_be_joined(texts: pa.ChunkedArray, places: list[int]) -> None:
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         texts.take(pa.array([3, 2_000]))
-    assert _places(taken(texts, np.array(places, dtype=np.int64))) == places
+    assert _places(take_large(texts, np.array(places, dtype=np.int64))) == places
 
 
 def test_some_rows_of_such_a_row_group_are_read(

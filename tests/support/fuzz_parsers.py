@@ -43,7 +43,7 @@ def _instrumented() -> list[str]:
     names = []
     for folder in ("engine", "hfile_like", "bloom"):
         for path in (root / folder).rglob("*.py"):
-            if not re.search(r"import .*\b(kernel|compiled|jit|njit)\b|numba", path.read_text(encoding="utf-8")):
+            if not re.search(r"import .*\b(jit_cached|njit)\b|numba", path.read_text(encoding="utf-8")):
                 names.append(".".join(("skipstone", *path.relative_to(root).with_suffix("").parts)))
     return [name.removesuffix(".__init__") for name in names]
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .... import bloom, hfile_like
-from ....base.arrays import from_numpy, positions, to_numpy
+from ....base.arrays import from_numpy, index_of, to_numpy
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, RowTable, SortedFileReader
 from ...state import Run
@@ -207,13 +207,13 @@ def _with_places(
     files, starts, counts = np.unique(members.files[order], return_index=True, return_counts=True)
     is_open = to_numpy(pc.is_null(places.column("fine_offset")))
     several = np.flatnonzero(counts > 1)
-    several = several[is_open[positions(ids, files[several])]]
+    several = several[is_open[index_of(ids, files[several])]]
     if not len(several):
         return places
     group_of = np.searchsorted(coarse.starts, order, side="right") - 1
     column_of = order - coarse.starts[group_of]
     rows = places.to_pylist()
-    for i, place in zip(several.tolist(), positions(ids, files[several]).tolist(), strict=True):
+    for i, place in zip(several.tolist(), index_of(ids, files[several]).tolist(), strict=True):
         part = slice(starts[i], starts[i] + counts[i])
         groups, numbers = np.unique(group_of[part], return_inverse=True)
         own = tuple(zip(numbers.reshape(-1).tolist(), column_of[part].tolist(), strict=True))
@@ -240,7 +240,7 @@ class FilterRun:
             self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)
         )
         others = self.coarse.others.holds(ids)
-        return [others | (positions(np.sort(self._files_of(hits)), ids) >= 0) for hits in hits_of]
+        return [others | (index_of(np.sort(self._files_of(hits)), ids) >= 0) for hits in hits_of]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:
         members = np.flatnonzero(hits)

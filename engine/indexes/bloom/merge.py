@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import from_numpy, positions, to_numpy
+from ....base.arrays import from_numpy, index_of, to_numpy
 from ....bloom import plan_repeats
 from ....errors import CorruptionError
 from ....hfile_like import RowTable, SortedFileReader, SortedFileWriter, read_rows_of_tables
@@ -269,14 +269,14 @@ def join_runs(
     run_of = np.repeat(np.arange(len(runs)), [len(own) for own, _, _ in entries])
     newest = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]  # by ascending ids
     if live is not None:
-        newest = newest[positions(live, ids[newest]) >= 0]
+        newest = newest[index_of(live, ids[newest]) >= 0]
     if not len(newest):
         return None
     every = Members(
         np.concatenate([own.files for _, _, own in entries]), np.concatenate([own.row_groups for _, _, own in entries])
     )
     member_run = np.repeat(np.arange(len(runs)), np.diff(starts))
-    owner = positions(ids[newest], every.files)
+    owner = index_of(ids[newest], every.files)
     used = np.flatnonzero((owner >= 0) & (run_of[newest][owner] == member_run))
     with ExitStack() as stack:
         sink = stack.enter_context(storage.create(path))

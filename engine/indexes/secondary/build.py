@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ....base.arrays import joined
+from ....base.arrays import combine
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
 from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
@@ -184,6 +184,6 @@ def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     if ordered_class(values.type) == ordered_class(kind):
         return values
     try:
-        return joined(cast_exactly(pa.chunked_array([values]), pa.field(path, kind)))
+        return combine(cast_exactly(pa.chunked_array([values]), pa.field(path, kind)))
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from None

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import empty_bytes, from_numpy, joined, to_numpy
+from ....base.arrays import combine, empty_bytes, from_numpy, to_numpy
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
@@ -66,12 +66,12 @@ def loosened(rows: pa.Table, removed: np.ndarray, removed_marks: np.ndarray) -> 
     for name in ("min_exact", "max_exact"):
         columns[name] = from_numpy(to_numpy(rows.column(name)) & ~is_loose)
     for name in _SUMS:
-        values, valid = numbers(joined(rows.column(name)))
+        values, valid = numbers(combine(rows.column(name)))
         valid = valid & (~is_loose | ((values == 0) & (name in ("null_count", "nan_count"))))
         columns[name] = from_numpy(values, valid)
-    files, _ = numbers(joined(rows.column("files")))
+    files, _ = numbers(combine(rows.column("files")))
     columns["files"] = from_numpy(files - removed)
-    marks, _ = numbers(joined(rows.column("fingerprint")))
+    marks, _ = numbers(combine(rows.column("fingerprint")))
     columns["fingerprint"] = from_numpy(marks - removed_marks)  # modulo 2^64
     return pa.table(columns)
 
@@ -86,8 +86,8 @@ def combined(members: Members) -> dict[str, pa.Array]:
     is_open = _has_several_kinds(members)
     columns["holds_no_values"] = from_numpy(~_any(holds_values, group, groups))
     for code_name, bytes_name, exact_name, is_lower in _ENDS:
-        codes, has_code = numbers(joined(rows.column(code_name)))
-        texts = joined(rows.column(bytes_name))
+        codes, has_code = numbers(combine(rows.column(code_name)))
+        texts = combine(rows.column(bytes_name))
         has_text = to_numpy(texts.is_valid())
         is_unbounded = is_open | _any(holds_values & ~has_code & ~has_text, group, groups)
         is_extreme = np.zeros(len(group), dtype=bool)
@@ -143,7 +143,7 @@ def _total(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _sum(rows: pa.Table, name: str, group: np.ndarray, groups: int) -> pa.Array:
-    values, valid = numbers(joined(rows.column(name)))
+    values, valid = numbers(combine(rows.column(name)))
     is_unknown = _any(~valid, group, groups)
     return from_numpy(np.where(is_unknown, 0, _total(values, group, groups)), ~is_unknown)
 

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....base import canon
-from ....base.arrays import empty_bytes, from_numpy, joined, null_column, repeated, to_numpy, valid_mask
+from ....base.arrays import combine, empty_bytes, from_numpy, null_column, repeat_value, to_numpy, valid_mask
 from ....hfile_like import KeyLayout
 from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.possible_values import Evidence
@@ -109,7 +109,7 @@ class StatRows:
     @classmethod
     def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
         """From stored columns, of which some may be missing: their statistics are unknown then."""
-        arrays = {n: joined(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
+        arrays = {n: combine(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
         bounds = ("min_bytes", "max_bytes")
         texts = {n: a for n, a in arrays.items() if n in bounds}
         return cls(count, {n: numbers(a) for n, a in arrays.items() if n not in bounds}, texts)
@@ -147,7 +147,7 @@ class StatRows:
         """(binary Array [n] without nulls, bool [n]: known)."""
         array = self.texts.get(name)
         if array is None:
-            return repeated(b"", self.count, pa.binary()), np.zeros(self.count, dtype=bool)
+            return repeat_value(b"", self.count, pa.binary()), np.zeros(self.count, dtype=bool)
         valid = valid_mask(array)
         if valid is None:
             return array, np.ones(self.count, dtype=bool)
@@ -272,4 +272,4 @@ def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, grou
     extremes = grouped.group_by("group").aggregate([("value", which)])
     row_of = np.full(groups, -1)
     row_of[to_numpy(extremes.column("group"))] = np.arange(extremes.num_rows)
-    return joined(extremes.column(f"value_{which}")).take(from_numpy(row_of, row_of >= 0))
+    return combine(extremes.column(f"value_{which}")).take(from_numpy(row_of, row_of >= 0))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....base import canon
-from ....base.arrays import from_numpy, positions, to_numpy
+from ....base.arrays import from_numpy, index_of, to_numpy
 from ....base.caching import cached_property
 from ....hfile_like import IdEntries, SortedFileReader, ZoneMap
 from ...predicates.possible_values import Evidence
@@ -162,7 +162,7 @@ class ColumnStatsReader:
         entry_ids, rows, schemas = self._newest(layers)
         if len(entry_ids) == len(ids) and np.array_equal(entry_ids, ids):
             return rows, schemas, np.ones(len(ids), dtype=bool)
-        row_of = positions(entry_ids, ids)
+        row_of = index_of(entry_ids, ids)
         picked = np.append(schemas, -1)[row_of]
         return rows.take(row_of), picked, row_of >= 0
 
@@ -343,7 +343,7 @@ def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.
     values, live = snapshot.partition_values()[column], to_numpy(snapshot.partitions().column("partition_id"))
     if canon.order_class(values.type) is None or not len(live):
         return []
-    place = positions(live, partition_ids)
+    place = index_of(live, partition_ids)
     return [(stats.evidence_of_values(values.take(from_numpy(np.maximum(place, 0)))), place >= 0)]
 
 
@@ -371,7 +371,7 @@ def aggregate_evidence(
     prefix = stats.aggregate_prefix(snapshot.instant.columns[column])
     names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
     ids, columns = numbered_entries(snapshot.readers, index.runs, prefix, names, stats.RUN_SCHEMA)
-    row_of = positions(ids, partition_ids.astype(np.uint64) << np.uint64(32))
+    row_of = index_of(ids, partition_ids.astype(np.uint64) << np.uint64(32))
     rows = stats.StatRows.of(dict(zip(names, columns.columns, strict=True)), columns.num_rows).take(row_of)
     marks, is_marked = rows.number(stats.FINGERPRINT_FIELD.name)
     covered = is_marked & (marks == fingerprints)
