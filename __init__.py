@@ -13,37 +13,22 @@ importing this package costs next to nothing.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import re
 
 from .base import forks as _forks  # noqa: F401 - it registers a hook
+from .base.lazy import names_from as _names_from
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    public: (module, name)
-    for module, name, public in re.findall(
-        r"^from (\S+) import (\S+) as (\S+)$",
-        (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode(),
-        flags=re.MULTILINE,
-    )
-}
+_PUBLIC = re.findall(
+    r"^from (\S+) import (\S+) as \2$",
+    (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode(),
+    flags=re.MULTILINE,
+)
 
-__all__ = ["__version__", *sorted(public for public, (module, _) in _HOMES.items() if module != ".")]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = (
-        importlib.import_module(f".{attribute}", __name__)
-        if module == "."
-        else getattr(importlib.import_module(module, __name__), attribute)
-    )
-    globals()[name] = value
-    return value
+__all__ = ["__version__", *sorted(name for module, name in _PUBLIC if module != ".")]
+__getattr__ = _names_from(__name__, {name: module for module, name in _PUBLIC})
 
 
 def __dir__() -> list[str]:

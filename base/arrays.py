@@ -31,12 +31,12 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     for bools). Raises TypeError for other types."""
     if isinstance(array, pa.ChunkedArray):
         array = combine(array)
-    kind = array.type
-    if pa.types.is_boolean(kind):
+    arrow_type = array.type
+    if pa.types.is_boolean(arrow_type):
         return _bools(array)
-    if not (pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
-        raise TypeError(f"no numpy form of {kind}")
-    dtype = np.dtype(kind.to_pandas_dtype())
+    if not (pa.types.is_integer(arrow_type) or pa.types.is_float32(arrow_type) or pa.types.is_float64(arrow_type)):
+        raise TypeError(f"no numpy form of {arrow_type}")
+    dtype = np.dtype(arrow_type.to_pandas_dtype())
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros(len(array), dtype=dtype)
@@ -127,8 +127,10 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 def offsets_and_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
     """The buffers of a binary or string array, large or not: int32 or int64 offsets [n + 1], whatever the array's own
     offset, into its bytes."""
-    kind = array.type
-    dtype = np.dtype(np.int64 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else np.int32)
+    arrow_type = array.type
+    dtype = np.dtype(
+        np.int64 if pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type) else np.int32
+    )
     _, offsets, data = array.buffers()
     if offsets is None or len(array) == 0:
         return np.zeros(len(array) + 1, dtype=dtype), memoryview(b"")
@@ -136,15 +138,17 @@ def offsets_and_data(array: pa.Array) -> tuple[np.ndarray, memoryview]:
     return window, memoryview(b"" if data is None else data)
 
 
-def binary_array(items: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Array:
-    """A binary array of some bytes; a large one where they pass 2 GiB. With a `kind`, that binary or string type, large
-    or not: the bytes must be text, and fit it."""
+def binary_array(items: Sequence[bytes], arrow_type: pa.DataType | None = None) -> pa.Array:
+    """Return a binary array of some bytes; a large one if they pass 2 GiB. With an `arrow_type`, of that binary or
+    string type, large or not: the bytes must be text, and fit it."""
     offsets = offsets_of(np.fromiter(map(len, items), dtype=np.int64, count=len(items)))
-    if kind is None:
-        kind = pa.large_binary() if offsets[-1] > np.iinfo(np.int32).max else pa.binary()
-    if not (pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)):
+    if arrow_type is None:
+        arrow_type = pa.large_binary() if offsets[-1] > np.iinfo(np.int32).max else pa.binary()
+    if not (pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type)):
         offsets = offsets.astype(np.int32)
-    return pa.Array.from_buffers(kind, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(items))], 0)
+    return pa.Array.from_buffers(
+        arrow_type, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(items))], 0
+    )
 
 
 def binary_rows(rows: np.ndarray, valid: np.ndarray | None = None) -> pa.BinaryArray:
@@ -184,12 +188,12 @@ def string_pieces(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> 
     return pa.Array.from_buffers(pa.string(), len(lengths), buffers, 0)
 
 
-def repeat_value(value: bytes, count: int, kind: pa.DataType) -> pa.Array:
+def repeat_value(value: bytes, count: int, arrow_type: pa.DataType) -> pa.Array:
     """One value `count` times over."""
     stop = len(value) * count + 1
-    dtype = np.int64 if is_large(kind) else np.int32
+    dtype = np.int64 if is_large(arrow_type) else np.int32
     offsets = np.arange(0, stop, len(value), dtype=dtype) if value else np.zeros(count + 1, dtype=dtype)
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)], 0)
+    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)], 0)
 
 
 def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
@@ -204,26 +208,34 @@ def with_nulls(column: pa.Array, valid: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(column.type, len(column), [bits, offsets, data], -1)
 
 
-def is_large(kind: pa.DataType) -> bool:
+def read_only(data: memoryview | bytes | np.ndarray) -> np.ndarray:
+    """Return the same memory as an array that cannot be written, because kernels are compiled for that kind alone: of
+    bytes, uint8 [n]."""
+    view = data.view() if isinstance(data, np.ndarray) else np.frombuffer(data, dtype=np.uint8)
+    view.flags.writeable = False
+    return view
+
+
+def is_large(arrow_type: pa.DataType) -> bool:
     """Whether a type of strings or bytes has offsets of 64 bits."""
-    return pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    return pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type)
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_text(arrow_type: pa.DataType) -> bool:
     """Whether a type is of strings."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
 
 
-def null_column(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+def null_column(count: int, arrow_type: pa.DataType) -> pa.ChunkedArray:
     """A column that is all null: however long it is, it takes the memory of a short one."""
     copies, rest = divmod(count, _NULLS_AT_ONCE)
-    nulls = _nulls(kind)
-    return pa.chunked_array([*[nulls] * copies, nulls[:rest]], kind)
+    nulls = _nulls(arrow_type)
+    return pa.chunked_array([*[nulls] * copies, nulls[:rest]], arrow_type)
 
 
 @cache
-def _nulls(kind: pa.DataType) -> pa.Array:
-    return pa.nulls(_NULLS_AT_ONCE, kind)
+def _nulls(arrow_type: pa.DataType) -> pa.Array:
+    return pa.nulls(_NULLS_AT_ONCE, arrow_type)
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

@@ -1,39 +1,25 @@
 """Values that are computed once per object, without a lock.
 
-`functools.cached_property` of Python 3.11 holds one lock for all objects of a class while it works a value out: threads
-with a plan each wait for each other's reads, and a process that was forked meanwhile waits for ever.
+`functools.cached_property` of Python 3.11 holds one lock for all objects of a class while it computes a value. Threads
+that each have a plan would wait for each other's reads, and a process that is forked then waits permanently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:
 
+    class cached_property:
+        """A property that is computed when it is first read, and kept in the object's `__dict__`. Threads may compute
+        it several times, and all get the value that was stored first."""
 
-class cached_property(Generic[T]):
-    """A property that is worked out when it is first asked for, and kept in the object's `__dict__`.
+        def __init__(self, make):
+            self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
 
-    Threads that ask at once may each work it out; all get what the first of them published. So it is for values that
-    are the same whoever works them out.
-    """
-
-    def __init__(self, make: Callable[[Any], T]):
-        self._make, self._name = make, make.__name__
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type | None = None) -> cached_property[T]: ...
-
-    @overload
-    def __get__(self, instance: object, owner: type | None = None) -> T: ...
-
-    def __get__(self, instance: object | None, owner: type | None = None) -> cached_property[T] | T:
-        if instance is None:
-            return self
-        value = self._make(instance)
-        return instance.__dict__.setdefault(self._name, value)  # one step, which no other thread can part
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(self._name, self._make(instance))  # one step for other threads

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -38,64 +37,45 @@ _CODE_DECIMAL_DIGITS_MAX = 18
 _BINARY_BYTES_MAX = (1 << 31) - 1  # of one array with offsets of 32 bits
 _UUID = "arrow.uuid"
 _STORED_VALUES = frozenset({_UUID, "arrow.json"})
+_STRING_TYPES = (pa.string(), pa.large_string(), pa.string_view())
+_BINARY_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+_NO_OFFSETS_IDS = frozenset(each.id for each in (pa.string_view(), pa.binary_view(), pa.binary(1)))
+_BYTES_IDS = frozenset(each.id for each in _STRING_TYPES + _BINARY_TYPES)
 
 
-def compared_type(kind: pa.DataType) -> pa.DataType:
+def compared_type(arrow_type: pa.DataType) -> pa.DataType:
     """The type in which values are compared and indexed: of a dictionary that of its values, of an extension type known
     by name that of its storage. Any other type as it is: where `order_class` has none for it, it is not compared."""
-    if pa.types.is_dictionary(kind):
-        return compared_type(kind.value_type)
-    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _STORED_VALUES:
-        return compared_type(kind.storage_type)
-    return kind
+    if pa.types.is_dictionary(arrow_type):
+        return compared_type(arrow_type.value_type)
+    if isinstance(arrow_type, pa.BaseExtensionType) and arrow_type.extension_name in _STORED_VALUES:
+        return compared_type(arrow_type.storage_type)
+    return arrow_type
 
 
-def is_uuid(kind: pa.DataType) -> bool:
+def is_uuid(arrow_type: pa.DataType) -> bool:
     """Arrow's UUIDs, as 16 bytes of which the first are the most significant: their order is that of the bytes."""
-    if pa.types.is_dictionary(kind):
-        return is_uuid(kind.value_type)
-    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == _UUID
+    if pa.types.is_dictionary(arrow_type):
+        return is_uuid(arrow_type.value_type)
+    return isinstance(arrow_type, pa.BaseExtensionType) and arrow_type.extension_name == _UUID
 
 
-def order_class(kind: pa.DataType) -> str | None:
-    """ "code", "bytes", or None for a type whose values have no order here."""
-    kind = compared_type(kind)
-    return None if isinstance(kind, pa.BaseExtensionType) else _order_class(kind)  # others' types need not be hashable
-
-
-@cache
-def _order_class(kind: pa.DataType) -> str | None:
-    if pa.types.is_decimal(kind):
-        return "code" if kind.precision <= _CODE_DECIMAL_DIGITS_MAX else "bytes"
-    if is_bytes_like(kind):
+def order_class(arrow_type: pa.DataType) -> str | None:
+    """Return "code", "bytes", or None for a type whose values have no order here."""
+    arrow_type = compared_type(arrow_type)
+    types = pa.types
+    if types.is_decimal(arrow_type):
+        return "code" if arrow_type.precision <= _CODE_DECIMAL_DIGITS_MAX else "bytes"
+    if arrow_type.id in _BYTES_IDS:
         return "bytes"
-    if (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
-    ):
-        return "code"
-    return None
+    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
+    is_time = types.is_temporal(arrow_type) and not types.is_interval(arrow_type)
+    return "code" if is_number or is_time else None
 
 
-def is_bytes_like(kind: pa.DataType) -> bool:
-    """String, binary, their large, view and fixed-size kinds, and what is stored as one of them."""
-    kind = compared_type(kind)
-    return not isinstance(kind, pa.BaseExtensionType) and _is_bytes_like(kind)
-
-
-@cache
-def _is_bytes_like(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+def is_bytes_like(arrow_type: pa.DataType) -> bool:
+    """Return whether a type is string, binary, a large, view or fixed-size kind of these, or is stored as one."""
+    return compared_type(arrow_type).id in _BYTES_IDS
 
 
 def flatten(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -120,12 +100,12 @@ def nan_mask(array: pa.Array) -> np.ndarray | None:
 def order_codes(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """int64 codes that order as the values of a "code" type do; 0 where null. NaN's code is above infinity's."""
     array = flatten(array)
-    kind = array.type
-    if pa.types.is_floating(kind):
+    arrow_type = array.type
+    if pa.types.is_floating(arrow_type):
         return _float_codes(_float64(array))
-    if pa.types.is_uint64(kind):
+    if pa.types.is_uint64(arrow_type):
         return (_plain_numbers(array) ^ SIGN_BIT).view(np.int64)
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(arrow_type):
         return _decimal_words(array)[:, 0].view(np.int64)
     return _int64(array)
 
@@ -144,13 +124,13 @@ def float_code(value: float) -> int:
 def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Binary values that order as those of a "bytes" type do, of the large type beyond 2 GB; nulls stay null."""
     array = flatten(array)
-    kind = array.type
-    if pa.types.is_decimal(kind):
+    arrow_type = array.type
+    if pa.types.is_decimal(arrow_type):
         words = _decimal_words(array).copy()
         words[:, -1] ^= SIGN_BIT
         big_endian = np.ascontiguousarray(words[:, ::-1].byteswap()).view(np.uint8)
         return binary_rows(big_endian, valid_mask(array))
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    if pa.types.is_string_view(arrow_type) or pa.types.is_binary_view(arrow_type):
         array = array.cast(pa.large_binary())  # values of views may share bytes, and pyarrow 18 has no size of them
     return array.cast(pa.large_binary() if array.nbytes > _BINARY_BYTES_MAX else pa.binary())
 
@@ -158,58 +138,62 @@ def order_bytes(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 # -- values of codes --------------------------------------------------------------------------------------------------
 
 
-def values_of_codes(codes: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
+def values_of_codes(codes: np.ndarray, arrow_type: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
     """The values that have these order codes, in a "code" type: what `order_codes` took apart, put together again;
     null where not `valid`. A zero comes back as 0.0, a NaN as the canonical one."""
-    kind = compared_type(kind)
-    if pa.types.is_boolean(kind):
+    arrow_type = compared_type(arrow_type)
+    if pa.types.is_boolean(arrow_type):
         return from_numpy(codes != 0, valid)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(arrow_type):
         floats = np.where(codes < 0, codes ^ _MAGNITUDE, codes).view(np.float64)
-        return from_numpy(floats.astype(f"f{kind.bit_width // 8}"), valid)
-    if pa.types.is_uint64(kind):
+        return from_numpy(floats.astype(f"f{arrow_type.bit_width // 8}"), valid)
+    if pa.types.is_uint64(arrow_type):
         return from_numpy(codes.view(np.uint64) ^ SIGN_BIT, valid)
-    if pa.types.is_decimal(kind):
-        return _decimals_of_codes(codes, kind, valid)
-    if pa.types.is_temporal(kind):
-        return from_numpy(codes.astype(f"i{kind.bit_width // 8}"), valid).view(kind)
-    letter = "u" if pa.types.is_unsigned_integer(kind) else "i"
-    return from_numpy(codes.astype(f"{letter}{kind.bit_width // 8}"), valid)
+    if pa.types.is_decimal(arrow_type):
+        return _decimals_of_codes(codes, arrow_type, valid)
+    if pa.types.is_temporal(arrow_type):
+        return from_numpy(codes.astype(f"i{arrow_type.bit_width // 8}"), valid).view(arrow_type)
+    letter = "u" if pa.types.is_unsigned_integer(arrow_type) else "i"
+    return from_numpy(codes.astype(f"{letter}{arrow_type.bit_width // 8}"), valid)
 
 
-def values_of_bytes(stored: pa.Array, kind: pa.DataType) -> pa.Array:
+def values_of_bytes(stored: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """The values that have these order bytes (binary, nulls stay null), in a "bytes" type: `order_bytes` turned round.
     Raises ArrowInvalid for bytes that no value of the type has, as a string's bound that was cut within a character.
     """
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not pa.types.is_decimal(kind):
-        values = stored.cast(compared_type(kind))
-        return pa.ExtensionArray.from_storage(kind, values) if isinstance(kind, pa.BaseExtensionType) else values
-    width = kind.bit_width // 8
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if not pa.types.is_decimal(arrow_type):
+        values = stored.cast(compared_type(arrow_type))
+        return (
+            pa.ExtensionArray.from_storage(arrow_type, values)
+            if isinstance(arrow_type, pa.BaseExtensionType)
+            else values
+        )
+    width = arrow_type.bit_width // 8
     valid = valid_mask(stored)
     padded = stored if valid is None else stored.fill_null(binary_array([bytes(width)])[0])
     if len(padded) and pc.any(pc.not_equal(pc.binary_length(padded), width)).as_py():
-        raise pa.ArrowInvalid(f"order bytes of {kind} are {width} long")
+        raise pa.ArrowInvalid(f"order bytes of {arrow_type} are {width} long")
     big_endian = fixed_rows(padded.cast(pa.binary(width))).view(np.uint64)
     words = np.ascontiguousarray(big_endian[:, ::-1]).byteswap()
     words[:, -1] ^= SIGN_BIT
-    return _with_validity(kind, words, valid)
+    return _with_validity(arrow_type, words, valid)
 
 
-def _decimals_of_codes(codes: np.ndarray, kind: pa.DataType, valid: np.ndarray | None) -> pa.Array:
-    if kind.bit_width <= 64:
-        return _with_validity(kind, codes.astype(f"i{kind.bit_width // 8}"), valid)
-    words = np.empty((len(codes), kind.bit_width // 64), dtype=np.int64)
+def _decimals_of_codes(codes: np.ndarray, arrow_type: pa.DataType, valid: np.ndarray | None) -> pa.Array:
+    if arrow_type.bit_width <= 64:
+        return _with_validity(arrow_type, codes.astype(f"i{arrow_type.bit_width // 8}"), valid)
+    words = np.empty((len(codes), arrow_type.bit_width // 64), dtype=np.int64)
     words[:, 0] = codes
     words[:, 1:] = (codes >> 63)[:, None]
-    return _with_validity(kind, words, valid)
+    return _with_validity(arrow_type, words, valid)
 
 
-def _with_validity(kind: pa.DataType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+def _with_validity(arrow_type: pa.DataType, values: np.ndarray, valid: np.ndarray | None) -> pa.Array:
     """An array of fixed-width values that lie one after the other."""
     bits = None if valid is None else from_numpy(valid).buffers()[1]
-    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(arrow_type, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 # -- hash forms -------------------------------------------------------------------------------------------------------
@@ -235,20 +219,20 @@ class HashForm:
     data: np.ndarray | None = None
 
 
-def hash_name(kind: pa.DataType) -> str | None:
+def hash_name(arrow_type: pa.DataType) -> str | None:
     """The name of the hash form of a type; None for a type that cannot be hashed."""
-    kind = compared_type(kind)
-    if pa.types.is_decimal(kind):
-        return f"decimal:{kind.scale}"
-    if is_bytes_like(kind):
+    arrow_type = compared_type(arrow_type)
+    if pa.types.is_decimal(arrow_type):
+        return f"decimal:{arrow_type.scale}"
+    if is_bytes_like(arrow_type):
         return "bytes"
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+    if pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type):
         return "int"
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(arrow_type):
         return "float"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if pa.types.is_timestamp(arrow_type) or pa.types.is_date(arrow_type):
         return "instant"
-    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+    if pa.types.is_time(arrow_type) or pa.types.is_duration(arrow_type):
         return "span"
     return None
 
@@ -256,14 +240,16 @@ def hash_name(kind: pa.DataType) -> str | None:
 def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
     """The canonical form of each value, ready for hashing. Raises TypeError for a type that cannot be hashed."""
     array = flatten(array)
-    kind = array.type
-    name = hash_name(kind)
+    arrow_type = array.type
+    name = hash_name(arrow_type)
     if name is None:
-        raise TypeError(f"values of type {kind} cannot be hashed")
+        raise TypeError(f"values of type {arrow_type} cannot be hashed")
     valid = valid_mask(array)
     if name == "bytes":
-        offsets, data = _offsets_and_data(array)
-        return HashForm(name, valid, offsets=offsets, data=data)
+        if arrow_type.id in _NO_OFFSETS_IDS:
+            array = array.cast(pa.large_binary())
+        offsets, buffer = offsets_and_data(array)
+        return HashForm(name, valid, offsets=offsets.astype(np.int64), data=np.frombuffer(buffer, dtype=np.uint8))
     if name.startswith("decimal"):
         words = _decimal_words(array)
         return HashForm(name, valid, wide=np.ascontiguousarray(words).view(np.uint8))
@@ -271,7 +257,7 @@ def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
         return HashForm(name, valid, fixed=_canonical_floats(_float64(array)).view(np.uint64))
     if name in ("instant", "span"):
         return HashForm(name, valid, fixed=_microseconds(array))
-    if pa.types.is_uint64(kind):
+    if pa.types.is_uint64(arrow_type):
         return HashForm(name, valid, fixed=_plain_numbers(array))
     return HashForm(name, valid, fixed=_int64(array).view(np.uint64))
 
@@ -279,11 +265,11 @@ def hash_form(array: pa.Array | pa.ChunkedArray) -> HashForm:
 def _microseconds(array: pa.Array) -> np.ndarray:
     """uint64: microseconds, with the nanoseconds within one in the top bits. Equal instants have equal words in any
     unit, because multiplying wraps: what matters is that the map is a function of the instant."""
-    kind = array.type
+    arrow_type = array.type
     values = _int64(array)
-    if pa.types.is_date32(kind):
+    if pa.types.is_date32(arrow_type):
         return (values * np.int64(86_400_000_000)).view(np.uint64)
-    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    unit = "ms" if pa.types.is_date64(arrow_type) else arrow_type.unit
     if unit == "ns":
         microseconds = values // 1000
         rest = values - microseconds * 1000
@@ -308,9 +294,9 @@ def _canonical_floats(values: np.ndarray) -> np.ndarray:
 
 
 def _int64(array: pa.Array) -> np.ndarray:
-    kind = array.type
-    if pa.types.is_temporal(kind):
-        array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    arrow_type = array.type
+    if pa.types.is_temporal(arrow_type):
+        array = array.view(pa.int32() if arrow_type.bit_width == 32 else pa.int64())
     return _plain_numbers(array.cast(pa.int64()))
 
 
@@ -323,22 +309,9 @@ def _plain_numbers(array: pa.Array) -> np.ndarray:
 
 def _decimal_words(array: pa.Array) -> np.ndarray:
     """uint64 [n, 2 or 4]: the unscaled values, least significant word first, sign-extended; 0 where null."""
-    kind = array.type
-    if kind.bit_width < 128:
-        array = array.cast(pa.decimal128(kind.precision, kind.scale))
+    arrow_type = array.type
+    if arrow_type.bit_width < 128:
+        array = array.cast(pa.decimal128(arrow_type.precision, arrow_type.scale))
     words = fixed_rows(array).view(np.uint64)
     valid = valid_mask(array)
     return words if valid is None else words * valid[:, None].astype(np.uint64)
-
-
-def _offsets_and_data(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    kind = array.type
-    if pa.types.is_fixed_size_binary(kind):
-        width = kind.byte_width
-        offsets = (np.arange(len(array) + 1, dtype=np.int64) + array.offset) * width
-        buffer = array.buffers()[1]
-        return offsets, np.frombuffer(buffer if buffer is not None else b"", dtype=np.uint8)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        array = array.cast(pa.large_binary())
-    window, data = offsets_and_data(array)
-    return window.astype(np.int64), np.frombuffer(data, dtype=np.uint8)

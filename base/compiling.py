@@ -1,16 +1,15 @@
-"""Kernels, compiled once for a machine: kept on disk wherever the package lies, and never at an answer's cost.
+"""Kernels: compiled by numba, kept on disk, and never at an answer's cost.
 
-A kernel calls what is in its own file and the helpers at the end of this one: loads and stores of unaligned numbers,
-which exist in compiled code alone and have substitutes for NUMBA_DISABLE_JIT=1. numba's cache sees no edit of another
-file than the kernel's own, so the source of this file is part of the key under which compiled code is kept.
+A kernel calls only functions of its own file and the helpers at the end of this one: loads of unaligned numbers, which
+exist in compiled code alone and have substitutes for NUMBA_DISABLE_JIT=1.
 
-numba keeps what it has compiled beside the source, or else in the user's home. A process of Spark's may have neither:
-the package came as an archive (`--py-files`), under a path that no second application sees, or it is installed where
-nothing may be written, for a user without a home. numba then raises: at import, or for an archive at a kernel's first
-call. So there is a third place, in the folder for temporary files, named by the source's content; and a cache that
-cannot be read or written, at any time, is one that isn't there.
+numba's own cache is next to the source, or in a folder of the home that is named by the path of the source. A process
+of Spark may have neither: the package is an archive (`--py-files`), unpacked to another path in every application, or
+it is installed where nothing may be written. So the kernels of a module have one folder, named by its content: in
+NUMBA_CACHE_DIR if that is set, else in the user's cache folder, else in the folder for temporary files. A cache that
+cannot be read or written is treated as empty.
 
-Imported by modules of kernels alone: it loads numba.
+Only modules of kernels import this one, because it loads numba.
 """
 
 from __future__ import annotations
@@ -23,19 +22,16 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
-from numba.core.caching import (  # an ImportError, where numba has them no more, leaves the plain twins
-    CompileResultCacheImpl,
-    FunctionCache,
-    InTreeCacheLocator,
-    UserProvidedCacheLocator,
-    UserWideCacheLocator,
-    _CacheLocator,
-)
+
+# An ImportError leaves the plain twins: these names of numba are private.
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
@@ -59,25 +55,23 @@ if hasattr(os, "register_at_fork"):
 
 
 def jit_cached(function):
-    """Compiles, and keeps the result on disk where there is a place for it. With NUMBA_DISABLE_JIT=1 the function runs
-    as Python, and numpy does not warn where numbers wrap."""
+    """Compile a kernel, and keep the result on disk if there is a place for it. With NUMBA_DISABLE_JIT=1 it runs as
+    Python, and numpy does not warn if numbers wrap."""
     if config.DISABLE_JIT:
         return np.errstate(over="ignore")(function)
     kernel = njit(nogil=True)(function)
-    # numba raises a RuntimeError where it finds no place.
-    with contextlib.suppress(RuntimeError):
-        kernel._cache = _Kept(function)  # as numba's own enable_caching() does, with a cache that forgives
+    with contextlib.suppress(RuntimeError):  # numba found no place
+        kernel._cache = _Cache(function)  # as numba's own enable_caching() does
     return kernel
 
 
-class _Temporary(_CacheLocator):
-    """A folder of the user's own under the one for temporary files (or NUMBA_CACHE_DIR), named by the module's source:
-    an archive that is unpacked a second time, under another name, finds what the first one left."""
+class _Folder(_CacheLocator):
+    """The folder of a module's kernels, named by all that they are made of: Skipstone finds its own kernels wherever it
+    is installed, and no others."""
 
     def __init__(self, root: str, source: str, line: int):
-        self._stamp = hashlib.sha256(source.encode()).hexdigest()
-        self._path = os.path.join(root, self._stamp[:16])
-        self._line = line
+        self._stamp = hashlib.sha256(f"{numba.__version__}{sys.version}{_OWN_SOURCE}{source}".encode()).hexdigest()
+        self._path, self._line = os.path.join(root, self._stamp[:16]), line
 
     def get_cache_path(self) -> str:
         return self._path
@@ -90,46 +84,41 @@ class _Temporary(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func, py_file):
-        try:
-            root = config.CACHE_DIR or _private_folder()
-            source = inspect.getsource(sys.modules[py_func.__module__])
-            self = cls(root, source, py_func.__code__.co_firstlineno)
-            self.ensure_cache_path()
-        except OSError:  # no source, or no such place
-            return None
-        return self
+        for root in (lambda: config.CACHE_DIR,) if config.CACHE_DIR else (_user_folder, _temporary_folder):
+            with contextlib.suppress(OSError):  # no source, or no such place
+                source = inspect.getsource(sys.modules[py_func.__module__])
+                self = cls(root(), source, py_func.__code__.co_firstlineno)
+                self.ensure_cache_path()
+                return self
+        return None
 
 
-def _private_folder() -> str:
-    """Nobody else may write there: what lies in a cache is run. Raises OSError where there is no such folder."""
+def _user_folder() -> str:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(root, "skipstone-kernels")
+
+
+def _temporary_folder() -> str:
+    """A folder that no other user may write to, because what is in a cache is run. Raises OSError if there is none."""
     if not hasattr(os, "geteuid"):
-        raise OSError("users have homes here")
+        raise OSError("users have homes on this system")
     path = os.path.join(tempfile.gettempdir(), f"skipstone-kernels-{os.geteuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{path} is another's, or open to others")
+        raise PermissionError(f"{path} belongs to another user, or is open to others")
     return path
 
 
 class _Places(CompileResultCacheImpl):
-    # Not numba's own for archives: its name in the home is of the archive's path, so it would be found by nobody.
-    _locator_classes = (
-        UserProvidedCacheLocator,
-        InTreeCacheLocator,
-        UserWideCacheLocator,
-        _Temporary,
-    )
+    _locator_classes = (_Folder,)
 
 
-class _Kept(FunctionCache):
-    """numba's cache, whose harms cost a compilation and no more: a disk that is full, a file cut short by a crash."""
+class _Cache(FunctionCache):
+    """numba's cache, whose failures cost a compilation and no more: a full disk, a file that a crash cut short."""
 
     _impl_class = _Places
-
-    def _index_key(self, sig, codegen):
-        return *super()._index_key(sig, codegen), _HELPERS
 
     def load_overload(self, sig, target_context):
         try:
@@ -149,36 +138,32 @@ class _Kept(FunctionCache):
 
 
 def is_kept(module: ModuleType) -> bool:
-    """Whether there is compiled code of any kernel of a module on disk; true where nothing is compiled at all."""
+    """Return whether compiled code of any kernel of a module is on disk; True if nothing is compiled at all."""
     if config.DISABLE_JIT:
         return True
     caches = [getattr(each, "_cache", None) for each in vars(module).values()]
-    with contextlib.suppress(Exception):  # whatever unpickling makes of bytes that were cut short
-        return any(key[-1] == _HELPERS for c in caches if isinstance(c, _Kept) for key in c._cache_file._load_index())
-    return False
+    return any(any(Path(cache.cache_path).glob("*.nbi")) for cache in caches if isinstance(cache, _Cache))
 
 
 def _own_source() -> str:
-    """What identifies a state of this file; "" where there is no source."""
-    try:
-        return hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode()).hexdigest()
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError):
+        return inspect.getsource(sys.modules[__name__])
+    return ""
 
 
-_HELPERS = _own_source()
+_OWN_SOURCE = _own_source()
 
 
 # -- what kernels are made of -----------------------------------------------------------------------------------------
 
 
 def jit_helper(function):
-    """Compiled for other kernels to call; without counting references, so it makes no arrays."""
+    """Compile a function for other kernels to call. It counts no references, so it creates no arrays."""
     return function if config.DISABLE_JIT else njit(nogil=True, _nrt=False)(function)
 
 
 def jit_inline(function):
-    """Compiled into every caller, and without counting references to the arrays: that takes longer than a few words."""
+    """Compile a function into every caller, because counting references to its arrays would take longer than it."""
     return function if config.DISABLE_JIT else njit(forceinline=True, _nrt=False)(function)
 
 
@@ -205,55 +190,7 @@ def _load_of(bits):
     return load
 
 
-def _store_of(bits):
-    """A procedure of (array, index, number): writes an unsigned number of so many bits into a uint8 array."""
-    if config.DISABLE_JIT:
-
-        def put(array, index, number):
-            array[index : index + bits // 8] = np.array([number], f"<u{bits // 8}").view(np.uint8)
-
-        return put
-
-    @intrinsic
-    def store(typing_context, array, index, number):
-        def generate(context, builder, signature, arguments):
-            pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1], bits)
-            builder.store(arguments[2], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(array, types.int64, types.Integer.from_bitwidth(bits, signed=False)), generate
-
-    return store
-
-
 load16, load32, load64 = _load_of(16), _load_of(32), _load_of(64)
-store64 = _store_of(64)
-
-
-@jit_inline
-def frame_item(raw, offset, count, width, i):
-    """Number i of `count` numbers of `width` bytes from raw[at] on; of 3, 5 and 6 bytes, the upper ones lie after the
-    lower ones of all. A signed index might count from the end: a loop over it takes one number at a time."""
-    if width == 0:
-        return np.uint64(0)
-    if width == 1:
-        return np.uint64(raw[np.uint64(offset + i)])
-    if width == 2:
-        return np.uint64(load16(raw, offset + 2 * i))
-    if width == 3:
-        return np.uint64(load16(raw, offset + 2 * i)) | np.uint64(raw[np.uint64(offset + 2 * count + i)]) << np.uint64(
-            16
-        )
-    if width == 4:
-        return np.uint64(load32(raw, offset + 4 * i))
-    if width == 5:
-        return np.uint64(load32(raw, offset + 4 * i)) | np.uint64(raw[np.uint64(offset + 4 * count + i)]) << np.uint64(
-            32
-        )
-    if width == 6:
-        high = np.uint64(load16(raw, offset + 4 * count + 2 * i))
-        return np.uint64(load32(raw, offset + 4 * i)) | high << np.uint64(32)
-    return load64(raw, offset + 8 * i)
 
 
 @jit_inline

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 
-import numpy as np
-
 LOAD_ABOVE_NS = 300_000_000
 COMPILE_ABOVE_NS = 500_000_000
 USE_ABOVE_NS = 10_000
@@ -27,12 +25,14 @@ _kept: dict[str, bool] = {}
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package. `homes`: in which of its modules each name lives; a relative name."""
+    """Return the `__getattr__` of a package. `homes`: the module of each name, relative to the package; "." for names
+    that are modules of the package themselves."""
 
     def load_name(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name], package), name)
+        home = homes[name]
+        value = import_module(f".{name}", package) if home == "." else getattr(import_module(home, package), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -74,11 +74,6 @@ def _is_kept(module: str) -> bool:
     return _kept[module]
 
 
-def is_loaded(module: str) -> bool:
-    """Whether a module of kernels is, and is of use."""
-    return _loaded.get(module) is not None
-
-
 def load(module: str) -> ModuleType | None:
     """A module of kernels, whatever it costs; None without a compiler."""
     try:
@@ -90,11 +85,3 @@ def load(module: str) -> ModuleType | None:
         kernels = None
     _loaded[module] = kernels
     return kernels
-
-
-def read_only(raw: memoryview | bytes | np.ndarray) -> np.ndarray:
-    """The same memory as an array that cannot be written: kernels are compiled for that kind alone. Of raw bytes,
-    uint8 [n]."""
-    view = raw.view() if isinstance(raw, np.ndarray) else np.frombuffer(raw, dtype=np.uint8)
-    view.flags.writeable = False
-    return view

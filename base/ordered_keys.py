@@ -56,28 +56,30 @@ _BYTES_MAX = (1 << 31) - 1
 Piece: TypeAlias = np.ndarray | pa.Array  # uint8 [n, width] where all keys are of one width, else binary [n]
 
 
-def ordered_class(kind: pa.DataType) -> str | None:
+def ordered_class(arrow_type: pa.DataType) -> str | None:
     """What types share: values of two types of one class that are equal have one encoding. None for a type that has no
     order here."""
-    kind = canon.compared_type(kind)
-    if canon.order_class(kind) is None:
+    arrow_type = canon.compared_type(arrow_type)
+    if canon.order_class(arrow_type) is None:
         return None
-    if pa.types.is_decimal(kind):
-        return f"decimal{max(128, kind.bit_width)}:{kind.scale}"
-    if pa.types.is_fixed_size_binary(kind):
-        return f"fixed:{kind.byte_width}"
-    if canon.is_bytes_like(kind):
+    if pa.types.is_decimal(arrow_type):
+        return f"decimal{max(128, arrow_type.bit_width)}:{arrow_type.scale}"
+    if pa.types.is_fixed_size_binary(arrow_type):
+        return f"fixed:{arrow_type.byte_width}"
+    if canon.is_bytes_like(arrow_type):
         return "bytes"
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(arrow_type):
         return "float"
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(arrow_type):
         return "bool"
-    if pa.types.is_date(kind):
-        return "date:d" if pa.types.is_date32(kind) else "date:ms"
-    if pa.types.is_temporal(kind):
-        what = "timestamp" if pa.types.is_timestamp(kind) else "time" if pa.types.is_time(kind) else "duration"
-        return f"{what}:{kind.unit}"
-    return "uint64" if pa.types.is_uint64(kind) else "int"
+    if pa.types.is_date(arrow_type):
+        return "date:d" if pa.types.is_date32(arrow_type) else "date:ms"
+    if pa.types.is_temporal(arrow_type):
+        what = (
+            "timestamp" if pa.types.is_timestamp(arrow_type) else "time" if pa.types.is_time(arrow_type) else "duration"
+        )
+        return f"{what}:{arrow_type.unit}"
+    return "uint64" if pa.types.is_uint64(arrow_type) else "int"
 
 
 class OrderedCode:
@@ -103,8 +105,8 @@ class OrderedCode:
         self.kinds = [canon.compared_type(field.type) for field in fields]
         self._marker_bytes = [int(field.nullable) for field in fields]
         self.widths = [
-            None if (body := _body_bytes(kind, not marker)) is None else marker + body
-            for kind, marker in zip(self.kinds, self._marker_bytes, strict=True)
+            None if (body := _body_bytes(arrow_type, not marker)) is None else marker + body
+            for arrow_type, marker in zip(self.kinds, self._marker_bytes, strict=True)
         ]
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.BinaryArray:
@@ -114,13 +116,13 @@ class OrderedCode:
         arrays = [canon.flatten(column) for column in columns]
         if not 1 <= len(arrays) <= len(self.kinds) or len(set(map(len, arrays))) > 1:
             raise InvalidArgumentError(f"a key takes up to {len(self.kinds)} columns of one length")
-        for array, kind in zip(arrays, self.kinds, strict=False):
-            if ordered_class(array.type) != ordered_class(kind):
-                raise InvalidArgumentError(f"values of {array.type} are not encoded as {kind}: cast them")
+        for array, arrow_type in zip(arrays, self.kinds, strict=False):
+            if ordered_class(array.type) != ordered_class(arrow_type):
+                raise InvalidArgumentError(f"values of {array.type} are not encoded as {arrow_type}: cast them")
         pieces: list[Piece] = []
-        for array, kind, width, marker in zip(arrays, self.kinds, self.widths, self._marker_bytes, strict=False):
+        for array, arrow_type, width, marker in zip(arrays, self.kinds, self.widths, self._marker_bytes, strict=False):
             if not marker:
-                array = _never_null(array, kind)
+                array = _never_null(array, arrow_type)
             pieces.append(_variable(array, marker) if width is None else _fixed(array, marker))
         _check_size(sum(piece.nbytes for piece in pieces))
         tables = [piece for piece in pieces if isinstance(piece, np.ndarray)]
@@ -138,15 +140,15 @@ class OrderedCode:
         starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         columns = []
         try:
-            for kind, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
+            for arrow_type, width, marker in zip(self.kinds, self.widths, self._marker_bytes, strict=True):
                 marks = data[starts] if len(starts) and marker else np.ones(len(starts), dtype=np.uint8)
                 if (marks > 1).any():
                     raise CorruptionError("a key holds a value that is neither null nor there", check="key")
                 if width is None:
-                    values, starts = _bytes_at(data, starts + marker, ends, marks == 1, kind)
+                    values, starts = _bytes_at(data, starts + marker, ends, marks == 1, arrow_type)
                 else:
                     bodies = _table_at(data, starts + marker, width - marker)
-                    values, starts = _values_of(bodies, marks == 1, kind, not marker), starts + width
+                    values, starts = _values_of(bodies, marks == 1, arrow_type, not marker), starts + width
                 columns.append(values)
         except (IndexError, pa.ArrowException) as error:
             raise CorruptionError(f"a key is not of {', '.join(map(str, self.kinds))} ({error})", check="key") from None
@@ -162,14 +164,14 @@ def beginning(text: bytes) -> bytes:
     return VALUE_MARK + text
 
 
-def _body_bytes(kind: pa.DataType, never_null: bool) -> int | None:
-    if pa.types.is_decimal(kind):
-        return max(128, kind.bit_width) // 8
-    if pa.types.is_fixed_size_binary(kind) or (never_null and pa.types.is_unsigned_integer(kind)):
-        return kind.byte_width
-    if canon.is_bytes_like(kind):
+def _body_bytes(arrow_type: pa.DataType, never_null: bool) -> int | None:
+    if pa.types.is_decimal(arrow_type):
+        return max(128, arrow_type.bit_width) // 8
+    if pa.types.is_fixed_size_binary(arrow_type) or (never_null and pa.types.is_unsigned_integer(arrow_type)):
+        return arrow_type.byte_width
+    if canon.is_bytes_like(arrow_type):
         return None
-    return 1 if pa.types.is_boolean(kind) else 8
+    return 1 if pa.types.is_boolean(arrow_type) else 8
 
 
 def _check_size(size_bytes: int) -> None:
@@ -180,14 +182,14 @@ def _check_size(size_bytes: int) -> None:
 # -- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def _never_null(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _never_null(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """A column of what is never null; unsigned integers of their own type, whose bytes are their body."""
     if array.null_count:
-        raise InvalidArgumentError(f"a column of {kind} that is never null has {array.null_count:,} nulls")
+        raise InvalidArgumentError(f"a column of {arrow_type} that is never null has {array.null_count:,} nulls")
     try:
-        return array.cast(kind) if pa.types.is_unsigned_integer(kind) else array
+        return array.cast(arrow_type) if pa.types.is_unsigned_integer(arrow_type) else array
     except pa.ArrowInvalid as error:
-        raise InvalidArgumentError(f"a number does not fit a column of {kind} ({error})") from None
+        raise InvalidArgumentError(f"a number does not fit a column of {arrow_type} ({error})") from None
 
 
 def _fixed(array: pa.Array, marker: int) -> np.ndarray:
@@ -204,16 +206,18 @@ def _fixed(array: pa.Array, marker: int) -> np.ndarray:
 
 
 def _bodies(array: pa.Array) -> np.ndarray:
-    kind = array.type
-    if pa.types.is_decimal(kind):
-        wide = pa.decimal256(76, kind.scale) if kind.bit_width > 128 else pa.decimal128(38, kind.scale)
+    arrow_type = array.type
+    if pa.types.is_decimal(arrow_type):
+        wide = (
+            pa.decimal256(76, arrow_type.scale) if arrow_type.bit_width > 128 else pa.decimal128(38, arrow_type.scale)
+        )
         stored = canon.order_bytes(array.cast(wide))
         offsets, data = offsets_and_data(stored)
         return np.frombuffer(data, dtype=np.uint8)[int(offsets[0]) : int(offsets[-1])].reshape(-1, wide.byte_width)
-    if pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_fixed_size_binary(arrow_type):
         return fixed_rows(array)
     codes = canon.order_codes(array)
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(arrow_type):
         return codes.astype(np.uint8)[:, None]
     return big_endian(codes.view(np.uint64) ^ canon.SIGN_BIT, 8)
 
@@ -253,32 +257,34 @@ def _table_at(data: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
     return data[starts[:, None] + np.arange(width)] if len(starts) else np.zeros((0, width), dtype=np.uint8)
 
 
-def _values_of(bodies: np.ndarray, is_there: np.ndarray, kind: pa.DataType, never_null: bool) -> pa.Array:
+def _values_of(bodies: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType, never_null: bool) -> pa.Array:
     """The values of bodies of one width: uint8 [n, width]. Raises CorruptionError for a body that no value has."""
     valid = None if is_there.all() else is_there
     if valid is not None and bodies[~valid].any():
-        raise _no_body(kind)
-    if never_null and pa.types.is_unsigned_integer(kind):
+        raise _no_body(arrow_type)
+    if never_null and pa.types.is_unsigned_integer(arrow_type):
         return from_numpy(from_big_endian(bodies))
-    if pa.types.is_fixed_size_binary(kind):
-        return binary_rows(bodies, valid).cast(kind)
-    if pa.types.is_decimal(kind):
-        wide = pa.decimal256(76, kind.scale) if kind.bit_width > 128 else pa.decimal128(38, kind.scale)
-        values = canon.values_of_bytes(binary_rows(bodies, valid), wide).cast(kind)
-    elif pa.types.is_boolean(kind):
-        values = canon.values_of_codes(bodies[:, 0].astype(np.int64), kind, valid)
+    if pa.types.is_fixed_size_binary(arrow_type):
+        return binary_rows(bodies, valid).cast(arrow_type)
+    if pa.types.is_decimal(arrow_type):
+        wide = (
+            pa.decimal256(76, arrow_type.scale) if arrow_type.bit_width > 128 else pa.decimal128(38, arrow_type.scale)
+        )
+        values = canon.values_of_bytes(binary_rows(bodies, valid), wide).cast(arrow_type)
+    elif pa.types.is_boolean(arrow_type):
+        values = canon.values_of_codes(bodies[:, 0].astype(np.int64), arrow_type, valid)
     else:
         codes = (from_big_endian(bodies) ^ canon.SIGN_BIT).view(np.int64)
         with np.errstate(all="ignore"):  # of a body that no value has
-            values = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), kind, valid)
+            values = canon.values_of_codes(codes if valid is None else np.where(valid, codes, 0), arrow_type, valid)
     # A type may hold fewer values than its body, and a float has more bits than values.
     if (_bodies(values) != bodies)[is_there].any():
-        raise _no_body(kind)
+        raise _no_body(arrow_type)
     return values
 
 
 def _bytes_at(
-    data: np.ndarray, starts: np.ndarray, limits: np.ndarray, is_there: np.ndarray, kind: pa.DataType
+    data: np.ndarray, starts: np.ndarray, limits: np.ndarray, is_there: np.ndarray, arrow_type: pa.DataType
 ) -> tuple[pa.Array, np.ndarray]:
     """(the values whose bodies begin at those places, where what follows each begins). Raises IndexError for one that
     does not end before its limit: together they would take more than the keys have."""
@@ -300,11 +306,11 @@ def _bytes_at(
         for one, written in _ESCAPES:
             again = pc.replace_substring(again, pattern=one, replacement=written)
         if not again.equals(escaped):
-            raise _no_body(kind)
+            raise _no_body(arrow_type)
     if not is_there.all():
         stored = pc.if_else(from_numpy(is_there), stored, pa.nulls(len(stored), pa.binary()))
-    return stored.cast(kind), ends + is_there
+    return stored.cast(arrow_type), ends + is_there
 
 
-def _no_body(kind: pa.DataType) -> CorruptionError:
-    return CorruptionError(f"a key holds a body that no value of {kind} has", check="key")
+def _no_body(arrow_type: pa.DataType) -> CorruptionError:
+    return CorruptionError(f"a key holds a body that no value of {arrow_type} has", check="key")

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..base.arrays import from_numpy
-from ..base.lazy import kernels_for, read_only
+from ..base.arrays import from_numpy, read_only
+from ..base.lazy import kernels_for
 from ..base.versions import bit_counts
 from ..errors import CorruptionError, FormatVersionError, InvalidArgumentError
 from . import numpy_filter

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..base.lazy import read_only
+from ..base.arrays import read_only
 from ..errors import InvalidArgumentError
 from . import numpy_filter
 from .filter import (

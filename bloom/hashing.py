@@ -20,8 +20,8 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest
 
 from ..base import canon
-from ..base.arrays import to_numpy, valid_mask
-from ..base.lazy import kernels_for, load_for, read_only
+from ..base.arrays import read_only, to_numpy, valid_mask
+from ..base.lazy import kernels_for, load_for
 from ..errors import InvalidArgumentError
 
 BLOCKS_MAX = 1 << 26

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.compiling import frame_item, jit_cached, jit_helper, jit_inline, load16, load32, load64
+from ..base.compiling import jit_cached, jit_helper, jit_inline, load16, load32, load64
 
 _BUNDLE_KEYS = 16
 _BUNDLE_HEAD_BYTES, _FIXED_HEAD_BYTES, _NUMBERS_HEAD_BYTES = 8, 8, 24
@@ -26,6 +26,17 @@ def _length(raw, offset, width, i):
     if width == 2:
         return np.int64(load16(raw, offset + 2 * i))
     return np.int64(load32(raw, offset + 4 * i))
+
+
+@jit_inline
+def _residual(raw, offset, count, width, i):
+    """Residual i of `count` residuals of `width` bytes from `offset` on: see `frame` for its two parts."""
+    low = width if width in (1, 2, 4, 8) else np.int64(width - 1 if width < 6 else 4)
+    number = np.uint64(0)
+    for k in range(width):
+        place = low * i + k if k < low else low * count + (width - low) * i + k - low
+        number |= np.uint64(raw[offset + place]) << np.uint64(8 * k)
+    return number
 
 
 @jit_helper
@@ -140,7 +151,7 @@ def _compare_fixed(raw, count, body, width, wanted, offset, size, i):
 def _compare_number(raw, begin, count, items_at, width, items, number, size, i):
     """As `_compare_bundled`; `number`: that of the wanted bytes."""
     base, step, shift = load64(raw, begin + 8), load64(raw, begin + 16), np.uint64(64 - 8 * width)
-    at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + frame_item(raw, items_at, count, items, i))
+    at = np.uint64(np.uint64(base + np.uint64(step * np.uint64(i))) + _residual(raw, items_at, count, items, i))
     at = np.uint64(np.uint64(at << shift) >> shift)
     if number != at:
         return np.int64(1) if number > at else np.int64(-1)

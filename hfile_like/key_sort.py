@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import binary_rows, byte_table, from_numpy, offsets_and_data, to_numpy
-from ..base.lazy import kernels_for, read_only
+from ..base.arrays import binary_rows, byte_table, from_numpy, offsets_and_data, read_only, to_numpy
+from ..base.lazy import kernels_for
 
 _SORT_NS = 300  # about what ordering a key takes without compiled code
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ..base.arrays import binary_array, from_numpy, offsets_and_data, offsets_of
-from ..base.lazy import kernels_for, read_only
+from ..base.arrays import binary_array, from_numpy, offsets_and_data, offsets_of, read_only
+from ..base.lazy import kernels_for
 from ..errors import InvalidArgumentError
 from .block import BLOCK_BYTES_MAX, Block
 from .block_index import BlockIndex

@@ -14,7 +14,7 @@ from example_counts import is_thorough
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.base import lazy
-from skipstone.base.arrays import valid_mask
+from skipstone.base.arrays import read_only, valid_mask
 from skipstone.bloom import SplitBlockFilter, hash_array, kernels, numpy_filter, solve_blocks
 from skipstone.errors import CorruptionError, FormatVersionError, InvalidArgumentError, SkipstoneError
 
@@ -59,12 +59,12 @@ def test_bits_are_the_specifications_in_both_twins(hashes: np.ndarray, blocks: i
     numpy_filter.insert(twin, hashes)
     assert twin.tolist() == expected
     compiled = np.zeros(blocks * 8, dtype=np.uint32)
-    kernels.insert(compiled, lazy.read_only(hashes))
+    kernels.insert(compiled, read_only(hashes))
     assert compiled.reshape(-1, 8).tolist() == expected
     others = np.concatenate([hashes, hashes ^ np.uint64(1 << 40), hashes + np.uint64(12_345)])
     answers = numpy_filter.probe(twin, others)
     assert answers[: len(hashes)].all()
-    assert kernels.probe(lazy.read_only(compiled), lazy.read_only(others)).tolist() == answers.tolist()
+    assert kernels.probe(read_only(compiled), read_only(others)).tolist() == answers.tolist()
 
 
 @given(COLUMNS, st.sampled_from([0.5, 0.01, 0.0001]))

@@ -20,8 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....base.arrays import binary_rows, byte_table, empty_bytes, from_numpy, offsets_and_data, offsets_of, valid_mask
-from ....base.lazy import kernels_for, read_only
+from ....base.arrays import (
+    binary_rows,
+    byte_table,
+    empty_bytes,
+    from_numpy,
+    offsets_and_data,
+    offsets_of,
+    read_only,
+    valid_mask,
+)
+from ....base.lazy import kernels_for
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
 from ....hfile_like.key_sort import sorted_keys, take_keys
