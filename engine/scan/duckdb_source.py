@@ -96,7 +96,8 @@ def _pieces(pairs: list[Pair]) -> list[Piece]:
     kept = sum(len(task.rows) if task.rows is not None else rows_kept(task, groups) for task, groups in pairs)
     if len(pairs) <= _PARTS_MAX and 2 * kept <= sum(task.row_count for task, _ in pairs):
         return [Piece(task, groups) for task, groups in pairs]
-    return [Piece(replace(task, rows=None), RowGroups(None)) for task, _ in pairs]
+    whole = (task if task.rows is None else replace(task, rows=None) for task, _ in pairs)
+    return [Piece(task, RowGroups(None)) for task in whole]
 
 
 def _leaves(name: str, kind: pa.DataType) -> Iterator[str]:

@@ -10,10 +10,10 @@ prunes nothing. On a connection of the caller nothing is set or created.
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
@@ -87,17 +87,15 @@ def sql(
         raise InvalidArgumentError(f"sql() needs DuckDB 2.0 or later, and {duckdb.__version__} is installed")
     with no_fork():
         objects = {name: one for name, one in tables.items() if name.casefold() not in lakes}
-        made = _Query(_Session(query_connection() if con is None else con, objects, query), lakes)
-        return made.explanation() if explain else made.relation()
+        planned = _Query(_Session(query_connection() if con is None else con, objects, query), lakes)
+        return planned.explanation() if explain else planned.relation()
 
 
-@dataclass
 class _Session:
     """A connection, and the objects of Python that a text may name."""
 
-    connection: Any
-    objects: dict[str, Any]
-    query: str
+    def __init__(self, connection: Any, objects: dict[str, Any], query: str):
+        self.connection, self.objects, self.query = connection, objects, query
 
     def run(self, text: str) -> Any:
         """The relation of a text. DuckDB finds the objects as variables of a frame that has nothing else."""
@@ -107,25 +105,13 @@ class _Session:
         except duckdb.Error as error:
             raise PredicateError(f"DuckDB cannot run this: {message_of(error)}", text=self.query) from None
 
-    def value(self, expression: str) -> Any:
-        """The value of an expression."""
-        return self.run(f"SELECT {expression}").fetchall()[0][0]
+    def values(self, *expressions: str) -> Sequence[Any]:
+        """The values of some expressions."""
+        return self.run(f"SELECT {', '.join(expressions)}").fetchall()[0]
 
-    def tree(self, text: str) -> dict[str, Any]:
-        """The tree of a SELECT statement. Raises PredicateError for anything else."""
-        tree = json.loads(self.value(f"json_serialize_sql({string_sql(text)})"))
-        if tree["error"] or len(tree["statements"]) != 1:
-            why = tree.get("error_message", "it has several statements")
-            raise PredicateError(f"a query is one SELECT statement: {why}", text=self.query)
-        return tree
-
-    def text(self, tree: dict[str, Any]) -> str:
-        return str(self.value(f"json_deserialize_sql({string_sql(json.dumps(tree))})"))
-
-    def plan(self, tree: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, text: str) -> dict[str, Any]:
         """The bound plan of a query. Raises ValueError if DuckDB has none, or writes no JSON (a constant of NaN)."""
-        text = string_sql(self.text(tree))
-        planned = json.loads(self.value(f"json_serialize_plan({text}, optimize := false)"))
+        planned = json.loads(*self.values(f"json_serialize_plan({string_sql(text)}, optimize := false)"))
         if planned["error"]:
             raise ValueError(message_of(Exception(planned["error_message"])))
         return planned["plans"][0]
@@ -135,14 +121,15 @@ class _Session:
 class _Use:
     """One use of a table in the query.
 
-    node          its node in the tree
+    alias         how the query calls it, where it gives it no other name
     columns       its columns, with DuckDB's types
     table         None for a table that is not ours
     conditions    what the scan was planned by, for people
     """
 
     name: str
-    node: dict[str, Any]
+    alias: str
+    full_name: str
     columns: dict[str, str]
     table: Scannable | None
     plan: Plan | None = None
@@ -151,67 +138,88 @@ class _Use:
 
 
 class _Query:
+    """The text of the query has a mark in the place of each use of a table: the prefix, and the use's number. So it is
+    written once, over empty tables for the plan, and over files for the relation."""
+
     def __init__(self, session: _Session, lakes: dict[str, Scannable]):
-        self._session = session
-        self._tree = session.tree(session.query)
-        self._uses = self._tables(lakes)
+        self._session, self._prefix = session, f"{_PREFIX}{uuid.uuid4().hex}_"
+        names = ("TimeZone", "Calendar", "ieee_floating_point_ops")
+        settings = [f"current_setting('{name}')" for name in names]
+        text, *self._settings = session.values(f"json_serialize_sql({string_sql(session.query)})", *settings)
+        tree = json.loads(text)
+        if tree["error"] or len(tree["statements"]) != 1:
+            why = tree.get("error_message", "it has several statements")
+            raise PredicateError(f"a query is one SELECT statement: {why}", text=session.query)
+        self._uses = self._tables(tree, lakes)
         if not any(use.table is not None for use in self._uses):
             names = ", ".join(lakes)
             raise PredicateError(f"the query reads none of the tables that were given: {names}", text=session.query)
+        (self._text,) = session.values(f"json_deserialize_sql({string_sql(json.dumps(tree))})")
         self._note = self._plan_scans()
 
     def relation(self) -> Any:
         """The relation over what is left of each table."""
-        for number, use in enumerate(self._uses):
-            if use.plan is not None:
-                _replace(use, use.node, self._session.tree(f"SELECT * FROM ({self._source(number, use)})"))
-        return self._session.run(self._session.text(self._tree))
+        return self._session.run(self._over(self._source))
 
     def explanation(self) -> str:
         """What `relation` would read, for people."""
         lines = [self._note] if self._note else []
         for number, use in enumerate(self._uses):
             if use.plan is not None and use.table is not None:
-                self._source(number, use)
+                self._source(number)
                 kept, total = use.plan.files().num_rows, use.table.files().num_rows
                 lines.append(f"{use.name}: {kept:,} of {total:,} files, read by {use.reader}")
                 lines += [f"  where {condition}" for condition in use.conditions]
         return "\n".join(lines)
 
-    def _tables(self, lakes: dict[str, Scannable]) -> list[_Use]:
-        maps = [node["cte_map"]["map"] for node in nodes_of(self._tree) if node.get("cte_map")]
-        ctes = {one["key"].casefold() for one_map in maps for one in one_map}
+    def _tables(self, tree: dict[str, Any], lakes: dict[str, Scannable]) -> list[_Use]:
+        """The uses of tables in a tree, which gets a mark in the place of each."""
+        nodes = list(nodes_of(tree))
+        ctes = {one["key"].casefold() for node in nodes if node.get("cte_map") for one in node["cte_map"]["map"]}
         if ctes & set(lakes):
             message = f"WITH defines {min(ctes & set(lakes))!r}, a table that was given: give one another name"
             raise PredicateError(message, text=self._session.query)
-        uses = []
-        for node in [node for node in nodes_of(self._tree) if node.get("type") == "BASE_TABLE"]:
-            name, is_bare = node["table_name"], not (node["schema_name"] or node["catalog_name"] or node["at_clause"])
-            table = lakes.get(name.casefold()) if is_bare else None
+        uses: list[_Use] = []
+        for node in nodes:
+            if node.get("type") != "BASE_TABLE" or node["at_clause"]:
+                continue
+            parts = [node[part] for part in ("catalog_name", "schema_name", "table_name") if node[part]]
+            name, full_name = parts[-1], ".".join(map(quoted, parts))
+            table = lakes.get(name.casefold()) if len(parts) == 1 else None
             if table is not None:
                 table.handle.check_quarantined()
                 fields = [one for one in table.schema if not _is_unknown(one.type)]
                 columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
-                uses.append(_Use(name, node, columns, table))
             elif name.casefold() not in ctes:
-                with contextlib.suppress(PredicateError):  # the query itself raises it
-                    found = self._session.run(f"SELECT * FROM {_full_name(node)} LIMIT 0")
-                    uses.append(_Use(name, node, dict(zip(found.columns, map(str, found.types), strict=True)), None))
+                try:
+                    found = self._session.run(f"FROM {full_name}")
+                except PredicateError:  # the query itself raises it
+                    continue
+                columns = dict(zip(found.columns, map(str, found.types), strict=True))
+            else:
+                continue
+            mark = f"{self._prefix}{len(uses)}_"
+            node |= {"catalog_name": "", "schema_name": "", "table_name": mark, "qualified_name": {"path": [mark]}}
+            uses.append(_Use(name, "" if node["alias"] else f" AS {quoted(name)}", full_name, columns, table))
         return uses
+
+    def _over(self, source: Callable[[int], str]) -> str:
+        """The query over a source for each use of a table."""
+        return re.sub(f"{self._prefix}([0-9]+)_", lambda mark: source(int(mark[1])), self._text)
 
     def _plan_scans(self) -> str:
         """Plan a scan of each table by its conditions in DuckDB's plan. Return why there is no plan, or ""."""
-        token, note, uses, keys = f"{_PREFIX}{uuid.uuid4().hex}:", "", {}, {}
-        try:
-            found = QueryPlan(self._session.plan(self._over_empty_tables(token)), token)
-            uses, keys = found.uses, found.keys
-        except (PredicateError, ValueError) as error:
-            note = f"nothing is skipped, since DuckDB shows no plan of the query: {error}"
-        names = ", ".join(f"current_setting('{name}')" for name in ("TimeZone", "Calendar", "ieee_floating_point_ops"))
-        zone, calendar, has_infinity = self._session.run(f"SELECT {names}").fetchall()[0]
+        note, uses, keys = "", {}, {}
+        zone, calendar, has_infinity = self._settings
         is_utc = zone in ("UTC", "Etc/UTC") and calendar == "gregorian"
         if not has_infinity:
-            note, uses = "nothing is skipped, since the connection divides by zero in another way", {}
+            note = "nothing is skipped, since the connection divides by zero in another way"
+        else:
+            try:
+                found = QueryPlan(self._session.plan(self._over(self._empty_table)), self._prefix)
+                uses, keys = found.uses, found.keys
+            except (PredicateError, ValueError) as error:
+                note = f"nothing is skipped, since DuckDB shows no plan of the query: {error}"
         for number, use in enumerate(self._uses):
             if use.table is not None:
                 of_use = uses.get(number, TableUse())
@@ -221,17 +229,10 @@ class _Query:
                 use.plan = use.table.scan(And(known) if known else None, columns=list(use.columns))
         return note
 
-    def _over_empty_tables(self, token: str) -> dict[str, Any]:
-        tree = copy.deepcopy(self._tree)
-        numbers = {id(use.node): number for number, use in enumerate(self._uses)}
-        for original, node in list(zip(nodes_of(self._tree), nodes_of(tree), strict=True)):
-            number = numbers.get(id(original))
-            if number is not None:
-                use = self._uses[number]
-                nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in use.columns.items())
-                empty = f"SELECT * FROM (SELECT {nulls} WHERE {marker(token, number)})"
-                _replace(use, node, self._session.tree(empty))
-        return tree
+    def _empty_table(self, number: int) -> str:
+        use = self._uses[number]
+        nulls = ", ".join(f"CAST(NULL AS {dtype}) AS {quoted(name)}" for name, dtype in use.columns.items())
+        return f"(SELECT {nulls} WHERE {marker(self._prefix, number)}){use.alias}"
 
     def _condition(self, use: _Use, condition: Bound, is_utc: bool) -> Node | None:
         """A condition on our table, as `where=` would read it; None for one that is not understood."""
@@ -251,7 +252,7 @@ class _Query:
         """The condition with constant instants as the session's time zone makes them."""
         if one.type != "TIMESTAMP WITH TIME ZONE" or one.has_columns():
             return replace(one, children=tuple(map(self._with_instants, one.children)))
-        text = self._session.value(f"CAST({expression_sql(one, ())} AT TIME ZONE 'UTC' AS VARCHAR)")
+        (text,) = self._session.values(f"CAST({expression_sql(one, ())} AT TIME ZONE 'UTC' AS VARCHAR)")
         return Bound(INSTANT, one.type, value=f"{text}+00")
 
     def _among(self, use: _Use, value: Bound, keys: tuple[int, Bound] | None, uses: dict[int, TableUse]) -> Node | None:
@@ -266,7 +267,7 @@ class _Query:
                 with contextlib.suppress(NotUnderstoodError):
                     conditions.append(expression_sql(condition, list(other.columns)))
             where = " AND ".join([f"{key} IS NOT NULL", *conditions])
-            query = f"SELECT DISTINCT {key} FROM {_full_name(other.node)} WHERE {where} LIMIT {KEYS_MAX + 1}"
+            query = f"SELECT DISTINCT {key} FROM {other.full_name} WHERE {where} LIMIT {KEYS_MAX + 1}"
             found = self._session.run(query).to_arrow_table().column(0)
             if len(found) <= KEYS_MAX:
                 use.conditions.append(f"{quoted(name)} is among {len(found):,} keys of {other.name}")
@@ -276,18 +277,18 @@ class _Query:
                     return prepare(col(name).between(*pc.min_max(found).values()), use.table.schema)
         return None
 
-    def _source(self, number: int, use: _Use) -> str:
-        """A read of files, or, where that is not exact, our own scan as an object of Python."""
-        assert use.plan is not None
+    def _source(self, number: int) -> str:
+        """A read of files, or, if that is not exact, our own scan as an object of Python."""
+        use = self._uses[number]
+        if use.plan is None:
+            return use.full_name
         try:
             text, tables = source_sql(use.plan.planning, f"{_PREFIX}{number}_")
         except (NotPlainError, SchemaError) as error:
             use.reader = f"Skipstone: {error}"
-        else:
-            self._session.objects |= tables
-            return text
-        self._session.objects[f"{_PREFIX}{number}"] = LakeDataset(use.plan)
-        return f"FROM {_PREFIX}{number}"
+            text, tables = f"FROM {_PREFIX}{number}", {f"{_PREFIX}{number}": LakeDataset(use.plan)}
+        self._session.objects |= tables
+        return f"({text}){use.alias}"
 
 
 def _is_unknown(kind: pa.DataType) -> bool:
@@ -295,18 +296,6 @@ def _is_unknown(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_is_unknown(kind.field(i).type) for i in range(kind.num_fields))
     return pa.types.is_float16(kind) or pa.types.is_decimal256(kind)
-
-
-def _full_name(node: dict[str, Any]) -> str:
-    return ".".join(quoted(part) for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
-
-
-def _replace(use: _Use, node: dict[str, Any], source: dict[str, Any]) -> None:
-    """Put a subquery in the place of a table, under the names that the table and its columns have in the query."""
-    kept = {name: node[name] for name in ("column_name_alias", "sample")}
-    alias = node["alias"] or use.name
-    node.clear()
-    node.update(source["statements"][0]["node"]["from_table"], alias=alias, **kept)
 
 
 def _column_of(value: Bound, names: Sequence[str]) -> str | None:
