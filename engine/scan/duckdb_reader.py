@@ -11,9 +11,11 @@ pyarrow reads the chunk.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import duckdb
 import numpy as np
@@ -27,27 +29,36 @@ from ..predicates import columns_read
 from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
+from ..predicates.possible_values import Evidence
+from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow
 from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
 from .duckdb_text import type_text
-from .file_reader import cast_column, check_identity, planned_entry, rows_without_columns
+from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+from .planning import Pair, PlannedScan
 
 if TYPE_CHECKING:
     from ..storage import Counted
-    from .planning import PlannedScan
     from .request import SortKey
 
-Pair = tuple[FileTask, RowGroups]
 R = TypeVar("R")
 
 _VALUES_FIRST, _VALUES_MAX = 2_000_000, 64_000_000  # of a chunk
 _RESULT_BYTES = 32 << 20  # that a chunk should return: the next is larger or smaller
 _COUNT = "__skipstone_count"
-_PATTERN = frozenset("*?[]{}")  # DuckDB would expand such a path
+_is_pattern = re.compile(r"[*?\[\]{}]").search  # DuckDB would expand such a path
 _CHECKED_FILES_MAX = 1_000
 # Files in which DuckDB has the types of the Arrow schema for some columns, and the share of these in the file's bytes.
 _checked_files: dict[tuple, float] = {}
+# What statistics show of each file of a version, by the mode of a scan, the fact and the column.
+_facts: WeakKeyDictionary[Snapshot, dict[tuple[str, str, str], bool]] = WeakKeyDictionary()
+_FACT_FILES_MAX = 1_000
+_FACTS: dict[str, Callable[[Evidence], np.ndarray]] = {
+    "bounded": lambda one: (one.has_lower & one.has_upper) | ~one.may_be_value,
+    "bounded without NaN": lambda one: ~one.may_be_nan & ((one.has_lower & one.has_upper) | ~one.may_be_value),
+    "times": lambda one: one.has_lower | ~one.may_be_value,  # INT96, which DuckDB wraps, has no bounds
+}
 
 
 @dataclass
@@ -85,7 +96,7 @@ class DuckDBReader:
         self.refusal = self._refusal()
 
     def _path_of(self, task: FileTask) -> str:
-        return str(self._storage.open_file(planned_entry(task)))
+        return str(self._storage.uncounted.open_file(planned_entry(task)))
 
     def _refusal(self) -> str:
         writer = self.writer
@@ -108,19 +119,25 @@ class DuckDBReader:
 
     def is_ordered(self, columns: Iterable[str], *, may_be_nan: bool = True) -> bool:
         """The same of columns (dotted paths) if what reads them handles NaN (`may_be_nan`), or does not."""
-        units = self._plan.pruned.units
-        for name in columns:
-            if name in self._context.partitioning:
-                continue
-            if _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type):
-                continue
-            known = np.zeros(units.count, dtype=bool)
-            for evidence, covered in self._plan.column_bounds(name):
-                is_bounded = (evidence.has_lower & evidence.has_upper) | ~evidence.may_be_value
-                known |= covered & is_bounded & (may_be_nan | ~evidence.may_be_nan)
-            if not known.all():
-                return False
-        return True
+        fact = "bounded" if may_be_nan else "bounded without NaN"
+        return all(
+            name in self._context.partitioning
+            or _is_ordered_by_all_writers(self._schema.field(top_level(self._schema, name)).type)
+            or self._is_true_in_each_file(fact, name)
+            for name in columns
+        )
+
+    def _is_true_in_each_file(self, fact: str, column: str) -> bool:
+        """Whether statistics show a fact about a column in each file that is left. What they show of all files of a
+        small version is kept for the next scan."""
+        plan = self._plan
+        if plan.tail is None and plan.instant.totals["files"] <= _FACT_FILES_MAX:
+            known, key = _facts.setdefault(plan.snapshot, {}), (plan.mode, fact, column)
+            if key not in known:
+                known[key] = _is_true_in(PlannedScan(plan.request), fact, column)
+            if known[key]:
+                return True
+        return _is_true_in(plan, fact, column)
 
     # -- which files ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +146,7 @@ class DuckDBReader:
         task, groups = pair
         if task.schema_id not in self._by_schema:
             self._by_schema[task.schema_id] = self._schema_refusal(task.schema_id)
-        if self._by_schema[task.schema_id] or _PATTERN & set(task.path):
+        if self._by_schema[task.schema_id] or _is_pattern(task.path):
             return False
         return groups.kept is None or groups.first_rows is not None or groups.total == len(groups.kept)
 
@@ -156,17 +173,9 @@ class DuckDBReader:
             is_same = stored == wanted or (not pa.types.is_nested(wanted) and is_exact_widening(stored, wanted))
             if type_text(stored) is None or not is_same:
                 return f"column {name!r} is {stored} in some files"
-            if not all(self._has_plain_times(leaf) for leaf in _times_in(name, wanted)):
+            if not all(self._is_true_in_each_file("times", leaf) for leaf in _times_in(name, wanted)):
                 return f"times of column {name!r} may be stored as INT96"
         return ""
-
-    def _has_plain_times(self, name: str) -> bool:
-        """Whether a column of timestamps has bounds in each file: INT96, which DuckDB wraps, has none."""
-        units = self._plan.pruned.units
-        known = np.zeros(units.count, dtype=bool)
-        for evidence, covered in self._plan.column_bounds(name):
-            known |= covered & (evidence.has_lower | ~evidence.may_be_value)
-        return bool(known.all())
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -266,8 +275,7 @@ class DuckDBReader:
             return None, "DuckDB has no text for the query"
         result, error = None, ""
         with self._plan.reporting_changes():
-            for task in query.tasks:
-                check_identity(task, self._storage)
+            check_identities(query.tasks, self._storage)
             try:
                 with cursor() as opened:
                     self.check_types(chunk[0].task, opened)
@@ -278,8 +286,7 @@ class DuckDBReader:
                         opened.unregister(name)
             except (duckdb.Error, pa.ArrowException, SkipstoneError, ValueError) as raised:
                 error = f"DuckDB failed: {str(raised).splitlines()[0]}"
-            for task in query.tasks:
-                check_identity(task, self._storage)
+            check_identities(query.tasks, self._storage)
         if not error:
             self._context.by_duckdb.extend(task.path for task in query.tasks)
             self._count(chunk)
@@ -352,6 +359,13 @@ class DuckDBReader:
                 yield Piece(task, groups.part(range(begin, end)))
                 begin, rows = end, 0
             rows += count
+
+
+def _is_true_in(plan: PlannedScan, fact: str, column: str) -> bool:
+    known = np.zeros(plan.pruned.units.count, dtype=bool)
+    for evidence, covered in plan.column_bounds(column):
+        known |= covered & _FACTS[fact](evidence)
+    return bool(known.all())
 
 
 def _first_chunk(waiting: Sequence[Piece], rows_max: int) -> list[Piece]:

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from ..predicates import Constant
 from ..predicates.operands import quoted
-from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor
 from .duckdb_reader import DuckDBReader
 from .duckdb_select import Piece
-from .file_reader import check_identity
-from .file_tasks import ReadContext, RowGroups, rows_kept
+from .file_reader import check_identities
+from .file_tasks import RowGroups, rows_kept
 from .planned_rows import to_merge
 from .planning import Pair, PlannedScan
 
-_hidden_columns: WeakKeyDictionary[Snapshot, set[str]] = WeakKeyDictionary()
 _PARTS_MAX = 4  # files that are read by row numbers, each by a SELECT of its own
 
 
@@ -44,10 +41,9 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
     if reader.refusal or not all(map(reader.served, pairs)):
         raise NotPlainError(reader.why_not() or "paths of files have characters that DuckDB expands")
     with planning.reporting_changes():
-        for task, _ in pairs:
-            check_identity(task, planning.storage)
+        check_identities([task for task, _ in pairs], planning.storage)
     writer, schema = reader.writer, context.schema
-    writer.hidden = _hidden(planning, context)
+    writer.hidden = {one.name for one in context.schema if not reader.is_ordered(_leaves(one.name, one.type))}
     writer.options = ", can_have_nan = true" if any(map(_has_floats, schema.types)) else ""
     selects: list[str] = []
     tables: dict[str, pa.Table] = {}
@@ -68,16 +64,6 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
         nulls = (f"CAST(NULL AS {writer.types.get(name, 'VARCHAR')}) AS {quoted(name)}" for name in context.columns)
         selects = [f"SELECT {', '.join(nulls)} WHERE FALSE"]
     return " UNION ALL ".join(selects), tables
-
-
-def _hidden(planning: PlannedScan, context: ReadContext) -> set[str]:
-    """The columns whose statistics in the files of the version may be wrong."""
-    snapshot = planning.snapshot
-    if snapshot not in _hidden_columns or snapshot.tail is not None:
-        reader = DuckDBReader(PlannedScan(planning.request), context)
-        columns = [field for field in context.schema if not reader.is_ordered(_leaves(field.name, field.type))]
-        _hidden_columns[snapshot] = {field.name for field in columns}
-    return _hidden_columns[snapshot]
 
 
 def _pairs(planning: PlannedScan) -> list[Pair]:

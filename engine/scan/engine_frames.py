@@ -16,7 +16,7 @@ from ...base.arrays import empty_table
 from ...base.versions import accepted
 from ...errors import InvalidArgumentError, PredicateError
 from ..predicates import And, Constant, Node, parse, unknowns
-from .file_reader import check_identity, planned_entry
+from .file_reader import check_identities, planned_entry
 from .file_tasks import FileTask, RowGroups, rows_kept
 from .lake_dataset import LakeDataset, RowSource
 from .planned_rows import read_pairs
@@ -113,15 +113,13 @@ def _scanned_by_polars(
         chunks[-1].append(task)
     for chunk in chunks:
         with plan.reporting_changes():
-            for task in chunk:
-                check_identity(task, plan.storage)
+            check_identities(chunk, plan.storage)
             frame = _scan(polars, plan, chunk)
             try:
                 frame = (frame if predicate is None else frame.filter(predicate)).select(columns).collect()
             except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError):
                 frame = None
-            for task in chunk:
-                check_identity(task, plan.storage)
+            check_identities(chunk, plan.storage)
         if frame is not None:
             yield frame
             continue

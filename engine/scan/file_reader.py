@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,14 @@ def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
 def changed_file(path: str, what: str, hint: str = "{sync} or {refresh} the table and scan again") -> NotReadableError:
     """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
     return NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint=hint)
+
+
+def check_identities(tasks: Sequence[FileTask], storage: Counted) -> None:
+    """`check_identity` of each of some local files."""
+    start_s = time.perf_counter()
+    for task in tasks:
+        check_identity(task, storage.uncounted)
+    storage.count(len(tasks), 0, start_s)
 
 
 def check_identity(task: FileTask, storage: Storage) -> Entry:

@@ -73,13 +73,13 @@ class LocalStorage:
 
     def stat(self, path: str) -> Entry:
         place = self.local_path(path)
-        with _refusals(path):
-            try:
-                status = os.stat(place, follow_symlinks=not self._is_index)
-            except OSError as error:
-                if error.errno not in _NO_TARGET or not os.path.islink(place):
-                    raise
-                raise FileMissingError(f"{path}: a link that leads nowhere") from None
+        try:
+            status = os.stat(place, follow_symlinks=not self._is_index)
+        except (OSError, ValueError) as error:
+            with _refusals(path):
+                if isinstance(error, OSError) and error.errno in _NO_TARGET and os.path.islink(place):
+                    raise FileMissingError(f"{path}: a link that leads nowhere") from None
+                raise
         if self._is_index and not stat.S_ISREG(status.st_mode):
             raise self._not_regular(path)
         return Entry(path, status.st_size, status.st_mtime_ns)

@@ -52,6 +52,11 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
+    @property
+    def uncounted(self) -> Storage:
+        """The storage itself, for many requests that are counted together."""
+        return self._storage
+
     def stat(self, path: str) -> Entry:
         return self._counted(self._storage.stat, path)
 
