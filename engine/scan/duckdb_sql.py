@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the range prunes
 _PREFIX = "__skipstone_"  # of names in the text
+_DEFINITIONS = " UNION ALL ".join(f"SELECT sql FROM duckdb_{of}() WHERE NOT internal" for of in ("tables", "views"))
+_COLLATED = f"(SELECT count(*) FROM ({_DEFINITIONS}) WHERE sql ILIKE '%collate%')"  # tables and views that say so
 
 
 class Scannable(Protocol):
@@ -216,6 +218,7 @@ class _Query:
             note = "nothing is skipped, since the connection divides by zero in another way"
         else:
             try:
+                self._check_collations()
                 found = QueryPlan(self._session.plan(self._over(self._empty_table)), self._prefix)
                 uses, keys = found.uses, found.keys
             except (PredicateError, ValueError) as error:
@@ -228,6 +231,16 @@ class _Query:
                 known = tuple(node for node in nodes if node is not None)
                 use.plan = use.table.scan(And(known) if known else None, columns=list(use.columns))
         return note
+
+    def _check_collations(self) -> None:
+        """Raise PredicateError if texts of another table may have a collation, which no empty table has."""
+        others, objects = [use for use in self._uses if use.table is None], self._session.objects.values()
+        if not others or (self._session.values(_COLLATED)[0] == 0 and not any(isinstance(o, duckdb.DuckDBPyRelation) for o in objects)):
+            return
+        for use in others:
+            (text,) = self._session.values(f"json_serialize_plan({string_sql(f'FROM {use.full_name}')})")
+            if json.loads(text)["error"] or re.search('"collation":"[^"]', text):
+                raise PredicateError(f"texts of {use.name} may have a collation", text=self._session.query)
 
     def _empty_table(self, number: int) -> str:
         use = self._uses[number]

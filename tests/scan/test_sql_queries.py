@@ -318,6 +318,68 @@ def test_a_setting_that_changes_what_constants_are(tmp_path: Path) -> None:
     assert ss.sql(query, lake=ss.create(tmp_path), con=connection).fetchall() == [(2,)]
 
 
+def test_a_type_that_duckdb_reads_as_another(tmp_path: Path) -> None:
+    """Arrow has a struct of bytes for a column that is VARIANT to DuckDB."""
+    duckdb.sql(f"COPY (SELECT 1 AS k, {{'a': 1}}::VARIANT AS v) TO '{tmp_path}/part.parquet'")
+    table = ss.create(tmp_path)
+    assert "read by Skipstone: column 'v' is VARIANT" in table.sql("SELECT v FROM self", explain=True)
+    assert table.sql("FROM self WHERE k = 1").fetchall() == [tuple(table.scan().to_table().to_pylist()[0].values())]
+
+
+@pytest.mark.parametrize("setting", ["", "SET integer_division = true", "SET default_collation = 'NOCASE'"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "k / 2 = 151",
+        "k // 2 = 151",
+        "k / 2 > 298",
+        "user_id = 'USER-1' COLLATE NOCASE AND k < 300",
+        "user_id COLLATE NOCASE BETWEEN 'USER-1' AND 'USER-11'",
+        "user_id = 'USER-1'",
+        "user_id IN ('USER-1', 'User-2')",
+        "action < 'C'",
+    ],
+)
+def test_settings_that_change_what_a_condition_means(table: ss.Table, setting: str, condition: str) -> None:
+    connection = duckdb.connect()
+    connection.execute(setting or "SELECT 1").fetchall()
+    query = f"SELECT k FROM lake WHERE {condition}"
+    found = ss.sql(query, lake=table, con=connection).fetchall()
+    connection.register("lake", _events())
+    assert sorted(found) == sorted(connection.sql(query).fetchall())
+
+
+@pytest.mark.parametrize("dimension", ["d", "(SELECT * FROM d)", "view", "relation"])
+def test_a_join_that_ignores_case(table: ss.Table, dimension: str) -> None:
+    """The collation of another table's texts decides what they are equal to."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE d (u VARCHAR COLLATE NOCASE); INSERT INTO d VALUES ('USER-1'), ('user-7')")
+    connection.register("arrow", DIMENSION)
+    connection.execute("CREATE VIEW view AS SELECT u FROM d LEFT JOIN arrow ON d.u = arrow.country")
+    more = {"relation": connection.sql("FROM view")} if dimension == "relation" else {}
+    for query in (
+        f"SELECT k, u FROM lake JOIN {dimension} ON user_id = u",
+        f"SELECT count(*) FROM (SELECT u FROM {dimension} UNION ALL SELECT user_id FROM lake) WHERE u = 'USER-1'",
+    ):
+        found = ss.sql(query, lake=table, con=connection, **more).fetchall()
+        connection.register("lake", _events())
+        relation = connection.sql("FROM view")
+        assert relation.columns and sorted(found) == sorted(connection.sql(query).fetchall())
+        connection.unregister("lake")
+
+
+def test_a_join_with_texts_of_no_collation_skips(table: ss.Table) -> None:
+    connection = duckdb.connect()
+    connection.register("view", DIMENSION.slice(0, 1))
+    query = "SELECT k FROM lake JOIN view USING (user_id)"
+    assert "is among 1 keys of view" in ss.sql(query, lake=table, con=connection, explain=True)
+    connection.execute("CREATE TABLE d (u VARCHAR COLLATE NOCASE)")
+    assert "may have a collation" in ss.sql(query, lake=table, con=connection, explain=True)
+    connection.execute("CREATE TABLE plain AS FROM view")
+    query = "SELECT k FROM lake JOIN plain USING (user_id)"
+    assert "is among 1 keys of plain" in ss.sql(query, lake=table, con=connection, explain=True)
+
+
 def test_a_table_without_rows(tmp_path: Path) -> None:
     pq.write_table(_events().slice(0, 0), tmp_path / "part.parquet")
     table = ss.create(tmp_path)
