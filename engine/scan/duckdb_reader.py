@@ -33,9 +33,9 @@ from ..predicates.possible_values import Evidence
 from ..state.snapshot import Snapshot
 from .duckdb_connection import cursor, guarded_key, nan_rows, to_arrow
 from .duckdb_select import FILE, ROW, VIRTUAL_COLUMNS, Piece, Query, QueryWriter
-from .duckdb_text import type_text
+from .duckdb_text import type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
-from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
+from .file_tasks import FileTask, ReadContext, rows_kept
 from .planning import Pair, PlannedScan
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class DuckDBReader:
             is_same = stored == wanted or (not pa.types.is_nested(wanted) and is_exact_widening(stored, wanted))
             if type_text(stored) is None or not is_same:
                 return f"column {name!r} is {stored} in some files"
-            if not all(self._is_true_in_each_file("times", leaf) for leaf in _times_in(name, wanted)):
+            times = [path for path, dtype in values_within(name, wanted) if pa.types.is_timestamp(dtype)]
+            if not all(path and self._is_true_in_each_file("times", path) for path in times):
                 return f"times of column {name!r} may be stored as INT96"
         return ""
 
@@ -389,20 +390,10 @@ def _values_of_files(values: list[pa.Scalar], rows: pa.Table) -> pa.Array:
 
 def _is_ordered_by_all_writers(dtype: pa.DataType) -> bool:
     """Whether values are stored, and compared, as signed numbers, of which statistics were always right."""
-    if pa.types.is_nested(dtype):
-        return all(_is_ordered_by_all_writers(dtype.field(i).type) for i in range(dtype.num_fields))
-    return pa.types.is_boolean(dtype) or pa.types.is_signed_integer(dtype) or pa.types.is_temporal(dtype)
+    of = pa.types
+    return all(of.is_boolean(t) or of.is_signed_integer(t) or of.is_temporal(t) for _, t in values_within("", dtype))
 
 
 def _type_as_read(dtype: pa.DataType) -> str:
     """The type in which DuckDB reads a column of a file."""
     return (type_text(dtype) or "").replace("TIMESTAMP_MS", "TIMESTAMP")
-
-
-def _times_in(name: str, kind: pa.DataType) -> Iterator[str]:
-    """The dotted paths of timestamps within a column."""
-    if pa.types.is_timestamp(kind):
-        yield name
-    elif pa.types.is_nested(kind):
-        for i in range(kind.num_fields):
-            yield from _times_in(f"{name}.{kind.field(i).name}", kind.field(i).type)

@@ -5,7 +5,6 @@ The source has all rows of the row groups that are left: the query tests the con
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from ..predicates.operands import quoted
 from .duckdb_connection import cursor
 from .duckdb_reader import DuckDBReader
 from .duckdb_select import Piece
+from .duckdb_text import values_within
 from .file_reader import check_identities
 from .file_tasks import RowGroups, rows_kept
 from .planned_rows import to_merge
@@ -43,8 +43,11 @@ def source_sql(planning: PlannedScan, prefix: str) -> tuple[str, dict[str, pa.Ta
     with planning.reporting_changes():
         check_identities([task for task, _ in pairs], planning.storage)
     writer, schema = reader.writer, context.schema
-    writer.hidden = {one.name for one in context.schema if not reader.is_ordered(_leaves(one.name, one.type))}
-    writer.options = ", can_have_nan = true" if any(map(_has_floats, schema.types)) else ""
+    within = {field.name: list(values_within(field.name, field.type)) for field in schema}
+    paths = {name: [path for path, _ in values if path] for name, values in within.items()}
+    writer.hidden = {name for name in paths if not reader.is_ordered(paths[name])}  # lists and maps have no statistics
+    has_floats = any(pa.types.is_floating(dtype) for values in within.values() for _, dtype in values)
+    writer.options = ", can_have_nan = true" if has_floats else ""
     selects: list[str] = []
     tables: dict[str, pa.Table] = {}
     by_schema: dict[int, list[Piece]] = {}
@@ -84,18 +87,3 @@ def _pieces(pairs: list[Pair]) -> list[Piece]:
         return [Piece(task, groups) for task, groups in pairs]
     whole = (task if task.rows is None else replace(task, rows=None) for task, _ in pairs)
     return [Piece(task, RowGroups(None)) for task in whole]
-
-
-def _leaves(name: str, kind: pa.DataType) -> Iterator[str]:
-    """The dotted paths of the values whose statistics DuckDB uses: it uses none of values in lists and maps."""
-    if pa.types.is_struct(kind):
-        for field in kind:
-            yield from _leaves(f"{name}.{field.name}", field.type)
-    elif not pa.types.is_nested(kind):
-        yield name
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_floating(kind)

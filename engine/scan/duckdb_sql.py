@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import duckdb
 import pyarrow as pa
@@ -33,7 +33,7 @@ from ..predicates.sql_operands import arrow_type
 from .duckdb_connection import is_supported, query_connection
 from .duckdb_source import NotPlainError, source_sql
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
-from .duckdb_text import type_text
+from .duckdb_text import type_text, values_within
 from .lake_dataset import LakeDataset
 
 if TYPE_CHECKING:
@@ -43,16 +43,6 @@ KEYS_MAX, LISTED_KEYS_MAX = 10_000, 1_000  # of more keys than are listed, the r
 _PREFIX = "__skipstone_"  # of names in the text
 _DEFINITIONS = " UNION ALL ".join(f"SELECT sql FROM duckdb_{of}() WHERE NOT internal" for of in ("tables", "views"))
 _COLLATED = f"(SELECT count(*) FROM ({_DEFINITIONS}) WHERE sql ILIKE '%collate%')"  # tables and views that say so
-
-
-class Scannable(Protocol):
-    """What a query asks of a table."""
-
-    handle: Any
-    schema: pa.Schema
-
-    def scan(self, where: object = None, columns: Sequence[str] | None = None) -> Plan: ...
-    def files(self) -> pa.Table: ...
 
 
 @overload
@@ -125,7 +115,7 @@ class _Use:
 
     alias         how the query calls it, where it gives it no other name
     columns       its columns, with DuckDB's types
-    table         None for a table that is not ours
+    table         a table of Skipstone; None for another one
     conditions    what the scan was planned by, for people
     """
 
@@ -133,7 +123,7 @@ class _Use:
     alias: str
     full_name: str
     columns: dict[str, str]
-    table: Scannable | None
+    table: Any
     plan: Plan | None = None
     conditions: list[str] = field(default_factory=list)
     reader: str = "DuckDB"
@@ -143,10 +133,9 @@ class _Query:
     """The text of the query has a mark in the place of each use of a table: the prefix, and the use's number. So it is
     written once, over empty tables for the plan, and over files for the relation."""
 
-    def __init__(self, session: _Session, lakes: dict[str, Scannable]):
+    def __init__(self, session: _Session, lakes: dict[str, Any]):
         self._session, self._prefix = session, f"{_PREFIX}{uuid.uuid4().hex}_"
-        names = ("TimeZone", "Calendar", "ieee_floating_point_ops")
-        settings = [f"current_setting('{name}')" for name in names]
+        settings = [f"current_setting('{name}')" for name in ("TimeZone", "Calendar", "ieee_floating_point_ops")]
         text, *self._settings = session.values(f"json_serialize_sql({string_sql(session.query)})", *settings)
         tree = json.loads(text)
         if tree["error"] or len(tree["statements"]) != 1:
@@ -174,7 +163,7 @@ class _Query:
                 lines += [f"  where {condition}" for condition in use.conditions]
         return "\n".join(lines)
 
-    def _tables(self, tree: dict[str, Any], lakes: dict[str, Scannable]) -> list[_Use]:
+    def _tables(self, tree: dict[str, Any], lakes: dict[str, Any]) -> list[_Use]:
         """The uses of tables in a tree, which gets a mark in the place of each."""
         nodes = list(nodes_of(tree))
         ctes = {one["key"].casefold() for node in nodes if node.get("cte_map") for one in node["cte_map"]["map"]}
@@ -190,7 +179,7 @@ class _Query:
             table = lakes.get(name.casefold()) if len(parts) == 1 else None
             if table is not None:
                 table.handle.check_quarantined()
-                fields = [one for one in table.schema if not _is_unknown(one.type)]
+                fields = [one for one in table.schema if not any(map(_is_unknown, values_within("", one.type)))]
                 columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
             elif name.casefold() not in ctes:
                 try:
@@ -234,8 +223,9 @@ class _Query:
 
     def _check_collations(self) -> None:
         """Raise PredicateError if texts of another table may have a collation, which no empty table has."""
-        others, objects = [use for use in self._uses if use.table is None], self._session.objects.values()
-        if not others or (self._session.values(_COLLATED)[0] == 0 and not any(isinstance(o, duckdb.DuckDBPyRelation) for o in objects)):
+        others = [use for use in self._uses if use.table is None]
+        has_relations = any(isinstance(one, duckdb.DuckDBPyRelation) for one in self._session.objects.values())
+        if not others or not (has_relations or self._session.values(_COLLATED)[0]):
             return
         for use in others:
             (text,) = self._session.values(f"json_serialize_plan({string_sql(f'FROM {use.full_name}')})")
@@ -249,7 +239,6 @@ class _Query:
 
     def _condition(self, use: _Use, condition: Bound, is_utc: bool) -> Node | None:
         """A condition on our table, as `where=` would read it; None for one that is not understood."""
-        assert use.table is not None
         with contextlib.suppress(NotUnderstoodError, PredicateError, SchemaError):
             if not is_utc:
                 condition = self._with_instants(condition)
@@ -304,11 +293,9 @@ class _Query:
         return f"({text}){use.alias}"
 
 
-def _is_unknown(kind: pa.DataType) -> bool:
+def _is_unknown(value: tuple[str, pa.DataType]) -> bool:
     """Whether DuckDB has no such type: queries cannot name such a column."""
-    if pa.types.is_nested(kind):
-        return any(_is_unknown(kind.field(i).type) for i in range(kind.num_fields))
-    return pa.types.is_float16(kind) or pa.types.is_decimal256(kind)
+    return pa.types.is_float16(value[1]) or pa.types.is_decimal256(value[1])
 
 
 def _column_of(value: Bound, names: Sequence[str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from ..predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual
@@ -36,6 +38,16 @@ def type_text(kind: pa.DataType) -> str | None:
             return None
         return f"STRUCT({', '.join(f'{quoted(name)} {value}' for name, value in fields)})"
     return None
+
+
+def values_within(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """(dotted path, type) of each value within a column. The path of values in lists and maps is ""."""
+    if not pa.types.is_nested(dtype):
+        yield path, dtype
+        return
+    for i in range(dtype.num_fields):
+        field = dtype.field(i)
+        yield from values_within(f"{path}.{field.name}" if path and pa.types.is_struct(dtype) else "", field.type)
 
 
 def value_text(value: pa.Scalar) -> str | None:

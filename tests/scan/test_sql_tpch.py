@@ -34,7 +34,8 @@ CREATE TABLE partsupp AS SELECT i // 4 AS ps_partkey, (i * 7 + i // 4) % 40 AS p
     (i * 31 % 1000)::INT AS ps_availqty, (1 + i * 17 % 90)::DECIMAL(15, 2) AS ps_supplycost, 'c' AS ps_comment
     FROM range(800) t(i);
 CREATE TABLE customer AS SELECT i AS c_custkey, 'Customer#' || i AS c_name, 'a' || i AS c_address,
-    (i % 10)::INT AS c_nationkey, (10 + i % 25) || '-555' AS c_phone, (i * 53 % 2000 - 500)::DECIMAL(15, 2) AS c_acctbal,
+    (i % 10)::INT AS c_nationkey, (10 + i % 25) || '-555' AS c_phone,
+    (i * 53 % 2000 - 500)::DECIMAL(15, 2) AS c_acctbal,
     ['BUILDING', 'MACHINERY', 'AUTOMOBILE'][1 + i % 3] AS c_mktsegment, 'c' AS c_comment FROM range(150) t(i);
 CREATE TABLE orders AS SELECT i AS o_orderkey, hash(i) % 120 AS o_custkey, ['F', 'O', 'P'][1 + i % 3] AS o_orderstatus,
     (1000 + i * 71 % 90000)::DECIMAL(15, 2) AS o_totalprice, 0 AS o_shippriority, 'Clerk' AS o_clerk,
@@ -47,7 +48,8 @@ CREATE TABLE lineitem AS SELECT i // 4 AS l_orderkey, part AS l_partkey,
     (i % 11 / 100)::DECIMAL(15, 2) AS l_discount, (i % 9 / 100)::DECIMAL(15, 2) AS l_tax,
     ['A', 'N', 'R'][1 + i % 3] AS l_returnflag, ['F', 'O'][1 + i % 2] AS l_linestatus,
     (DATE '1992-01-01' + (i * 2400 // {LINES})::INT + (hash(i) % 100)::INT) AS l_shipdate,
-    l_shipdate + (hash(i + 2) % 40)::INT - 20 AS l_commitdate, l_shipdate + 1 + (hash(i + 3) % 30)::INT AS l_receiptdate,
+    l_shipdate + (hash(i + 2) % 40)::INT - 20 AS l_commitdate,
+    l_shipdate + 1 + (hash(i + 3) % 30)::INT AS l_receiptdate,
     ['DELIVER IN PERSON', 'NONE'][1 + i % 2] AS l_shipinstruct,
     ['AIR', 'MAIL', 'SHIP', 'AIR REG'][1 + i % 4] AS l_shipmode, 'c' AS l_comment
     FROM (SELECT i, hash(i * 3) % 200 AS part FROM range({LINES}) t(i));
