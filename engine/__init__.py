@@ -27,7 +27,7 @@ may match; `scan/row_groups.py` asks their task index files which row groups may
 `scan/rows.py` read them and test rows.
 
 A commit: `commit/transaction.py` gathers tasks; `commit/bind.py` gives their files ids; each index kind adds its runs;
-`commit/publish.py` puts the instant if nobody was first, or binds again.
+`commit/commit.py` puts the instant if no other commit was first, or plans again.
 
 Above all stand verbs that read a table as users do: `verify.py`, `doctor.py`, `report.py` with `column_layout.py`,
 `perf.py`, `notebook.py`, and `advice/`, which builds indexes over a sample to say which would pay. `clustering.py`

@@ -15,7 +15,8 @@ from ..base.arrays import field_index
 from ..errors import CorruptionError, InvalidArgumentError, NotATableError, SchemaError
 from . import hive
 from .choices import OnMisfit, TableSource
-from .commit.publish import Change, publish
+from .commit.commit import WriteBatch, commit
+from .commit.edit import Edit
 from .commit.schemas import (
     check_table_schema,
     identified,
@@ -38,6 +39,7 @@ from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, relative_path
+from .storage.gathered import gathering
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions
@@ -96,7 +98,7 @@ def create_handle(
 
         readers = RunReaders(index_storage)
         log = open_log(kind, storage, table.log_options, table.metadata)
-        instant = first_version(log, storage, timeline, readers, columns, report)
+        instant = first_version(log, storage, index_storage, timeline, readers, columns, report)
         return new_handle(storage, index_storage, timeline, readers, instant, log=log)
     transaction = new_transaction_id()
     is_hive = partitioning is not None
@@ -132,8 +134,9 @@ def create_handle(
             quarantined = quarantined_of(quarantined, odd, results)
             results = without(results, odd, index_storage)
         readers = RunReaders(index_storage)
-        change = Change(transaction, "create", results, quarantined=quarantined, leftovers=leftovers)
-        instant = publish(timeline, readers, base, change)
+        batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
+        handle = Handle(storage, index_storage, timeline, readers, base)
+        instant = commit(handle, "create", lambda *_: Edit(results=results, quarantined=quarantined), batch=batch)
     return new_handle(storage, index_storage, timeline, readers, instant)
 
 

@@ -140,7 +140,7 @@ def _stale(listed: Listed, table: Table) -> list[str]:
         stale &= {path for path, *_ in listed}
         removed = _identities(handle.snapshot.removed_files())
         stale |= {path for path, *_ in (listed & removed) - live}
-        stale |= {path for path, *_ in listed if path not in live_paths and is_own_file(path, handle.snapshot, set())}
+        stale |= {path for path, *_ in listed if path not in live_paths and is_own_file(path, handle.snapshot)}
     return sorted(stale)
 
 

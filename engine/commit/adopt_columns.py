@@ -28,7 +28,7 @@ from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
 from ..storage.threads import STAT_THREADS, prefetched
 from ..tasks.attach import AttachRequest, FooterReading, attach_all
-from .publish import Change
+from .commit import WriteBatch
 from .schemas import misfits, widens, without
 
 if TYPE_CHECKING:
@@ -158,22 +158,24 @@ def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
     return sure
 
 
-def bind_again(handle: Handle, snapshot: Snapshot, after: Instant, change: Change, leave: Iterable[int] = ()) -> None:
-    """Has a change bind live files again that hold columns of `after` unread. `leave`: ids of files to pass over."""
+def bind_again(
+    handle: Handle, snapshot: Snapshot, after: Instant, batch: WriteBatch, leave: Iterable[int] = ()
+) -> tuple[list[TaskResult], dict[int, str]]:
+    """Read the footers of live files again that contain columns of `after` unread: (the files to add, id -> path of
+    the same files to remove). `leave`: ids of files to pass over."""
     if not any(sure_columns(after, schema) for schema in after.file_schemas):
-        return
+        return [], {}
     files = snapshot.files(columns=[name for name in _REBIND_COLUMNS if name not in ("file_id", "partition")])
     texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
     partitions = [texts[number] for number in files.column("partition_id").to_pylist()]
     files = files.append_column("partition", pa.array(partitions, pa.string()))
     files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
-    results, ids = _bound_again(handle, files, snapshot, after, change, "rebound")
-    change.results = [*change.results, *results]
-    change.removed = {**change.removed, **{number: path for path, number in ids.items()}}
+    results, ids = _bound_again(handle, files, snapshot, after, batch, f"rebound-{snapshot.instant.version}")
+    return results, {number: path for path, number in ids.items()}
 
 
 def restored_results(
-    handle: Handle, back: RestoredFiles, newer: Snapshot, change: Change, part: str
+    handle: Handle, back: RestoredFiles, newer: Snapshot, batch: WriteBatch, part: str
 ) -> list[TaskResult]:
     """What a change adds where files come back: those that hold columns unread are bound again, the others unchanged.
     `part` is in the name of the task index file."""
@@ -181,13 +183,13 @@ def restored_results(
         return []
     assert back.source is not None and back.source_ids is not None
     files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
-    results, ids = _bound_again(handle, files, newer, newer.instant, change, part)
+    results, ids = _bound_again(handle, files, newer, newer.instant, batch, part)
     others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
     return [*results, restored_files(back.source, others)] if len(others) else results
 
 
 def _bound_again(
-    handle: Handle, files: pa.Table, newer: Snapshot, after: Instant, change: Change, part: str
+    handle: Handle, files: pa.Table, newer: Snapshot, after: Instant, batch: WriteBatch, part: str
 ) -> tuple[list[TaskResult], dict[str, int]]:
     """(what the footers of files with unread columns say, path -> id of these files)."""
     rebound = _to_rebind(files, after, handle.storage)
@@ -195,7 +197,7 @@ def _bound_again(
         return [], {}
     reading = FooterReading(handle.is_hive, after.stats_paths())
     storages = handle.storage, handle.index_storage
-    request = AttachRequest(*storages, change.transaction, rebound.listed, change.leftovers, reading)
+    request = AttachRequest(*storages, batch.transaction, rebound.listed, batch.leftovers, reading)
     results, _ = attach_all(request, part=part)
     results = rebound.bound(results, after)
     results = without(results, misfits(after, results, newer.ids_by_text()), handle.index_storage)

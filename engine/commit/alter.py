@@ -21,11 +21,12 @@ from ..indexes.stats.build import stats_of_new
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
-from ..state import FileSchema, IndexState, Instant, new_transaction_id
-from ..state.run_writing import SHARD_BYTES
+from ..state import FileSchema, IndexState, Instant
+from ..state.run_writing import SHARD_BYTES, RunWriting
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
-from .publish import Change, publish, publish_definition, successor
+from .commit import WriteBatch, commit, write_batch
+from .edit import Edit
 from .schemas import (
     all_fit_nanoseconds,
     check_table_schema,
@@ -71,31 +72,15 @@ def alter(
         )
     if _state(after) == _state(base):
         return base.version
-    change = Change(new_transaction_id(), "alter", remember_removed=False, summary=_summary(wanted))
-    leftovers = change.leftovers
-    with (
-        handle.timeline.markers.holding(change.transaction, base.version, "alter", lambda: leftovers.is_lost),
-        leftovers,
-    ):
-        change.evolve = evolver(handle, base, wanted, change)
-        if wanted.add:
-            bind_again(handle, handle.committed, change.evolve(base), change)
-        handle.move_to(_published(handle, base, change))
-    return handle.version
+    with write_batch(handle, "alter") as batch:
+        evolve = evolver(handle, base, wanted, batch)
+        results, removed = bind_again(handle, handle.committed, evolve(base), batch) if wanted.add else ([], {})
 
+        def plan(newest: Snapshot, _: RunWriting) -> Edit:
+            after, summary = evolve(newest.instant), _summary(wanted)
+            return Edit(after=after, results=results, removed=removed, remember_removed=False, summary=summary)
 
-def _published(handle: Handle, base: Instant, change: Change) -> Instant:
-    if change.results:
-        return publish(handle.timeline, handle.readers, base, change)
-    assert change.evolve is not None
-    evolve = change.evolve
-    return publish_definition(
-        handle.timeline,
-        base,
-        change.transaction,
-        lambda newest: successor(evolve(newest), change.transaction, change.action, **change.summary),
-        change.leftovers,
-    )
+        return commit(handle, "alter", plan, batch=batch).version
 
 
 def _state(instant: Instant) -> tuple:
@@ -375,7 +360,7 @@ def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> b
 
 
 def evolver(
-    handle: Handle, base: Instant, wanted: Alteration, change: Change, stats_max: int | None = None
+    handle: Handle, base: Instant, wanted: Alteration, batch: WriteBatch, stats_max: int | None = None
 ) -> Callable[[Instant], Instant]:
     """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
     the others, so that those are not written again: its entries say that the files of `base` lack these columns."""
@@ -384,7 +369,7 @@ def evolver(
     new = None
     if leaves:
         index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new(handle.on(base), after, index, change.transaction, change.leftovers)
+        new = stats_of_new(handle.on(base), after, index, batch.transaction, batch.leftovers)
 
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):

@@ -18,7 +18,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -28,17 +28,16 @@ from ...base.arrays import to_numpy
 from ...errors import InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
-from ..state import Instant, Marker, Timeline, joined_ranges, new_transaction_id, transaction_of
-from ..state.leftovers import Leftovers
-from ..state.manifest import RUN_SCHEMA
-from ..state.run_writing import RunWriting, joined_rows
+from ..state import Instant, Marker, Timeline, joined_ranges, transaction_of
+from ..state.run_writing import RunWriting
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
 from ..tasks.writer import FILE_PREFIX
 from .bind import removed_entries
-from .publish import newest_after, publish_definition, successor
+from .commit import commit, newest_after, write_batch
+from .edit import Edit
 from .queue import TICKET
 
 if TYPE_CHECKING:
@@ -122,28 +121,21 @@ def _published(
     handle: Handle, base: Instant, plan: CleanPlan, plan_again: Callable[[Instant], CleanPlan]
 ) -> tuple[Instant, CleanPlan]:
     """Publishes the instant that says what is cleaned; the plan is made again where another commit was first."""
-    transaction = new_transaction_id()
-    leftovers = Leftovers()
-    attempts = count()
 
-    def following(latest: Instant) -> Instant:
+    def edit(newest: Snapshot, _: RunWriting) -> Edit:
         nonlocal plan
-        if latest.version != base.version:
-            plan = plan_again(latest)
-        action = "clean" if plan.versions or plan.removed is not None else "fence"
-        summary = {"versions": plan.versions, "fenced": len(plan.fenced), "data_files": len(plan.data_files)}
-        after = successor(latest, transaction, action, **summary)
-        after = replace(after, cleaned=plan.cleaned, fenced=plan.fenced)
-        if plan.removed is None:
-            return after
-        writing = RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
-        rows = joined_rows([removed_entries(plan.removed, are_cleaned=True)], RUN_SCHEMA)
-        return replace(after, manifest=writing.append_to_manifest(after.manifest, rows, after.version))
+        if newest.instant.version != base.version:
+            plan = plan_again(newest.instant)
+        return Edit(
+            after=replace(newest.instant, cleaned=plan.cleaned),
+            fenced=plan.fenced,
+            entries=[] if plan.removed is None else [removed_entries(plan.removed, are_cleaned=True)],
+            summary={"versions": plan.versions, "fenced": len(plan.fenced), "data_files": len(plan.data_files)},
+            action="clean" if plan.versions or plan.removed is not None else "fence",
+        )
 
-    with handle.timeline.markers.holding(transaction, base.version, "clean", lambda: leftovers.is_lost), leftovers:
-        instant = publish_definition(handle.timeline, base, transaction, following, leftovers)
-    handle.move_to(instant)
-    return instant, plan
+    with write_batch(handle, "clean", base) as batch:
+        return commit(handle, "clean", edit, batch=batch), plan
 
 
 def _walked(storage: Storage) -> list[Entry]:

@@ -11,9 +11,8 @@ own; then, in one instant, each kind of index merges its runs and drops the entr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,13 +27,13 @@ from ..indexes.stats.rows import digest_rows, first_stats
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
-from ..state import Coverage, IndexState, Instant, Run, new_transaction_id
+from ..state import Coverage, IndexState, Instant, Run
 from ..state.coverage import is_covered
-from ..state.leftovers import Leftovers
 from ..state.manifest import BASE
 from ..state.run_writing import Rows, RunWriting
 from ..state.snapshot import Snapshot
-from .publish import NothingToDo, newest_after, publish_definition, successor
+from .commit import commit, newest_after, write_batch
+from .edit import Edit
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -64,16 +63,12 @@ def create_index(
             raise InvalidArgumentError(
                 f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
             )
-    transaction = new_transaction_id()
-    leftovers = Leftovers()
-    with handle.timeline.markers.holding(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
-        job = Job(transaction, leftovers, progress)
+    with write_batch(handle, "index") as batch:
+        job = Job(batch.transaction, batch.leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
-        attempts = count()
-
-        def following(latest: Instant) -> Instant:
-            after = successor(latest, transaction, "index", created=[_label(base, index_kind, s) for s in states])
+        def plan(newest: Snapshot, writing: RunWriting) -> Edit:
+            after, is_alone = newest.instant, newest.instant.version == base.version
             digests: list[Rows] = []
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
@@ -82,13 +77,13 @@ def create_index(
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(handle, state, result, index_kind, is_alone=latest.version == base.version)
-                coverage = state.coverage.with_segment(after.version)
-                after = after.with_index(replace(state, id=number, coverage=coverage))
+                state = _with_built(handle, state, result, index_kind, is_alone=is_alone)
+                after = after.with_index(replace(state, id=number))
                 digests += digest_rows(number, result.digests)
-            return _with_digests(after, digests, _writing(handle, leftovers, transaction, attempts))
+            created = [_label(base, index_kind, state) for state in states]
+            return Edit(after=_with_digests(after, digests, writing), summary={"created": created})
 
-        handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
+        commit(handle, "index", plan, batch=batch)
     if any(len(result.not_reached) for _, result in built):
         refresh_index(handle, names, kind, progress=progress, builder=builder)
     return handle.version
@@ -128,47 +123,39 @@ def _refreshed(
     ]
     if not stale:
         return False
-    transaction = new_transaction_id()
-    leftovers = Leftovers()
-    with handle.timeline.markers.holding(transaction, base.version, "index", lambda: leftovers.is_lost), leftovers:
-        job = Job(transaction, leftovers, progress)
+    with write_batch(handle, "index") as batch:
+        job = Job(batch.transaction, batch.leftovers, progress)
         built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
         if not any(_gains(handle, index, result, index_kind) for index, result in built):
-            leftovers.remove()
+            batch.leftovers.remove()
             return False
 
-        attempts = count()
-
-        def following(latest: Instant) -> Instant:
-            after = successor(latest, transaction, "index", refreshed=[index_kind.name] * len(built))
+        def plan(newest: Snapshot, writing: RunWriting) -> Edit:
+            after, is_alone = newest.instant, newest.instant.version == base.version
             digests: list[Rows] = []
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                state = _with_built(handle, before, result, index_kind, is_alone=latest.version == base.version)
+                state = _with_built(handle, before, result, index_kind, is_alone=is_alone)
                 after = after.with_index(_joined(handle, current, state, before))
                 digests += digest_rows(before.id, result.digests)
-            return _with_digests(after, digests, _writing(handle, leftovers, transaction, attempts))
+            refreshed = [index_kind.name] * len(built)
+            return Edit(after=_with_digests(after, digests, writing), summary={"refreshed": refreshed})
 
-        handle.move_to(publish_definition(handle.timeline, base, transaction, following, leftovers))
+        commit(handle, "index", plan, batch=batch)
     return any(len(result.not_reached) for _, result in built)
 
 
-def _writing(handle: Handle, leftovers: Leftovers, transaction: str, attempts: Iterator[int]) -> RunWriting:
-    """Of the next attempt."""
-    return RunWriting(handle.index_storage, handle.readers, leftovers, transaction, str(next(attempts)))
-
-
 def _with_digests(after: Instant, digests: Sequence[Rows], writing: RunWriting) -> Instant:
-    """The version with the digests of what its indexes were made from."""
+    """A version with the digests of what its indexes were built from, which the next version adds."""
     if not digests:
         return after
     first = first_stats(after)
     form = run_form(first.options)
     rows = joined_rows(digests)
-    runs = writing.append(first.runs, rows, after.version, f"s{first.id}d", form, leave_damaged=True)
+    runs = writing.append(first.runs, rows, after.version + 1, f"s{first.id}d", form, leave_damaged=True)
     return after.with_index(replace(first, runs=runs))
 
 
@@ -228,16 +215,15 @@ def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     existing = _existing(base, names, index_kind)
     wanted = {base.columns[name] for name in names}
     dropped = {(index.id, column) for index in existing for column in index.columns if column in wanted}
-    transaction = new_transaction_id()
 
-    def following(latest: Instant) -> Instant:
-        after = successor(latest, transaction, "index", dropped=names)
+    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+        after = newest.instant
         remaining = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in dropped)) for i in after.indexes)
         # The statistics that `create` made stay when their last column goes: they hold the places of the fine ones.
-        return replace(after, indexes=tuple(i for i in remaining if i.columns or i.id == first_stats(after).id))
+        indexes = tuple(i for i in remaining if i.columns or i.id == first_stats(after).id)
+        return Edit(after=replace(after, indexes=indexes), summary={"dropped": names})
 
-    handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, Leftovers()))
-    return handle.version
+    return commit(handle, "index", plan).version
 
 
 def _names(columns: str | Sequence[str]) -> list[str]:
@@ -319,15 +305,10 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
     """See `Table.optimize`. `builder`: who builds what indexes lack."""
     handle.move_to(newest_after(handle.timeline, handle.instant))  # else what others dropped would be covered
     refresh_all(handle, progress=progress, builder=builder)
-    transaction = new_transaction_id()
-    leftovers = Leftovers()
-    attempts = count()
     merged_before: dict[tuple[str, ...], Run] = {}
 
-    def following(latest: Instant) -> Instant:
-        writing = _writing(handle, leftovers, transaction, attempts)
-        work = MergeWork(Snapshot(latest, handle.readers), writing, merged_before)
-        after = successor(latest, transaction, "optimize")
+    def plan(newest: Snapshot, writing: RunWriting) -> Edit | None:
+        work, after = MergeWork(newest, writing, merged_before), newest.instant
         merged = writing.consolidate_manifest(after.manifest)
         if merged is not None:
             after = replace(after, manifest=merged)
@@ -338,15 +319,11 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
             changed += state.runs != index.runs
             after = after.with_index(state)
             if progress:
-                progress("optimize", done, len(latest.indexes))
+                progress("optimize", done, len(after.indexes))
         if merged is None and not changed:
-            raise NothingToDo(latest)
-        return replace(after, summary={"indexes": changed, "merged": merged is not None})
+            return None
+        return Edit(after=after, summary={"indexes": changed, "merged": merged is not None})
 
-    try:
-        marker = handle.timeline.markers.holding(transaction, handle.version, "optimize", lambda: leftovers.is_lost)
-        with marker, leftovers:
-            handle.move_to(publish_definition(handle.timeline, handle.instant, transaction, following, leftovers))
-    except NothingToDo:
-        pass
+    with write_batch(handle, "optimize") as batch:
+        commit(handle, "optimize", plan, batch=batch)
     handle.timeline.archive(handle.version, progress)

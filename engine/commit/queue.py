@@ -64,20 +64,21 @@ class Turn:
             with contextlib.suppress(SkipstoneError):  # it is not live for long
                 self._timeline.storage.delete(ticket)
 
-    def wait(self, attempt: int, others: bool | None = None) -> None:
-        """Returns when this commit should try: at once for a first attempt where this process knows of no others.
-        `others`: what `others_wait` said shortly before."""
+    def wait(self, attempt: int, others: bool | None = None) -> bool:
+        """Return when this commit should try: immediately for a first attempt if this process met no others. True if
+        others may have committed since the caller looked. `others`: what `others_wait` returned shortly before."""
         root = self._timeline.storage.uri
         if attempt:
             _contended[root] = time.monotonic()
         elif not _is_recent(_contended, root) and not (others_wait(self._timeline) if others is None else others):
-            return
+            return False
         try:
             if self._ticket is None:
                 self._enter()
             self._wait_for_turn(root)
         except SkipstoneError:
             pause(attempt)
+        return True
 
     def _enter(self) -> None:
         ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"

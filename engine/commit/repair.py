@@ -18,7 +18,7 @@ from ..state.lineage import newest_mentioned
 from ..state.timeline import is_loss
 from ..state.version_files import instant_path
 from ..storage import open_storages
-from .publish import Start, emit_commit, successor
+from .commit import Start, emit_commit
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,13 @@ def _after(base: Instant, version: int, transaction: str, lost: int) -> Instant:
     """The instant that says what `base` says, of `version`. No file is of those between, so indexes cover them."""
     between = Coverage(((base.version + 1, version),))
     return replace(
-        successor(base, transaction, "repair", goes_on_from=base.version, lost=lost),
+        base,
         version=version,
+        transaction=transaction,
+        action="repair",
+        summary={"goes_on_from": base.version, "lost": lost},
+        key=None,
+        fenced=(),
         indexes=tuple(replace(i, coverage=i.coverage.joined(between)) for i in base.indexes),
         time_us=now_us(after=base.when_us),
     ).following(base)

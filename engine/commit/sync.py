@@ -1,10 +1,9 @@
 """Following a directory: what appeared, went, or changed under the same path becomes one commit.
 
-The order is what keeps it right beside writers of ours. First the listing, then the markers of transactions in flight,
-then the latest version: a file that a writer of ours put there then has a marker, or is live already, and is never
-taken for somebody else's. The listing may have missed what came into the table since it began, or show an older state
-of it: it proves nothing about these files. A file that was removed or replaced in the table, and is on storage
-unchanged, stays out.
+The order is what keeps it right next to other writers. First the listing, then the latest version. A file that a
+transaction of this table wrote has the table's id in its name: if it is not live, a sync leaves it alone. The listing
+may have missed what was committed since it began, or show an older state of it: it proves nothing about these files. A
+file that was removed or replaced in the table, and is on storage unchanged, is not added again.
 
 A file that cannot be read, or does not fit the table, is quarantined and tried again at each sync; it stops nothing.
 """
@@ -22,12 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import combine, from_numpy, to_numpy
-from ...errors import CommitConflictError, CorruptionError, NotATableError, SchemaError
+from ...errors import CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of
 from ..progress import Progress
-from ..state import Instant, is_of_table, new_transaction_id
+from ..state import Instant, is_of_table
 from ..state.manifest import STAT_FIELDS
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
@@ -35,15 +35,16 @@ from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .bind import Moved
+from .commit import WriteBatch, commit, write_batch
+from .edit import Edit
 from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
-from .publish import ATTEMPTS_MAX, Change, publish
-from .queue import pause
 from .schemas import misfits, quarantined_of, reasons_of, without
 
 if TYPE_CHECKING:
     from ..handle import Handle
 
 
+ListFiles: TypeAlias = Callable[[Storage, Storage, Progress | None], pa.Table]
 _OF_TRANSACTION = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-")
 
 
@@ -71,7 +72,7 @@ def sync_directory(
     rebinding: Rebinding | None = None,
     *,
     widens: bool = True,
-    list_files: Callable[[Storage, Storage, Progress | None], pa.Table] | None = None,
+    list_files: ListFiles | None = None,
     attach: Attacher = attach_all,
 ) -> Synced:
     """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`.
@@ -79,38 +80,53 @@ def sync_directory(
     adopts, widens        whether new columns, and wider types, of files become the table's
     list_files, attach    what lists the directory, and reads the footers of new files
     """
-    for attempt in range(ATTEMPTS_MAX):
-        place, latest = handle.storage.kind(), handle.timeline.latest(known=handle.instant)
-        # Not mounted, most likely: no reason to take every file out. A table that is empty may have none yet.
-        if place == "file" or (place is None and (latest is None or latest.totals["files"])):
-            raise NotATableError(f"{handle.location}: no such directory; if it went for good, remove the files")
-        before = latest or handle.instant
-        listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
-        in_flight = {marker.transaction for marker in handle.timeline.markers.in_flight()}
-        base = handle.timeline.latest(known=handle.instant) or handle.instant
-        snapshot = Snapshot(base, handle.readers)
-        listed = with_unlisted(listed, snapshot, handle.storage)
-        is_copy = rebinding is not None or stands_elsewhere(base, handle.storage.uri)
-        listing = listed, in_flight, before.version, is_copy
-        changes = difference(snapshot, *listing)
+    base = handle.timeline.latest(known=handle.instant) or handle.instant
+    seen = _look(handle, base, list_files, progress, rebinding is not None)
+    work: _DirectorySync | None = None
+    with write_batch(handle, "sync", base, is_marked=False) as batch:
 
-        def validate(
-            newer: Snapshot, base: Instant = base, changes: Difference = changes, listing: tuple = listing
-        ) -> None:
-            if difference(newer, *listing) != changes or columns_state(newer.instant) != columns_state(base):
-                raise CommitConflictError("another writer changed what the directory is compared with")
+        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+            nonlocal seen, work
+            changes = difference(newest, seen)
+            if work is not None and not work.is_valid(newest, changes):  # what others did may be what we saw
+                batch.leftovers.remove()
+                seen = _look(handle, newest.instant, list_files, progress, rebinding is not None)
+                changes, work = difference(newest, seen), None
+            if work is None:
+                work = _DirectorySync(handle, batch, newest, changes)
+                work.prepare(seen, progress, Evolution(adopts, widens), rebinding, attach)
+            return work.edit(newest.instant)
 
-        try:
-            copied = listed if is_copy else None
-            evolution = Evolution(adopts, widens)
-            return _commit_directory(
-                handle, snapshot, changes, validate, progress, evolution, copied, rebinding, attach
-            )
-        except CommitConflictError:
-            pause(attempt)  # what others did may be what we saw: look again
-    raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
-    )
+        instant = commit(handle, "sync", plan, batch=batch)
+        assert work is not None
+        return instant, work.result(instant.version)
+
+
+@dataclass
+class Seen:
+    """What a sync saw of the directory.
+
+    listed     rows of the listing
+    since      the newest version when the listing began: files that were added later are left alone
+    is_copy    the table was copied or moved: a file that was removed is known by its path and size
+    """
+
+    listed: pa.Table
+    since: int
+    is_copy: bool = False
+
+
+def _look(
+    handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None, is_rebound: bool
+) -> Seen:
+    """List the directory. `latest`: the newest version. Raises NotATableError if the directory is missing."""
+    place = handle.storage.kind()
+    # Not mounted, most likely: no reason to remove every file. A table that is empty may have none yet.
+    if place == "file" or (place is None and latest.totals["files"]):
+        raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
+    listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
+    listed = with_unlisted(listed, Snapshot(latest, handle.readers), handle.storage)
+    return Seen(listed, latest.version, is_rebound or stands_elsewhere(latest, handle.storage.uri))
 
 
 def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tuple[Instant, RebindResult]:
@@ -130,20 +146,18 @@ def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tu
     )
 
 
-def difference(
-    snapshot: Snapshot, listed: pa.Table, in_flight: set[str], since: int, is_copy: bool = False
-) -> Difference:
-    """Compares a listing with a version, by path, size, time and etag. Files that came after the version `since`, the
-    latest when the listing began, are left alone. In a copy, a file that was taken out is known by path and size."""
+def difference(snapshot: Snapshot, seen: Seen) -> Difference:
+    """Compare a listing with a version, by path, size, time and etag."""
+    listed = seen.listed
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
-    is_older = to_numpy(live.column("segment")) <= since
+    is_older = to_numpy(live.column("segment")) <= seen.since
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
     is_live, rows = to_numpy(positions.is_valid()), to_numpy(pc.fill_null(positions, 0)).astype(np.int64)
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
-    appeared = is_changed | _appeared(snapshot, listed, ~is_live, in_flight, is_copy)
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live, seen.is_copy)
     is_removed = np.zeros(live.num_rows, dtype=bool)
     is_removed[_missing(live, paths)] = True
     is_removed[rows[is_changed]] = True
@@ -177,9 +191,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     return same
 
 
-def _appeared(
-    snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, in_flight: set[str], is_copy: bool
-) -> np.ndarray:
+def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, is_copy: bool) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
     removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
@@ -192,7 +204,7 @@ def _appeared(
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows, is_copy) and not is_own_file(entry.path, snapshot, in_flight)
+        appeared[position] = not _is_removed(entry, rows, is_copy) and not is_own_file(entry.path, snapshot)
     return appeared
 
 
@@ -224,85 +236,108 @@ def _is_same(entry: Entry, row: dict) -> bool:
     return entry.is_same(row["size_bytes"], row["modified_ns"], row["etag"])
 
 
-def is_own_file(path: str, snapshot: Snapshot, in_flight: set[str]) -> bool:
+def is_own_file(path: str, snapshot: Snapshot) -> bool:
     """True for a file that a transaction of this table wrote, and did not publish: one that is open, or dead, or whose
     task was given up while others of it were committed."""
     match = _OF_TRANSACTION.match(path.rsplit("/", 1)[-1])
-    return match is not None and (match[1] in in_flight or is_of_table(match[1], snapshot.instant.table_id))
+    return match is not None and is_of_table(match[1], snapshot.instant.table_id)
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
 
 
-def _commit_directory(
-    handle: Handle,
-    snapshot: Snapshot,
-    changes: Difference,
-    validate: Callable[[Snapshot], None],
-    progress: Progress | None,
-    evolution: Evolution,
-    copied: pa.Table | None,
-    rebinding: Rebinding | None,
-    attach: Attacher,
-) -> Synced:
-    """`copied`: the listing of a copy, `rebinding` and `attach` as for `sync`."""
-    base = snapshot.instant
-    unread_schemas = live_schemas(snapshot, leave=changes.removed)
-    of_live = [(unread.schema, count) for unread, count in unread_schemas]
-    if not changes.appeared.num_rows and not changes.removed and not base.quarantined and rebinding is None:
-        columns = new_columns(base, of_live)
-        if not (columns and evolution.adopts) and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
-            return base, SyncResult(base.version, new_columns=list(columns))
-    transaction = new_transaction_id()
-    change = Change(transaction, "sync", remember_removed=False, validate=validate)
-    leftovers = change.leftovers
-    with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
-        results, unread = _attached(handle, base, change, changes.appeared, progress, evolution, attach)
+class _DirectorySync:
+    """What a sync does, worked out over one version: it is true for newer ones while they differ from the directory in
+    the same files, and have the same columns."""
+
+    def __init__(self, handle: Handle, batch: WriteBatch, snapshot: Snapshot, changes: Difference):
+        self._handle, self._batch, self._snapshot, self._changes = handle, batch, snapshot, changes
+        self._edit: Edit | None = None
+        self._evolve: Callable[[Instant], Instant] | None = None
+        self._new_columns: list[str] = []
+        self._widened: dict[str, str] = {}
+        self._quarantined = reasons_of(snapshot.instant.quarantined)
+        self._added: list[str] = []
+        self._removed: list[str] = []
+
+    def is_valid(self, newest: Snapshot, changes: Difference) -> bool:
+        """Whether the same is to be done to a newer version."""
+        return changes == self._changes and columns_state(newest.instant) == columns_state(self._snapshot.instant)
+
+    def edit(self, newest: Instant) -> Edit | None:
+        """What to change in a version; None for nothing."""
+        if self._edit is None or self._evolve is None:
+            return self._edit
+        return replace(self._edit, after=self._evolve(newest))
+
+    def result(self, version: int) -> SyncResult:
+        """What was done, at the version where it ended."""
+        return SyncResult(version, self._added, self._removed, self._quarantined, self._new_columns, self._widened)
+
+    def prepare(
+        self,
+        seen: Seen,
+        progress: Progress | None,
+        evolution: Evolution,
+        rebinding: Rebinding | None,
+        attach: Attacher,
+    ) -> None:
+        """Read the footers of new files, and decide. `rebinding` and `attach`: as for `sync_directory`."""
+        handle, snapshot, changes, batch = self._handle, self._snapshot, self._changes, self._batch
+        base = snapshot.instant
+        unread_schemas = live_schemas(snapshot, leave=changes.removed)
+        of_live = [(unread.schema, count) for unread, count in unread_schemas]
+        if not changes.appeared.num_rows and not changes.removed and not base.quarantined and rebinding is None:
+            self._new_columns = list(new_columns(base, of_live))
+            is_adopted = bool(self._new_columns) and evolution.adopts
+            if not is_adopted and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
+                return
+        batch.mark()
+        results, unread = _attached(handle, base, batch, changes.appeared, progress, evolution, attach)
+        edit = Edit(named_at=base, remember_removed=False)
         replaced, kept = changes.removed, set[str]()
         if rebinding is not None:
             rebinding.compare(handle, snapshot, replaced, results, progress)
             kept = rebinding.same
             results = without(results, kept, handle.index_storage)
             replaced = {number: path for number, path in replaced.items() if path not in kept}
-        if copied is not None:
-            change.moved = Moved(moved_rows(snapshot, kept, copied), removed_in_copy(snapshot, copied))
-            change.source = {"location": handle.storage.uri}
+        if seen.is_copy:
+            edit.moved = Moved(moved_rows(snapshot, kept, seen.listed), removed_in_copy(snapshot, seen.listed))
+            edit.source = {"location": handle.storage.uri}
         wider = _wider(snapshot, results) if evolution.widens else {}
         after = evolved(base, widening(wider)) if wider else base
         fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
         # What is quarantined in any case brings no column.
         columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
-        adopted = columns if evolution.adopts else {}
+        self._new_columns, adopted = list(columns), columns if evolution.adopts else {}
         if adopted or wider:
-            wanted = replace(adding(adopted), widen=wider)
-            change.evolve = evolver(handle, base, wanted, change, COLUMNS_MAX)
-            after = change.evolve(base)
+            self._evolve = evolver(handle, base, replace(adding(adopted), widen=wider), batch, COLUMNS_MAX)
+            after = edit.named_at = self._evolve(base)
         reasons = misfits(after, results, snapshot.ids_by_text())
-        widened = {name: str(kind) for name, kind in wider.items()}
-        change.summary = {"widened": widened} if widened else {}
+        if wider:
+            self._widened = {name: str(kind) for name, kind in wider.items()}
+            edit.summary = {"widened": self._widened}
         if handle.strict:
             _refuse(unread, reasons)
-        change.quarantined = quarantined_of(unread, reasons, results)
-        change.results = without(results, reasons, handle.index_storage)
-        quarantined = reasons_of(change.quarantined)
-        # A live file stays, and is unreadable, where the file that took its place cannot be read.
-        change.removed = {number: path for number, path in replaced.items() if path not in quarantined}
-        added, removed = _paths(change.results), list(change.removed.values())
-        if unread_schemas:
-            bind_again(handle, snapshot, after, change, changes.removed)
+        edit.quarantined = quarantined_of(unread, reasons, results)
+        results = without(results, reasons, handle.index_storage)
+        self._quarantined = reasons_of(edit.quarantined)
+        # A live file stays, and is unreadable, if the file that took its place cannot be read.
+        removed = {number: path for number, path in replaced.items() if path not in self._quarantined}
+        self._added, self._removed = _paths(results), list(removed.values())
+        again, again_removed = (
+            bind_again(handle, snapshot, after, batch, changes.removed) if unread_schemas else ([], {})
+        )
+        edit.results, edit.removed = [*results, *again], {**removed, **again_removed}
         is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
-        if not change.results and not change.removed and change.quarantined == base.quarantined and is_recorded:
-            leftovers.remove()
-            instant = base
-        else:
-            instant = publish(handle.timeline, handle.readers, base, change)
-        return instant, SyncResult(instant.version, added, removed, quarantined, list(columns), widened)
+        if edit.results or edit.removed or edit.quarantined != base.quarantined or not is_recorded:
+            self._edit = edit
 
 
 def _attached(
     handle: Handle,
     base: Instant,
-    change: Change,
+    batch: WriteBatch,
     listed: pa.Table,
     progress: Progress | None,
     evolution: Evolution,
@@ -320,7 +355,7 @@ def _attached(
 
     reading = FooterReading(handle.is_hive, wanted)
     storages = handle.storage, handle.index_storage
-    return attach(AttachRequest(*storages, change.transaction, listed, change.leftovers, reading, progress))
+    return attach(AttachRequest(*storages, batch.transaction, listed, batch.leftovers, reading, progress))
 
 
 def _wider(snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:

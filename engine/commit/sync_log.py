@@ -5,33 +5,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import string_array
-from ...errors import CommitConflictError, CorruptionError, SchemaError
+from ...errors import CorruptionError, SchemaError
+from ..handle import Handle
+from ..indexes.task_result import TaskResult
 from ..lakes.table_format import LOG_FILES, LogSource, LogState, describe, recorded_state
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
 from ..state.leftovers import Leftovers
 from ..state.paths import task_path
+from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
+from ..storage import Counted
+from ..storage.gathered import gathering
 from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log
+from .commit import WriteBatch, commit, write_batch
+from .edit import Edit
 from .follow_log import Followed, at_state, followed, fresh
-from .publish import ATTEMPTS_MAX, Change, publish
-from .queue import pause
 from .schemas import reasons_of
 from .sync import Synced, SyncResult, sync_directory
-
-if TYPE_CHECKING:
-    from ..handle import Handle
-    from ..progress import Progress
-    from ..storage import Storage
 
 
 def sync_table(
@@ -39,18 +39,53 @@ def sync_table(
 ) -> SyncResult:
     """See `Table.sync`: follows the directory, or the log of a table that has one, and moves the handle."""
     if handle.log is None:
-        instant, result = sync_directory(handle, progress, adopts, widens=widens)
-    else:
-        instant, result = sync_log(handle, progress)
-    handle.move_to(instant)
-    return result
+        return sync_directory(handle, progress, adopts, widens=widens)[1]
+    return sync_log(handle, progress)[1]
 
 
 def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     """See `Table.sync`. Files that could not be read when they were met are tried again."""
-    assert handle.log is not None
-    for attempt in range(ATTEMPTS_MAX):
-        base = handle.timeline.latest(known=handle.instant) or handle.instant
+    base = handle.timeline.latest(known=handle.instant) or handle.instant
+    work: _LogSync | None = None
+    with write_batch(handle, "sync", base, is_marked=False) as batch:
+
+        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+            nonlocal work
+            if work is None or newest.instant.source != work.base.source:  # another may have followed the log
+                batch.leftovers.remove()
+                work = _LogSync(handle, newest.instant)
+                work.prepare(batch, progress)
+            return work.edit(newest.instant)
+
+        instant = commit(handle, "sync", plan, batch=batch)
+        assert work is not None
+        return instant, work.result(instant)
+
+
+class _LogSync:
+    """What a sync makes of the log, worked out over one version: it is true for newer ones of the same log state."""
+
+    def __init__(self, handle: Handle, base: Instant):
+        self.base, self._handle = base, handle
+        self._edit: Edit | None = None
+        self._state: LogState | None = None  # the version gets its columns
+        self._added: list[str] = []
+        self._removed: list[str] = []
+
+    def edit(self, newest: Instant) -> Edit | None:
+        """What to change in a version; None for nothing."""
+        if self._edit is None or self._state is None:
+            return self._edit
+        return replace(self._edit, after=at_state(newest, self._state))
+
+    def result(self, instant: Instant) -> SyncResult:
+        """What was done, at the version where it ended."""
+        return SyncResult(instant.version, self._added, self._removed, reasons_of(instant.quarantined))
+
+    def prepare(self, batch: WriteBatch, progress: Progress | None) -> None:
+        """Read the log, and the footers of files that it added."""
+        handle, base = self._handle, self.base
+        assert handle.log is not None
         state = handle.log.state_at(None, recorded_state(base))
         if state is not None:
             changes = followed(base, handle.readers, state)
@@ -59,60 +94,36 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
             assert state is not None
             changes = _again(handle, base, state)
         else:
-            return base, SyncResult(base.version)
-        try:
-            return _commit_log(handle, base, state, changes, progress)
-        except CommitConflictError:
-            pause(attempt)  # another may have followed the log as far, or further: look again
-    raise CommitConflictError(
-        f"{handle.location}: other writers were first {ATTEMPTS_MAX} times in a row", hint="{sync} later"
-    )
-
-
-def _commit_log(handle: Handle, base: Instant, state: LogState, changes: Followed, progress: Progress | None) -> Synced:
-    def validate(newer: Snapshot) -> None:
-        if newer.instant.source != base.source:
-            raise CommitConflictError("another writer followed the log meanwhile")
-
-    transaction = new_transaction_id()
-    is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
-    change = Change(
-        transaction=transaction,
-        action="sync",
-        removed=changes.removed,
-        remember_removed=False,
-        evolve=None if is_retry else lambda newest: at_state(newest, state),
-        validate=validate,
-    )
-    unread: list[dict] = []
-    leftovers = change.leftovers
-    with handle.timeline.markers.holding(transaction, base.version, "sync", lambda: leftovers.is_lost), leftovers:
+            return
+        batch.mark()
+        is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
+        results: list[TaskResult] = []
+        unread: list[dict] = []
+        removed = changes.removed
         if changes.added.num_rows:
-            path = task_path(transaction, "attached")
-            leftovers.add(handle.index_storage, path)
-            results = attach_log(
-                handle.storage,
-                handle.index_storage,
-                path,
-                changes.added,
-                changes.naming,
-                changes.instant.stats_paths(),
-                progress,
-            )
+            path = task_path(batch.transaction, f"attached-{base.version}")
+            batch.leftovers.add(handle.index_storage, path)
+            paths = changes.instant.stats_paths()
+            storages = handle.storage, handle.index_storage
+            results = attach_log(*storages, path, changes.added, changes.naming, paths, progress)
             unread = [file for result in results for file in result.quarantined]
             if handle.strict and unread:
                 raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
-            change.results = results
-            if is_retry:
-                _keep_read(change, unread)
-        if is_retry and not change.results:
-            leftovers.remove()
-            return base, SyncResult(base.version, quarantined=reasons_of(base.quarantined))
-        change.quarantined = (*unread, *_still_quarantined(base, changes))
-        instant = publish(handle.timeline, handle.readers, base, change)
-        added = [] if is_retry else changes.added.column("path").to_pylist()
-        removed = [] if is_retry else list(changes.removed.values())
-        return instant, SyncResult(instant.version, added, removed, reasons_of(instant.quarantined))
+        if is_retry:  # files that cannot be read yet stay unchanged
+            not_read = {file["path"] for file in unread}
+            results = [result for result in results if not result.quarantined]
+            removed = {number: path for number, path in removed.items() if path not in not_read}
+            if not results:
+                return
+        else:
+            self._state = state
+            self._added, self._removed = changes.added.column("path").to_pylist(), list(removed.values())
+        quarantined = (*unread, *_still_quarantined(base, changes))
+        self._edit = Edit(
+            named_at=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined
+        )
+        if self._state is not None:
+            self._edit.named_at = None  # the results have the names of the log's state
 
 
 def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
@@ -131,13 +142,6 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     return Followed(base, columns.naming, files.select(LOG_FILES.names), removed)
 
 
-def _keep_read(change: Change, unread: list[dict]) -> None:
-    """Of files tried again, those that cannot be read yet stay as they were."""
-    paths = {file["path"] for file in unread}
-    change.results = [result for result in change.results if not result.quarantined]
-    change.removed = {number: path for number, path in change.removed.items() if path not in paths}
-
-
 def _still_quarantined(base: Instant, changes: Followed) -> list[dict]:
     """Files quarantined before that this commit does not touch."""
     if not changes.instant.manifest:
@@ -148,7 +152,8 @@ def _still_quarantined(base: Instant, changes: Followed) -> list[dict]:
 
 def first_version(
     log: LogSource,
-    storage: Storage,
+    storage: Counted,
+    index_storage: Counted,
     timeline: Timeline,
     readers: RunReaders,
     columns: Sequence[str] | None,
@@ -169,12 +174,13 @@ def first_version(
         files = state.changes.added
         if files.num_rows:
             path = task_path(transaction, "attached")
-            leftovers.add(timeline.storage, path)
+            leftovers.add(index_storage, path)
             paths = base.stats_paths()
-            results = attach_log(storage, timeline.storage, path, files, declared.naming, paths, progress)
+            results = attach_log(storage, index_storage, path, files, declared.naming, paths, progress)
         quarantined = tuple(file for result in results for file in result.quarantined)
-        change = Change(transaction, "create", results, quarantined=quarantined, leftovers=leftovers)
-        return publish(timeline, readers, base, change)
+        batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
+        handle = Handle(storage, index_storage, timeline, readers, base)
+        return commit(handle, "create", lambda *_: Edit(results=results, quarantined=quarantined), batch=batch)
 
 
 def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:

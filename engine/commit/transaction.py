@@ -27,6 +27,7 @@ from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction
 from ..state.leftovers import Leftovers
 from ..state.markers import Markers
 from ..state.paths import paths_of
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 from ..storage.gathered import gathering
@@ -34,10 +35,10 @@ from ..storage.threads import STAT_THREADS, Threads
 from ..tasks.declared import declared_files
 from ..tasks.spec import FilterSpec, TaskSpec
 from ..tasks.writer import TaskWriter
+from .commit import WriteBatch, commit
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
+from .edit import Edit
 from .files_by_id import FilesById
-from .lookahead import Lookahead
-from .publish import Change, publish
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -197,12 +198,12 @@ class Transaction:
         where another gave one of the commits another state meanwhile.
         """
         self._check_open()
-        if not isinstance(states, Mapping) or not all(isinstance(commit, str) for commit in states):
+        if not isinstance(states, Mapping) or not all(isinstance(name, str) for name in states):
             raise InvalidArgumentError(f"commit states are a mapping of a commit's name to its state, not {states!r}")
-        for commit, state in states.items():
+        for name, state in states.items():
             if not isinstance(state, str) or state not in COMMIT_STATES:
                 names = ", ".join(COMMIT_STATES)
-                raise InvalidArgumentError(f"commit {commit!r} cannot be {state!r}; a commit is one of {names}")
+                raise InvalidArgumentError(f"commit {name!r} cannot be {state!r}; a commit is one of {names}")
         self._states.update(states)
 
     def task_spec(
@@ -273,31 +274,22 @@ class Transaction:
             removed = self._overwritten | removed
         if self._writer is None and not (self._results or removed or self._states):
             return
-        handle = self._handle
-        with Lookahead(handle.timeline, self._base, handle.readers, self._index_storage) as lookahead:
-            self._close_writer()
-            results = [r for r in self._results if r.files.num_rows]
-            if not results and not removed and not self._states:
-                return
-            change = Change(
-                transaction=self.id,
-                action="replace" if results and removed else "commit",
-                results=results,
-                removed=removed,
-                key=self._key,
-                states=self._states,
-                validate=lambda newer: self._validate(newer, results, removed),
-                read_from=min((read.version for read, _ in self._reads), default=None),
-                leftovers=self._leftovers,
-                index_storage=self._index_storage,
-            )
-            self.committed = publish(handle.timeline, handle.readers, self._base, change, lookahead)
-        if self.committed.transaction != self.id:  # an earlier try under the same key was there: ours is not needed
-            self._leftovers.remove()
-        else:
+        self._close_writer()
+        results = [r for r in self._results if r.files.num_rows]
+        if not results and not removed and not self._states:
+            return
+        read_from = min((read.version for read, _ in self._reads), default=self._base.version)
+        batch = WriteBatch(self.id, self._base, self._index_storage, self._leftovers, read_from)
+
+        def plan(newest: Snapshot, _: RunWriting) -> Edit:
+            if newest.instant.version > read_from:
+                self._validate(newest, results, removed)
+            return Edit(results=results, removed=removed, states=self._states)
+
+        action = "replace" if results and removed else _ACTION
+        self.committed = commit(self._handle, action, plan, self._key, batch)
+        if self.committed.transaction == self.id:  # else an earlier try under the same key was there
             self._drop_task_keys(results)
-        if self.committed.version > handle.version:
-            handle.move_to(self.committed)
 
     def _close_writer(self) -> None:
         if self._writer is not None:
@@ -318,11 +310,11 @@ class Transaction:
     def _validate(self, newer: Snapshot, results: list[TaskResult], removed: Mapping[int, str]) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
-        for commit, state in self._states.items():
-            then, now = (i.commit_states.get(commit, COMPLETED) for i in (self._base, newer.instant))
+        for name, state in self._states.items():
+            then, now = (i.commit_states.get(name, COMPLETED) for i in (self._base, newer.instant))
             if now not in (then, state):
                 raise CommitConflictError(
-                    f"another transaction set commit {commit!r} {now}, which is to be {state} here"
+                    f"another transaction set commit {name!r} {now}, which is to be {state} here"
                 )
         for read, texts in self._reads:
             check_unchanged(Snapshot(read, self._handle.readers), newer, texts)

@@ -22,15 +22,16 @@ import pyarrow.compute as pc
 from ...base.arrays import combine, index_of
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.rows import RestoredFiles, restored_files
-from ..state import COMPLETED, Instant, new_transaction_id
-from ..state.leftovers import Leftovers
+from ..state import COMPLETED, Instant
 from ..state.manifest import FILE_FIELDS, IDENTITY
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched
 from .adopt_columns import bound_names, restored_results
+from .commit import commit, latest_of, write_batch
 from .conflicts import check_not_superseded, check_slices
-from .publish import Change, NothingToDo, latest_of, live_paths, publish, publish_definition, successor
+from .edit import Edit, live_paths
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -95,31 +96,28 @@ def _publish(
     handle: Handle, latest: Instant, action: str, summary: dict[str, object], verb: _Rollback | _Restore
 ) -> int:
     """Publishes what a verb does over the newest version; nothing to do makes no version."""
-    change = Change(new_transaction_id(), action, summary=summary, validate=verb.check_kept)
+    with write_batch(handle, action, latest) as batch:
 
-    def rebuild(newer: Snapshot) -> None:
-        undo = verb.over(newer)
-        verb.validate(newer, undo)
-        _check_data(handle, undo.restored)
-        change.removed, change.states = undo.removed, undo.states
-        change.freed_keys, change.restored_keys = undo.freed_keys, undo.restored_keys
-        change.results = restored_results(handle, undo.restored, newer, change, f"returned-{newer.instant.version}")
-        if not (change.results or change.removed or change.states or change.freed_keys or change.restored_keys):
-            raise NothingToDo(newer.instant)
+        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+            if newest.instant.version > latest.version:
+                verb.check_kept(newest)
+            undo = verb.over(newest)
+            verb.validate(newest, undo)
+            _check_data(handle, undo.restored)
+            keys: dict[str, int | None] = {**dict.fromkeys(undo.freed_keys), **undo.restored_keys}
+            results = restored_results(handle, undo.restored, newest, batch, f"returned-{newest.instant.version}")
+            if not (results or undo.removed or undo.states or keys):
+                return None
+            return Edit(
+                named_at=newest.instant,
+                results=results,
+                removed=undo.removed,
+                keys=keys,
+                states=undo.states,
+                summary=summary,
+            )
 
-    change.rebuild = rebuild
-    leftovers = change.leftovers
-    with (
-        handle.timeline.markers.holding(change.transaction, latest.version, action, lambda: leftovers.is_lost),
-        leftovers,
-    ):
-        try:
-            rebuild(Snapshot(latest, handle.readers))
-            instant = publish(handle.timeline, handle.readers, latest, change)
-        except NothingToDo as nothing:
-            instant = nothing.latest
-    handle.move_to(instant)
-    return instant.version
+        return commit(handle, action, plan, batch=batch).version
 
 
 class _Rollback:
@@ -263,14 +261,14 @@ def _changed(old: dict[str, str], new: dict[str, str]) -> dict[str, tuple[str, s
 def _states_back(latest: Instant, changed: dict[str, tuple[str, str]], version: int) -> dict[str, str]:
     """The states to set, so that what a version changed is as before it."""
     states = {}
-    for commit, (old, new) in changed.items():
-        now = latest.commit_states.get(commit, COMPLETED)
+    for name, (old, new) in changed.items():
+        now = latest.commit_states.get(name, COMPLETED)
         if now not in (old, new):
             raise CommitConflictError(
-                f"version {version} cannot be rolled back: it set commit {commit!r} {new}, and a later one set it {now}"
+                f"version {version} cannot be rolled back: it set commit {name!r} {new}, and a later one set it {now}"
             )
         if now == new:
-            states[commit] = old
+            states[name] = old
     return states
 
 
@@ -373,35 +371,34 @@ def make_savepoint(handle: Handle, name: str) -> int:
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InvalidArgumentError(f"a savepoint's name is a text that can be printed, not {name!r}")
     _check_free(handle.instant, name)
-    base, transaction = handle.instant, new_transaction_id()
+    base = handle.instant
 
-    def following(latest: Instant) -> Instant:
+    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+        latest = newest.instant
         if latest.version != base.version:
             try:
                 _check_free(latest, name)
             except InvalidArgumentError as error:
                 raise CommitConflictError(f"another writer was first: {error}") from error
         latest.check_kept(base.version)
-        after = successor(latest, transaction, "savepoint", savepoint=name, named=base.version)
-        return replace(after, savepoints={**latest.savepoints, name: base.version})
+        after = replace(latest, savepoints={**latest.savepoints, name: base.version})
+        return Edit(after=after, summary={"savepoint": name, "named": base.version})
 
-    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
-    return handle.version
+    return commit(handle, "savepoint", plan).version
 
 
 def drop_savepoint(handle: Handle, name: str) -> int:
     """See `Table.drop_savepoint`."""
-    base, transaction = handle.instant, new_transaction_id()
-    named = base.version_of_savepoint(name)
+    named = handle.instant.version_of_savepoint(name)
 
-    def following(latest: Instant) -> Instant:
+    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+        latest = newest.instant
         if latest.savepoints.get(name) != named:
             raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")
-        after = successor(latest, transaction, "savepoint", dropped=name)
-        return replace(after, savepoints={n: v for n, v in latest.savepoints.items() if n != name})
+        remaining = {n: v for n, v in latest.savepoints.items() if n != name}
+        return Edit(after=replace(latest, savepoints=remaining), summary={"dropped": name})
 
-    handle.move_to(publish_definition(handle.timeline, base, transaction, following, Leftovers()))
-    return handle.version
+    return commit(handle, "savepoint", plan).version
 
 
 def _check_free(latest: Instant, name: str) -> None:

@@ -3,8 +3,8 @@
 A kind of index is a folder whose `kind.py` holds `KIND`, an object with the verbs of `protocol.IndexKind`, and its name
 in `protocol._BUILT_IN`. Scans, commits and merges call kinds by this protocol. Some know more of the three that are
 built in: `engine/tasks` computes their entries in passing; `scan/prune.py`, `scan/coarse_snapshot.py` and
-`commit/transaction.py` ask for statistics by name, which every table has; `commit/lookahead.py` and `publish.py` read
-ahead what a secondary index merges; `explain` and the command line have words for each. To write one:
+`commit/transaction.py` ask for statistics by name, which every table has; `commit/commit.py` reads ahead what a
+secondary index merges; `explain` and the command line have words for each. To write one:
 
     define       checks columns and options (`columns.py` has both checks), returns an `IndexState` for each index
     build        reads files that the index lacks (`parquet/footers.open_indexed`), returns `Built`: its runs, the files

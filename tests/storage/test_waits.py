@@ -169,12 +169,12 @@ def test_a_value_that_statistics_know(bucket: Any, waits: ModuleType) -> None:
 
 
 def test_a_small_commit(bucket: Any, waits: ModuleType) -> None:
-    """Marker; data, beside what came since and the runs to be merged; what the data are; runs; instant."""
+    """Marker; data; what the data are; what came since and the runs to be merged; runs; instant."""
     table = ss.open(LAKE)
     write(table, waits.rows(2_000_000, 100))
     firsts = (2_000_100, 2_000_200, 2_000_300)
     numbers = [counted(bucket, lambda first=first: write(table, waits.rows(first, 100))) for first in firsts]
-    assert min(numbers) <= 5 and max(numbers) <= 8, "a filter run that is merged, and not small, is read in three"
+    assert min(numbers) <= 6 and max(numbers) <= 8, "a filter run that is merged, and not small, is read in three"
     assert ss.open(LAKE).scan(needle(waits, 2_000_250)).to_table()["n"].to_pylist() == [2_000_250]
     assert ss.open(LAKE).verify(deep=True) == []
 

@@ -1,0 +1,267 @@
+"""One optimistic loop: every verb that creates a version calls `commit` with a plan.
+
+    newest version  ->  plan  ->  Edit  ->  runs and the next version  ->  put if absent
+         ^                                                                      |
+         +---------------------- another commit was first ----------------------+
+
+A plan is a function of the newest version. It raises CommitConflictError if newer commits contradict it, and returns
+None if there is nothing to do. Two commits that append never conflict; two that remove one file, or add one path, do
+(`edit.py`). What else conflicts is the plan's decision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from ...errors import CommitConflictError, CorruptionError, NotATableError
+from ..handle import Handle
+from ..indexes.secondary.merge import task_key_paths
+from ..observing import Event, emit, is_observed, ms_since
+from ..state import Instant, Run, Timeline, new_transaction_id
+from ..state.leftovers import Leftovers
+from ..state.lineage import Look, look, since
+from ..state.run_writing import RunWriting
+from ..state.snapshot import Snapshot
+from ..storage import FileMissingError, Storage, Usage, reading_of
+from ..storage.gathered import brought, gathering, keep, settle
+from ..storage.threads import side_by_side
+from .edit import Edit, next_version
+from .queue import Turn, others_wait
+
+ATTEMPTS_MAX = 100
+_READ_AS_SCANS_DO = ("stats", "secondary")
+_LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
+_TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
+
+Plan: TypeAlias = Callable[[Snapshot, RunWriting], Edit | None]
+"""The newest version -> what to change in it. It may write files: they are removed if the commit fails."""
+
+
+@dataclass
+class WriteBatch:
+    """The files that one commit writes. They are removed if it fails, and kept if it may have succeeded.
+
+    transaction   its id, which is part of the name of each file
+    base          the version at which the commit began
+    read_from     the oldest version that the plan rests on
+    leftovers     the paths; each is noted before the file is written
+    storage       the index storage; it puts small files together
+    mark          puts the commit's marker, before its first file
+    """
+
+    transaction: str
+    base: Instant
+    storage: Storage
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    read_from: int = -1
+    mark: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        if self.read_from < 0:
+            self.read_from = self.base.version
+
+    @classmethod
+    def of(cls, handle: Handle, base: Instant | None = None, transaction: str | None = None) -> WriteBatch:
+        """A batch of a new transaction that begins at `base`; by default at the handle's version."""
+        return cls(transaction or new_transaction_id(), base or handle.instant, gathering(handle.index_storage))
+
+
+@contextlib.contextmanager
+def write_batch(
+    handle: Handle, action: str, base: Instant | None = None, *, is_marked: bool = True
+) -> Iterator[WriteBatch]:
+    """Hold the marker of a commit that writes files until it ends: from now on, or from `WriteBatch.mark` on."""
+    batch = WriteBatch.of(handle, base)
+    leftovers, markers = batch.leftovers, handle.timeline.markers
+    marker: Any = markers.holding(batch.transaction, batch.base.version, action, lambda: leftovers.is_lost)
+    with contextlib.ExitStack() as stack:
+
+        def mark() -> None:
+            nonlocal marker
+            if marker is not None:
+                stack.enter_context(marker)
+                marker = None
+
+        batch.mark = mark
+        if is_marked:
+            batch.mark()
+        with leftovers:
+            yield batch
+
+
+def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batch: WriteBatch | None = None) -> Instant:
+    """Run `plan` over the newest version until its edit is published. Return the version created, and move the handle
+    to it. Return the newest version if there is nothing to do, and the version that was committed under `key` if there
+    is one.
+
+    Raises CommitConflictError if another commit removed or added the same file (if the batch begins before the first
+    version: if there was any), SchemaError if a file does not fit. If an error of ours is raised, nothing of the edit
+    is visible; only an interrupt may come when it is (see `Leftovers`).
+    """
+    batch = WriteBatch.of(handle) if batch is None else batch
+    timeline, readers, base = handle.timeline, handle.readers, batch.base
+    start = Start.of(timeline)
+
+    def planned(newest: Instant, attempt: int) -> Edit | Instant:
+        snapshot = Snapshot(newest, readers)
+        earlier = None if key is None else snapshot.version_of_key(key)
+        if earlier is not None:
+            return timeline.find(earlier) or newest
+        edit = plan(snapshot, RunWriting(handle.index_storage, readers, leftovers, batch.transaction, str(attempt)))
+        return newest if edit is None else edit
+
+    leftovers = batch.leftovers
+    with _unless_cleaned(timeline, batch), Turn(timeline, batch.transaction) as turn:
+        ahead = _read_ahead(handle, batch)
+        newest = newest_after(timeline, base, batch.transaction, ahead.look)
+        edit = planned(newest, 0)
+        for attempt in range(ATTEMPTS_MAX):
+            if isinstance(edit, Edit) and turn.wait(attempt, ahead.others_wait):
+                later = newest_after(timeline, newest, batch.transaction)
+                if later is not newest:
+                    newest, edit = later, planned(later, attempt)
+            if isinstance(edit, Instant):  # nothing to do
+                leftovers.remove()
+                _move(handle, edit)
+                return edit
+            before = len(leftovers)
+            writing = RunWriting(batch.storage, readers, leftovers, batch.transaction, str(attempt))
+            instant = next_version(edit, newest, action, key, base, writing)
+            settle(batch.storage, task_key_paths(edit.results))  # the keys are in the runs, and are not read again
+            readers.keep_gathered()
+            if leftovers.publish(timeline, instant):
+                emit_commit(timeline, instant, start)
+                _move(handle, instant)
+                return instant
+            leftovers.remove(before)
+            if not base.version:
+                raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table again")
+    raise CommitConflictError(f"{handle.location}: {_TOO_MANY}")
+
+
+def _move(handle: Handle, instant: Instant) -> None:
+    if instant.version > handle.version:
+        handle.move_to(instant)
+
+
+def newest_after(
+    timeline: Timeline, base: Instant, transaction: str | None = None, looked: Look | None = None
+) -> Instant:
+    """The newest version. Never `base` if others committed since: that may be cleaned.
+
+    Raises CommitConflictError if the table was removed or created again, and if a version since `base` gave the
+    transaction up: its files are being removed; CorruptionError if versions were lost (`since`).
+    """
+    for newer in since(timeline, base, looked) if base.version else ():
+        if transaction is not None:
+            _check_not_given_up(timeline, newer, transaction)
+        base = newer
+    return base
+
+
+def latest_of(timeline: Timeline, base: Instant) -> Instant:
+    """The newest version of the same table. Raises CommitConflictError if it was removed, or created again."""
+    latest = timeline.latest(known=base)
+    if latest is None or latest.table_id != base.table_id:
+        raise CommitConflictError(f"{timeline.storage.uri}: the table was removed, or created again, since")
+    return latest
+
+
+def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) -> None:
+    if transaction in newer.fenced:
+        raise CommitConflictError(
+            f"{timeline.storage.uri}: version {newer.version} gave this transaction up, since nothing was heard "
+            "of it for long; begin it again"
+        )
+
+
+@contextlib.contextmanager
+def _unless_cleaned(timeline: Timeline, batch: WriteBatch) -> Iterator[None]:
+    """Files that are missing because a clean removed them are no damage: a transaction that paused so long read a
+    version that is not kept, or was given up. Raises CommitConflictError that says so."""
+    try:
+        yield
+    except (CorruptionError, FileMissingError) as error:
+        latest = latest_of(timeline, batch.base)
+        for newer in timeline.instants(batch.base.version + 1, latest.version):
+            _check_not_given_up(timeline, newer, batch.transaction)
+        try:
+            latest.check_kept(batch.read_from)
+        except NotATableError:
+            raise CommitConflictError(
+                f"{timeline.storage.uri}: version {batch.read_from}, at which this began, was cleaned since; "
+                "refresh() the table, and begin again"
+            ) from error
+        raise
+
+
+# -- what a commit to an object store reads first ---------------------------------------------------------------------
+
+
+class _Ahead(NamedTuple):
+    """What came after the base, and whether others wait in the queue; None if that is not known yet."""
+
+    look: Look | None = None
+    others_wait: bool | None = None
+
+
+def _read_ahead(handle: Handle, batch: WriteBatch) -> _Ahead:
+    """Read what the first attempt needs side by side, if each request takes long: what came after the base, whether
+    others wait, and the runs that the commit may merge."""
+    timeline, base, readers = handle.timeline, batch.base, handle.readers
+    if not timeline.storage.gap_bytes or not base.version:
+        return _Ahead()
+    requests: list[Callable[[], Any]] = [
+        lambda: look(timeline, base),
+        lambda: others_wait(timeline),
+        lambda: readers.open_ahead(_runs_read(base)),
+        lambda: brought(batch.storage, _runs_joined(base, batch.storage)),
+    ]
+    looked, others, _, files = side_by_side(timeline.storage, lambda request: request(), requests, "skipstone-commit")
+    keep(batch.storage, files)
+    return _Ahead(looked, others)
+
+
+def _runs_read(base: Instant) -> list[Run]:
+    """The runs that a commit may look into, or merge, of those that are read as any scan does."""
+    indexes = [index for index in base.indexes if index.kind in _READ_AS_SCANS_DO and index.maintain == "commit"]
+    return [*base.manifest, *(run for index in indexes for run in index.runs[-_LEVELS_AHEAD:])]
+
+
+def _runs_joined(base: Instant, storage: Storage) -> list[str]:
+    """The small runs that a commit may merge, of the other indexes."""
+    indexes = [index for index in base.indexes if index.kind not in _READ_AS_SCANS_DO and index.maintain == "commit"]
+    runs = [run for index in indexes for run in index.runs[-_LEVELS_AHEAD:]]
+    return [run.path for run in runs if run.size_bytes <= storage.gap_bytes]
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+class Start(NamedTuple):
+    """When a commit began: by `time.perf_counter`, and by what the storage was asked until then."""
+
+    time_s: float
+    usage: Usage
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Start:
+        return cls(time.perf_counter(), reading_of(timeline.storage))
+
+
+def emit_commit(timeline: Timeline, instant: Instant, start: Start) -> None:
+    """The event of a version that was created."""
+    if is_observed():
+        added, removed = (instant.summary.get(name, 0) for name in ("files_added", "files_removed"))
+        uri, files, elapsed_ms = timeline.storage.uri, instant.totals["files"], ms_since(start.time_s)
+        text = (
+            f"version {instant.version} of {uri}: {instant.action}, {added:,} files added, "
+            f"{removed:,} removed, {files:,} now, published in {elapsed_ms:,.1f} ms"
+        )
+        usage = reading_of(timeline.storage).since(start.usage)
+        figures = {"files_added": added, "files_removed": removed, "files": files, **usage._asdict()}
+        emit(Event("commit", uri, instant.version, elapsed_ms, figures, text))

@@ -1,0 +1,180 @@
+"""An edit: what one attempt of a commit changes in the newest version, and the version that it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...base.arrays import combine
+from ...errors import CommitConflictError, InvalidArgumentError
+from ..indexes.protocol import CommitWork, kind_or_none
+from ..indexes.task_result import TaskResult
+from ..state import Instant, now_us
+from ..state.manifest import RUN_SCHEMA
+from ..state.paths import first_twice
+from ..state.run_writing import Rows, RunWriting, joined_rows
+from ..state.snapshot import Snapshot
+from .bind import Moved, bind
+
+_LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
+
+
+@dataclass
+class Edit:
+    """What to change in the newest version.
+
+    after              the newest version with other columns, indexes or settings; None: unchanged
+    named_at           the version whose names for columns the results use; None: `after`, or the commit's base
+    results            files to add, as tasks returned them
+    removed            file id -> path of live files to remove
+    remember_removed   the removed files may be on storage still, and must not appear again
+    entries            other entries of the manifest; not together with changes of files
+    moved              files that are stored elsewhere, and are the same
+    keys               keys of idempotent commits -> the version that each made; None: the key is free again
+    states             commit -> its state, as `Instant.commit_states`
+    quarantined        files that cannot be read, or do not fit; None: those of `after`
+    fenced             transactions that are given up
+    source             what the version's source says from now on
+    summary            what the version's summary says besides counts
+    action             another name than that of the commit
+    """
+
+    after: Instant | None = None
+    named_at: Instant | None = None
+    results: Sequence[TaskResult] = ()
+    removed: Mapping[int, str] = field(default_factory=dict)
+    remember_removed: bool = True
+    entries: Sequence[Rows] = ()
+    moved: Moved | None = None
+    keys: Mapping[str, int | None] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    quarantined: tuple[dict, ...] | None = None
+    fenced: tuple[str, ...] = ()
+    source: Mapping[str, object] = field(default_factory=dict)
+    summary: Mapping[str, object] = field(default_factory=dict)
+    action: str | None = None
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether files are added, removed or renamed, or keys set: each index then takes part."""
+        return bool(self.results or self.removed or self.moved is not None or self.keys)
+
+
+def next_version(
+    edit: Edit, newest: Instant, action: str, key: str | None, base: Instant, writing: RunWriting
+) -> Instant:
+    """Write the runs of one attempt, and return the version that names them and follows `newest`. `base`: where the
+    commit began. Raises CommitConflictError if an added path is live, or a removed one is not; SchemaError if a file
+    does not fit."""
+    before = edit.after or newest
+    version = newest.version + 1
+    after, summary = replace(before, version=version), dict(edit.summary)
+    if key is not None:
+        edit = replace(edit, keys={**edit.keys, key: version})
+    if edit.changes_files:
+        after = _with_files(edit, before, newest, base, writing)
+        summary = {**_counts(edit, after, newest), **summary}
+    else:  # no file is added, so every index covers this version
+        indexes = tuple(replace(i, coverage=i.coverage.with_segment(version)) for i in after.indexes)
+        after = replace(after, indexes=indexes)
+        if edit.entries:
+            rows = joined_rows(edit.entries, RUN_SCHEMA)
+            after = replace(after, manifest=writing.append_to_manifest(after.manifest, rows, version))
+    after = replace(
+        after,
+        transaction=writing.transaction,
+        action=edit.action or action,
+        time_us=now_us(after=newest.when_us),
+        summary=summary,
+        key=key,
+        fenced=edit.fenced,
+        source={**after.source, **edit.source},
+        quarantined=after.quarantined if edit.quarantined is None else edit.quarantined,
+    )
+    return after.with_commit_states(edit.states).following(newest)
+
+
+def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, writing: RunWriting) -> Instant:
+    """The next version with the edit's files, in the manifest and in every index."""
+    snapshot = Snapshot(before, writing.readers)
+    _check_added(snapshot, edit, is_later=newest.version > base.version)
+    named_at = edit.named_at or edit.after or base
+    bound = bind(
+        snapshot,
+        named_at,
+        edit.results,
+        edit.removed,
+        remember_removed=edit.remember_removed,
+        keys=edit.keys,
+        moved=edit.moved,
+    )
+    after, version = bound.instant, bound.instant.version
+    if any(r.declares_partitions for r in edit.results):
+        after = replace(after, source={**after.source, "partitions_declared": True})
+    if len(bound.manifest[0]):
+        after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
+    work = CommitWork(after, named_at, edit.results, bound.added, bound.removed, writing)
+    adds_none = not any(len(files.ids) for files in bound.added)
+    for index in after.indexes:
+        kind = kind_or_none(index.kind)
+        state = index if kind is None else kind.commit(index, work)
+        if adds_none:  # an index that was passed over lacks nothing
+            state = replace(state, coverage=state.coverage.with_segment(version))
+        after = after.with_index(state)
+    return after
+
+
+def _counts(edit: Edit, after: Instant, newest: Instant) -> dict[str, object]:
+    files_added = sum(r.files.num_rows for r in edit.results)
+    return {
+        "files_added": files_added,
+        "files_removed": newest.totals["files"] + files_added - after.totals["files"],
+        "rows_changed": after.totals["rows"] - newest.totals["rows"],
+        "bytes_changed": after.totals["bytes"] - newest.totals["bytes"],
+    }
+
+
+def _check_added(snapshot: Snapshot, edit: Edit, *, is_later: bool) -> None:
+    if not edit.results:
+        return
+    twice = first_twice(_added_paths(edit.results))
+    if twice is not None:
+        raise InvalidArgumentError(f"{twice}: added twice in one transaction")
+    # What this transaction wrote has its id in its name, which is younger than the base: only later commits can have
+    # added the path.
+    looked_up = [result for result in edit.results if is_later or not result.written]
+    live = live_paths(snapshot, looked_up, edit.removed) if looked_up else []
+    if live:
+        if is_later:
+            raise CommitConflictError(f"{live[0]}: another commit added the same path", paths=live)
+        raise InvalidArgumentError(f"{live[0]}: in the table already; use replace() to put a new file in its place")
+
+
+def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mapping[int, str]) -> list[str]:
+    """The paths of results that are live already, in files that are not `removed`."""
+    added = _added_paths(results)
+    if not snapshot.instant.totals["files"]:
+        return []
+    by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
+    if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
+        ids_by_path = snapshot.find(added.to_pylist())
+        return [path for path, number in ids_by_path.items() if number not in removed]
+    files = snapshot.files(_partitions_of(snapshot, results), ["path"])
+    same = files.filter(pc.is_in(files.column("path"), value_set=combine(added)))
+    pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)
+    return [path for path, number in pairs if number not in removed]
+
+
+def _added_paths(results: Sequence[TaskResult]) -> pa.ChunkedArray:
+    return pa.chunked_array([c for r in results for c in r.files.column("path").chunks], pa.string())
+
+
+def _partitions_of(snapshot: Snapshot, results: Sequence[TaskResult]) -> list[int] | None:
+    """The partitions in which a path of results could be live already; None for all, if paths do not say."""
+    if snapshot.instant.source.get("partitions_declared") or any(r.declares_partitions for r in results):
+        return None
+    texts = set().union(*(r.files.column("partition").to_pylist() for r in results))
+    return sorted(snapshot.partition_ids(texts).values())
