@@ -313,9 +313,7 @@ class Transaction:
         for name, state in self._states.items():
             then, now = (i.commit_states.get(name, COMPLETED) for i in (self._base, newer.instant))
             if now not in (then, state):
-                raise CommitConflictError(
-                    f"another transaction set commit {name!r} {now}, which is to be {state} here"
-                )
+                raise CommitConflictError(f"another transaction set commit {name!r} {now}, which is to be {state} here")
         for read, texts in self._reads:
             check_unchanged(Snapshot(read, self._handle.readers), newer, texts)
         before = Snapshot(self._base, self._handle.readers)
