@@ -21,13 +21,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 _VERBS = (
-    *("create", "open", "sync", "refresh", "alter", "rebind", "repair", "restore", "verify", "drop_savepoint"),
+    *("create", "open", "sync", "refresh", "alter", "repair", "restore", "verify", "drop_savepoint"),
     *("create_index", "drop_index", "refresh_index"),
 )
 _PYTHON = {
     **{name: f"{name}()" for name in _VERBS},
     **{name: f"{name}=" for name in ("index_path", "schema")},
     "on_misfit": 'on_misfit="quarantine"',
+    "adopt": "ss.adopt(path) (on a command line: `skipstone adopt PATH`)",
 }
 
 

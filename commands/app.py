@@ -48,7 +48,7 @@ _EPILOG = (
 VERBS = {
     "create": "create_sync",
     "sync": "create_sync",
-    **dict.fromkeys(("rebind", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
+    **dict.fromkeys(("adopt", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
     **dict.fromkeys(("ls", "history", "slices"), "read"),
     "verify": "maintain",
     "inspect": "inspect",
@@ -165,7 +165,7 @@ _WORDS = {
     "create_index": "`skipstone index add`",
     "drop_index": "`skipstone index drop`",
     "drop_savepoint": "`skipstone savepoint --drop`",
-    **{name: f"`skipstone {name}`" for name in ("create", "sync", "rebind", "alter", "repair", "restore", "verify")},
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "adopt", "alter", "repair", "restore", "verify")},
 }
 _MESSAGE = ("message", "bare_message")  # what is printed of an error in any case
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 
@@ -27,6 +26,9 @@ from .arguments import (
     storage_options,
 )
 from .output import bytes_text, confirm, count_of, print_json, records, stdout, text_table, working
+
+if TYPE_CHECKING:
+    from ..engine.adopt import AdoptResult
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(rf"(\d+(?:\.\d+)?)([{''.join(_UNITS)}])")
@@ -117,43 +119,38 @@ def repair(
         screen.print(f"version {result.version} is as version {result.base}" if is_done else "nothing was done")
 
 
-def rebind(
-    path: Path,
-    trusted: Annotated[
-        bool, Option(help="You vouch that files of the same size and footer contain the same data.")
-    ] = False,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Record the files of a lake that was copied, moved or restored, as they are here.
+def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """Accept a table that was copied, moved or restored, and keep its index.
 
-    Filters and secondary indexes are kept for files whose size, footer and data agree with what was indexed: the data
-    is read, and compared by digests. With --trusted it is not read. `skipstone sync --refresh` covers the others again.
+    A file keeps its index entries if its size, its schema, its row counts and its footer are the recorded ones. No data
+    is read: you vouch that such a file contains the rows that were indexed. Other files are named, and handled as by
+    `skipstone sync`.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*this index was made at")  # the command does what the warning advises
-        with opened(path, index_path) as table:
-            result = table.rebind(trusted=trusted)
-            kinds = table.indexes().column("kind").to_pylist()
+    from ..engine.adopt import adopt as adopt_table
+
+    with working("adopting"):
+        result = adopt_table(path, index_path=index_path, storage_options=storage_options())
     if as_json:
         print_json(dataclasses.asdict(result))
-        return
-    counts = ("rebound", "uncovered", "changed", "removed", "added")
-    if not any(getattr(result, name) for name in counts):
-        stdout().print(f"nothing to rebind: still version {result.version}")
-        return
-    words = ", ".join(f"{getattr(result, name):,} {name}" for name in counts).replace(" rebound", " files rebound")
-    lines = [f"version {result.version}: {words}"]
-    lacking = result.uncovered + result.changed
-    if lacking and any(kind != "stats" for kind in kinds):
-        lines.append(f"filters and secondary indexes do not cover {lacking:,} files: skipstone sync --refresh {path}")
-    if result.uncovered:
-        lines.append(
-            f"no digest was kept of what was indexed of {result.uncovered:,} of them; if you know that they are the "
-            "same, rebind a fresh copy with --trusted"
-        )
-    for line in lines:
-        stdout().print(line, soft_wrap=True)
+    else:
+        _print_adoption(path, result)
+    if result.quarantined:
+        raise CommandExit(Status.QUARANTINED)
+
+
+def _print_adoption(path: Path, result: AdoptResult) -> None:
+    lists = {"changed": result.changed, "added": result.added, "removed": result.removed}
+    counts = ", ".join(f"{len(paths):,} {name}" for name, paths in lists.items())
+    lines = [f"{name}: {one}" for name, paths in lists.items() for one in paths]
+    lines += [f"quarantined: {one}: {reason}" for one, reason in result.quarantined.items()]
+    screen = stdout()
+    screen.print(f"version {result.version}: {count_of(result.kept, 'file')} kept, {counts}")
+    for line in lines[:_SHOWN_MAX]:
+        screen.print(line, soft_wrap=True, markup=False)
+    if len(lines) > _SHOWN_MAX:
+        screen.print(f"and {len(lines) - _SHOWN_MAX:,} more: --json lists them all")
+    if result.changed or result.added:
+        screen.print(f"to index the changed and added files: skipstone sync --refresh {path}", soft_wrap=True)
 
 
 def verify(

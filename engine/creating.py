@@ -38,7 +38,7 @@ from .progress import Progress, progress_function
 from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
-from .storage import FileMissingError, Storage, open_storages, relative_path
+from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
 from .storage.gathered import gathering
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
@@ -124,7 +124,9 @@ def create_handle(
             infers_keys = is_hive and not isinstance(partitioning, pa.Schema)
             typical = without(results, minority(results, infers_keys=infers_keys))
         texts = _declared_partitions(declared, storage, schema) if is_declared else _partitions_of(typical)
-        base = _first_instant(transaction, schema, partitioning, typical, texts, is_hive, columns, storage.uri)
+        base = _first_instant(
+            transaction, schema, partitioning, typical, texts, is_hive, columns, recorded_name(storage)
+        )
         if is_declared:
             results = [declared_files(declared, base.schema, base.partitioning, is_hive, storage)]
         if is_listing:
@@ -243,7 +245,7 @@ def _first_instant(
     stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
     return replace(
         empty,
-        source={"kind": "directory", "version": None, "hive": is_hive, "location": location},
+        source={"kind": "directory", "version": None, "hive": is_hive, "locations": [location]},
         schema=schema,
         partitioning=tuple(f.name for f in fields),
         fields=numbers,

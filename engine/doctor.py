@@ -16,7 +16,7 @@ from importlib import metadata
 
 import pyarrow as pa
 
-from ..errors import NotATableError, SkipstoneError, StorageError
+from ..errors import NotATableError, NotReadableError, SkipstoneError, StorageError
 from .handle import Handle
 from .opening import open_handle
 from .scan.steps import bytes_text
@@ -194,7 +194,9 @@ def _table(
             yield Check("table", PROBLEM, str(error), f"skipstone create {os.fspath(location)}")
             return
         except SkipstoneError as error:
-            yield Check("table", PROBLEM, str(error), "skipstone repair goes on with a damaged index")
+            copied = isinstance(error, NotReadableError)
+            remedy = "skipstone adopt" if copied else "skipstone repair goes on with a damaged index"
+            yield Check("table", PROBLEM, error.bare_message if copied else str(error), remedy)
             return
     try:
         yield Check("table", OK, _described(handle))
@@ -262,9 +264,6 @@ def _log(handle: Handle) -> Iterator[Check]:
     if tail is not None and (tail.added or tail.removed):
         detail = f"the log has gone on: {tail.added:,} files came, of which no index speaks, {tail.removed:,} went"
         yield Check("log", WARNING, detail, "skipstone sync commits that")
-    recorded = handle.instant.source.get("location")
-    if handle.log is None and recorded not in (None, handle.location):
-        yield Check("location", WARNING, f"indexed as {recorded}: a copy, or moved", "skipstone rebind")
 
 
 def _files(handle: Handle) -> Iterator[Check]:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 WithLogTail = Callable[[Instant, RunReaders, Storage, "LogState"], Snapshot]
 
-AsItStands = Callable[[Instant, RunReaders, Storage, Storage], Snapshot]
-
 Reopening = tuple[Callable[..., "Handle"], tuple]
 """What opens a handle again, in another process: a function, and its arguments."""
 
@@ -46,9 +44,8 @@ class Handle:
     log                      the log that owns the files; None for a table of its own
 
     `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
-    stands above, so whoever hands over a log hands over that, too. Likewise `as_it_stands`, which gives a version of a
-    table that stands elsewhere than recorded, and `reopen`, which opens a pickled handle; the storage options travel
-    with `pickle_credentials`.
+    stands above, so whoever hands over a log hands over that, too. Likewise `reopen`, which opens a pickled handle; the
+    storage options travel with `pickle_credentials`.
     """
 
     def __init__(
@@ -62,7 +59,6 @@ class Handle:
         strict: bool = False,
         log: LogSource | None = None,
         with_log_tail: WithLogTail | None = None,
-        as_it_stands: AsItStands | None = None,
         reopen: Callable[..., Handle] | None = None,
         pickle_credentials: bool = False,
     ):
@@ -71,7 +67,6 @@ class Handle:
         self.is_pinned = is_pinned
         self.scan_log: ScanLog | None = None
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
-        self._as_it_stands = as_it_stands
         self._reopen, self._pickle_credentials = reopen, pickle_credentials
         self._warned_of: tuple[dict, ...] = ()
         self._snapshot: Snapshot | None = self._pinned(instant, None)
@@ -134,8 +129,7 @@ class Handle:
 
     @property
     def committed(self) -> Snapshot:
-        """What the version itself holds, without what the log of another format has gone on by, and as it was recorded
-        where the table stands elsewhere."""
+        """What the version itself holds, without what the log of another format has gone on by."""
         return self.snapshot if self.snapshot.instant is self.instant else Snapshot(self.instant, self.readers)
 
     @property
@@ -193,10 +187,7 @@ class Handle:
         self._snapshot = self._with_remedy(self._with_log(self.instant, position))
 
     def _pinned(self, instant: Instant, log_position: str | None) -> Snapshot:
-        recorded = instant.source.get("location")
-        if self.log is None and self._as_it_stands is not None and recorded not in (None, self.storage.uri):
-            snapshot = self._as_it_stands(instant, self.readers, self.storage, self.index_storage)
-        elif self.log is None or self.is_pinned:
+        if self.log is None or self.is_pinned:
             snapshot = Snapshot(instant, self.readers)
         else:
             snapshot = self._with_log(instant, log_position)

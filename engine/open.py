@@ -14,6 +14,7 @@ from ..errors import (
     FormatVersionError,
     InvalidArgumentError,
     NotATableError,
+    NotReadableError,
     SkipstoneError,
     SkipstoneWarning,
 )
@@ -79,13 +80,15 @@ def open(
         scan_log: a local file that gets a line of JSON for each plan of this handle: what was asked, and what was
             skipped. A `ScanLog` says more about it, as that it keeps no values. Default: the file that the variable
             SKIPSTONE_SCAN_LOG names, if any. It does not travel with pickles.
-        fallback: "list": where there is no index, or its newest version cannot be read, the directory is listed and
+        fallback: "list": where there is no index, its newest version cannot be read, or the table was copied or moved
+            and not adopted, the directory is listed and
             the files' footers are read, into a temporary index that goes with the handle; a warning says so. Such a
             table is for reading.
 
     Raises:
-        NotATableError: no index there, no such version, or the log has `log_version` no more. InvalidArgumentError: no
-        such savepoint, or `log_version` of a table that follows no log. StorageError: `scan_log` cannot be written.
+        NotATableError: no index there, no such version, or the log has `log_version` no more. NotReadableError: the
+        table was copied or moved, and not adopted (`skipstone.adopt`). InvalidArgumentError: no such savepoint, or
+        `log_version` of a table that follows no log. StorageError: `scan_log` cannot be written.
     """
     if fallback not in (None, "list"):
         raise InvalidArgumentError(f'fallback= is "list", or nothing, not {fallback!r}')
@@ -112,7 +115,7 @@ def open(
                 pickle_credentials=pickle_credentials,
             )
         )
-    except (NotATableError, CorruptionError, FormatVersionError) as error:
+    except (NotATableError, NotReadableError, CorruptionError, FormatVersionError) as error:
         pins = (version, as_of, savepoint, log_version, catalog, name)
         if fallback is None or any(pin is not None for pin in pins):
             raise

@@ -8,14 +8,14 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError, NotATableError, is_integer
+from ..errors import InvalidArgumentError, NotATableError, NotReadableError, is_integer
 from .handle import Handle
 from .lakes import DELTA, HUDI, is_log
 from .lakes.detect import locate, open_log
 from .state import Instant, Run, Timeline
 from .state.runs import RUNS_AHEAD_MAX, RunReaders
 from .state.snapshot import Snapshot
-from .storage import Counted, Storage, open_storages
+from .storage import Counted, Storage, open_storages, recorded_name
 
 if TYPE_CHECKING:
     from .lakes.table_format import LogState
@@ -39,8 +39,9 @@ def open_handle(
     strict: bool = False,
     cache: str | None = None,
     pickle_credentials: bool = False,
+    at_any_place: bool = False,
 ) -> Handle:
-    """See `open.open_table`."""
+    """See `open.open_table`. `at_any_place`: also a table that was copied or moved."""
     log_version = _checked_log_version(log_version)
     pins = {"version": version, "as_of": as_of, "savepoint": savepoint, "log_version": log_version}
     _check_pins(pins)
@@ -66,6 +67,8 @@ def open_handle(
         timeline.check_readable(instant)
     if savepoint is not None:
         instant = timeline.read(instant.version_of_savepoint(savepoint))
+    if not at_any_place:
+        check_place(timeline, instant, storage)
     log = None
     if is_log(instant.source):
         log = open_log(indexed, storage, table.log_options, table.metadata)
@@ -130,6 +133,27 @@ def _no_index(storage: Storage) -> NotATableError:
         f"{storage.uri}: no Skipstone index here{why}",
         hint="make one with {create}, or say where it is with {index_path}",
     )
+
+
+def check_place(timeline: Timeline, instant: Instant, storage: Storage) -> None:
+    """Raises NotReadableError for a version whose files were recorded at other places only: a copy has other times."""
+    recorded = instant.source.get("locations")
+    here = recorded_name(storage)
+    if recorded is None or here in recorded:
+        return
+    latest = timeline.latest() or instant
+    adopted = latest.source.get("locations", [])
+    if here not in adopted:
+        was = f"the files of its index were recorded at {recorded[0]}" if recorded else "its adoption is not complete"
+        raise NotReadableError(
+            f"{storage.uri}: this table was copied or moved; {was}",
+            hint="{adopt} compares the files here with the recorded ones, and keeps the index",
+        )
+    if not set(recorded) & set(adopted):
+        raise NotReadableError(
+            f"{storage.uri}: version {instant.version} is older than the copy that was adopted here, so its files "
+            f"cannot be compared; the latest version, {latest.version}, can be read"
+        )
 
 
 def _runs(instant: Instant) -> list[Run]:
@@ -201,13 +225,6 @@ def with_log_tail(instant: Instant, readers: RunReaders, storage: Storage, state
     return with_tail(instant, readers, storage, state)
 
 
-def as_it_stands(instant: Instant, readers: RunReaders, storage: Storage, index_storage: Storage) -> Snapshot:
-    """A version whose table lies elsewhere than recorded: what a `Handle` asks for."""
-    from .commit.elsewhere import as_it_stands
-
-    return as_it_stands(instant, readers, storage, index_storage)
-
-
 def new_handle(
     storage: Counted, index_storage: Counted, timeline: Timeline, readers: RunReaders, instant: Instant, **how: Any
 ) -> Handle:
@@ -219,7 +236,6 @@ def new_handle(
         readers,
         instant,
         with_log_tail=with_log_tail,
-        as_it_stands=as_it_stands,
         reopen=opened_again,
         **how,
     )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .choices import IndexKindName, Maintenance, NewColumns, NewTypes, ShardSize
     from .commit.alter import Added
     from .commit.distributed import DistributedTransaction
-    from .commit.moved_files import RebindResult
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .progress import Progress
@@ -209,35 +208,6 @@ class Table(ReadableTable):
         from .commit.indexing import refresh_all
 
         return result.moved_to(refresh_all(self.handle, progress=_reported(progress)))
-
-    def rebind(self, *, trusted: bool = False, progress: Progress | bool | None = None) -> RebindResult:
-        """Takes the indexes of a lake along that was copied, moved or restored, and follows it as `sync` does.
-
-        A copy of a file has another time. It keeps its filters and secondary indexes where its size, its footer and its
-        data agree with what was indexed: what these were made from is read, and compared with digests that were kept.
-        Others, and those without a digest, are attached anew, with the statistics of their footers; filters and
-        secondary indexes do not speak of them until `refresh_index`. A file that was taken out of the table before is
-        known by its path and size, and stays out. Of a table that follows a log, the log's own paths and sizes count,
-        and nothing is to be done.
-
-        Args:
-            trusted: you vouch that files of the same size, with the same row groups and statistics in their footers,
-                hold the data that was indexed. They keep all that is known of them, and no data is read. Where one was
-                overwritten with other data of the same statistics, rows would be missed.
-
-        Raises as `sync`.
-        """
-        self.handle.check_latest()
-        check_flags(trusted=trusted)
-        from .commit.moved_files import RebindResult
-
-        if self.handle.log is not None:
-            return RebindResult(self.version)
-        from .commit.sync import rebind_table
-
-        instant, result = rebind_table(self.handle, trusted, _reported(progress))
-        self.handle.move_to(instant)
-        return result
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that

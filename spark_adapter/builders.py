@@ -159,15 +159,13 @@ class BuildPart(_IndexWork):
         kind = kind_named(self.index.kind)
         runs: list[Run] = []
         left_out: list[int] = []
-        digests: dict[int, bytes] = {}
         with self._open() as table, Leftovers() as leftovers:
             while files.num_rows:
                 built = kind.build(table.handle, self.index, files, self._job(leftovers))
                 runs += built.runs
                 left_out += built.left_out
-                digests.update(built.digests)
                 files = files.slice(files.num_rows - len(built.not_reached))
-        return Built(tuple(runs), left_out, digests=digests)
+        return Built(tuple(runs), left_out)
 
 
 class FootersPart(_IndexWork):
@@ -202,8 +200,7 @@ class Executors:
         self._wave_bytes = max(bytes_a_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
         runs = tuple(run for part in parts for run in part.runs)
         left_out = [number for part in parts for number in part.left_out]
-        digests = {number: digest for part in parts for number, digest in part.digests.items()}
-        return Built(runs, left_out, files.column("file_id")[count:].to_pylist(), digests=digests)
+        return Built(runs, left_out, files.column("file_id")[count:].to_pylist())
 
     def _run(
         self,

@@ -127,6 +127,16 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     return run
 
 
+@pytest.fixture(scope="module")
+def at_any_place() -> Iterator[None]:
+    """Tables that a test copies or moves are opened without an adoption."""
+    from skipstone.engine import opening
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "check_place", lambda *_: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def java_home() -> str:
     """Where Java is; a test that asks is skipped where there is none, or no Spark."""

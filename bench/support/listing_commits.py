@@ -21,6 +21,7 @@ import skipstone as ss
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from skipstone import col
+from skipstone.engine import opening
 
 from bench.support import listing_data
 from bench.support.data import random_uuids
@@ -37,12 +38,18 @@ _ROUNDS = 9
 _NEWEST, _SPREAD = "10 files of the newest partition", "10 files of 10 partitions"
 
 
+def _copied(folder: Path, copy: Path) -> None:
+    """A copy of a table whose files are declared and not there, so that it cannot be adopted."""
+    shutil.copytree(folder, copy)
+    opening.check_place = lambda *_: None
+
+
 def commits(lake: Lake, count: int, slower: float) -> list[str]:
     """`count` commits onto a copy of the table, one half to its newest partition, one half spread over many; commits
     of deltalake, and what a commit's two durable files cost at least, in between."""
     with tempfile.TemporaryDirectory(prefix="commits-", dir=lake.ours_folder.parent) as name:
         folder = Path(name)
-        shutil.copytree(lake.ours_folder, folder / "ours")
+        _copied(lake.ours_folder, folder / "ours")
         shutil.copytree(lake.delta_folder, folder / "delta")
         durations: dict[str, list[float]] = {_NEWEST: [], _SPREAD: [], "deltalake": [], "floor": []}
         written: dict[str, list[int]] = {_NEWEST: [], _SPREAD: []}
@@ -187,7 +194,7 @@ def look_ups(lake: Lake, count: int, cache: Path) -> list[str]:
     stops = sorted({stop for stop in (1, 10, 100, 1_000, 10_000) if stop < count} | {count})
     with tempfile.TemporaryDirectory(prefix="lookups-", dir=lake.ours_folder.parent) as name:
         folder = Path(name) / "table"
-        shutil.copytree(listing_data.ours(lake.files, cache, indexed=True).folder / "table", folder)
+        _copied(listing_data.ours(lake.files, cache, indexed=True).folder / "table", folder)
         done = 0
         for stop in stops:
             durations, floors = [], []

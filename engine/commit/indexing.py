@@ -22,15 +22,14 @@ from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.columns import columns_hint
 from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none
-from ..indexes.stats.format import joined_rows, run_form
-from ..indexes.stats.rows import digest_rows, first_stats
+from ..indexes.stats.rows import first_stats
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, Run
 from ..state.coverage import is_covered
 from ..state.manifest import BASE
-from ..state.run_writing import Rows, RunWriting
+from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from .commit import commit, newest_after, write_batch
 from .edit import Edit
@@ -69,7 +68,6 @@ def create_index(
 
         def plan(newest: Snapshot, writing: RunWriting) -> Edit:
             after, is_alone = newest.instant, newest.instant.version == base.version
-            digests: list[Rows] = []
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
@@ -79,9 +77,8 @@ def create_index(
                 after = replace(after, next={**after.next, "index": number + 1})
                 state = _with_built(handle, state, result, index_kind, is_alone=is_alone)
                 after = after.with_index(replace(state, id=number))
-                digests += digest_rows(number, result.digests)
             created = [_label(base, index_kind, state) for state in states]
-            return Edit(after=_with_digests(after, digests, writing), summary={"created": created})
+            return Edit(after=after, summary={"created": created})
 
         commit(handle, "index", plan, batch=batch)
     if any(len(result.not_reached) for _, result in built):
@@ -133,30 +130,17 @@ def _refreshed(
 
         def plan(newest: Snapshot, writing: RunWriting) -> Edit:
             after, is_alone = newest.instant, newest.instant.version == base.version
-            digests: list[Rows] = []
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
                 state = _with_built(handle, before, result, index_kind, is_alone=is_alone)
                 after = after.with_index(_joined(handle, current, state, before))
-                digests += digest_rows(before.id, result.digests)
             refreshed = [index_kind.name] * len(built)
-            return Edit(after=_with_digests(after, digests, writing), summary={"refreshed": refreshed})
+            return Edit(after=after, summary={"refreshed": refreshed})
 
         commit(handle, "index", plan, batch=batch)
     return any(len(result.not_reached) for _, result in built)
-
-
-def _with_digests(after: Instant, digests: Sequence[Rows], writing: RunWriting) -> Instant:
-    """A version with the digests of what its indexes were built from, which the next version adds."""
-    if not digests:
-        return after
-    first = first_stats(after)
-    form = run_form(first.options)
-    rows = joined_rows(digests)
-    runs = writing.append(first.runs, rows, after.version + 1, f"s{first.id}d", form, leave_damaged=True)
-    return after.with_index(replace(first, runs=runs))
 
 
 def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, builder: Builder) -> Built:

@@ -34,10 +34,8 @@ from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, 
 from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
-from .bind import Moved
 from .commit import WriteBatch, commit, write_batch
 from .edit import Edit
-from .moved_files import Rebinding, RebindResult, moved_rows, removed_in_copy, stands_elsewhere
 from .schemas import misfits, quarantined_of, reasons_of, without
 
 if TYPE_CHECKING:
@@ -69,19 +67,18 @@ def sync_directory(
     handle: Handle,
     progress: Progress | None = None,
     adopts: bool = True,
-    rebinding: Rebinding | None = None,
     *,
     widens: bool = True,
     list_files: ListFiles | None = None,
     attach: Attacher = attach_all,
 ) -> Synced:
-    """See `Table.sync`; with `rebinding`, which it fills, see `Table.rebind`.
+    """See `Table.sync`.
 
     adopts, widens        whether new columns, and wider types, of files become the table's
     list_files, attach    what lists the directory, and reads the footers of new files
     """
     base = handle.timeline.latest(known=handle.instant) or handle.instant
-    seen = _look(handle, base, list_files, progress, rebinding is not None)
+    seen = _look(handle, base, list_files, progress)
     work: _DirectorySync | None = None
     with write_batch(handle, "sync", base, is_marked=False) as batch:
 
@@ -90,11 +87,11 @@ def sync_directory(
             changes = difference(newest, seen)
             if work is not None and not work.is_valid(newest, changes):  # what others did may be what we saw
                 batch.leftovers.remove()
-                seen = _look(handle, newest.instant, list_files, progress, rebinding is not None)
+                seen = _look(handle, newest.instant, list_files, progress)
                 changes, work = difference(newest, seen), None
             if work is None:
                 work = _DirectorySync(handle, batch, newest, changes)
-                work.prepare(seen, progress, Evolution(adopts, widens), rebinding, attach)
+                work.prepare(seen, progress, Evolution(adopts, widens), attach)
             return work.edit(newest.instant)
 
         instant = commit(handle, "sync", plan, batch=batch)
@@ -108,17 +105,13 @@ class Seen:
 
     listed     rows of the listing
     since      the newest version when the listing began: files that were added later are left alone
-    is_copy    the table was copied or moved: a file that was removed is known by its path and size
     """
 
     listed: pa.Table
     since: int
-    is_copy: bool = False
 
 
-def _look(
-    handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None, is_rebound: bool
-) -> Seen:
+def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None) -> Seen:
     """List the directory. `latest`: the newest version. Raises NotATableError if the directory is missing."""
     place = handle.storage.kind()
     # Not mounted, most likely: no reason to remove every file. A table that is empty may have none yet.
@@ -126,24 +119,7 @@ def _look(
         raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
     listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
     listed = with_unlisted(listed, Snapshot(latest, handle.readers), handle.storage)
-    return Seen(listed, latest.version, is_rebound or stands_elsewhere(latest, handle.storage.uri))
-
-
-def rebind_table(handle: Handle, trusted: bool, progress: Progress | None) -> tuple[Instant, RebindResult]:
-    """See `Table.rebind`."""
-    rebinding = Rebinding(trusted)
-    instant, result = sync_directory(handle, progress, rebinding=rebinding)
-    added, removed = set(result.added), set(result.removed)
-    replaced = added & removed
-    changed, bare = replaced & rebinding.changed, replaced & rebinding.bare
-    return instant, RebindResult(
-        instant.version,
-        rebound=len(rebinding.same) + len(bare),
-        uncovered=len(replaced - changed - bare),
-        changed=len(changed),
-        removed=len(removed - added),
-        added=len(added - removed),
-    )
+    return Seen(listed, latest.version)
 
 
 def difference(snapshot: Snapshot, seen: Seen) -> Difference:
@@ -157,7 +133,7 @@ def difference(snapshot: Snapshot, seen: Seen) -> Difference:
     is_changed = is_live.copy()
     is_changed[is_live] = ~_are_same(listed.filter(from_numpy(is_live)), live.take(from_numpy(rows[is_live])))
     is_changed[is_live] &= is_older[rows[is_live]]
-    appeared = is_changed | _appeared(snapshot, listed, ~is_live, seen.is_copy)
+    appeared = is_changed | _appeared(snapshot, listed, ~is_live)
     is_removed = np.zeros(live.num_rows, dtype=bool)
     is_removed[_missing(live, paths)] = True
     is_removed[rows[is_changed]] = True
@@ -191,7 +167,7 @@ def _are_same(listed: pa.Table, rows: pa.Table) -> np.ndarray:
     return same
 
 
-def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, is_copy: bool) -> np.ndarray:
+def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray) -> np.ndarray:
     """bool [listed]: of those that are not live, the ones that were not taken out and that no transaction wrote."""
     appeared = is_new.copy()
     removed = snapshot.removed_files().select(["path", *STAT_FIELDS])
@@ -204,7 +180,7 @@ def _appeared(snapshot: Snapshot, listed: pa.Table, is_new: np.ndarray, is_copy:
     entries = entries_of(listed.filter(from_numpy(checked)))
     for position, entry in zip(np.flatnonzero(checked).tolist(), entries, strict=True):
         rows = removed_by_path.get(entry.path.encode("utf-8", "surrogateescape"), ())
-        appeared[position] = not _is_removed(entry, rows, is_copy) and not is_own_file(entry.path, snapshot)
+        appeared[position] = not _is_removed(entry, rows) and not is_own_file(entry.path, snapshot)
     return appeared
 
 
@@ -225,10 +201,8 @@ def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.
     return pa.concat_tables([listed, listed_of(unlisted)]) if unlisted else listed
 
 
-def _is_removed(entry: Entry, rows: Iterable[dict], is_copy: bool) -> bool:
-    """True for a file that was taken out, and is on storage unchanged; or for its copy."""
-    if is_copy:
-        return any(entry.size_bytes == row["size_bytes"] for row in rows)
+def _is_removed(entry: Entry, rows: Iterable[dict]) -> bool:
+    """True for a file that was taken out, and is on storage unchanged."""
     return any(entry.is_untouched(row["size_bytes"], row["modified_ns"], row["etag"]) for row in rows)
 
 
@@ -279,15 +253,14 @@ class _DirectorySync:
         seen: Seen,
         progress: Progress | None,
         evolution: Evolution,
-        rebinding: Rebinding | None,
         attach: Attacher,
     ) -> None:
-        """Read the footers of new files, and decide. `rebinding` and `attach`: as for `sync_directory`."""
+        """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
         handle, snapshot, changes, batch = self._handle, self._snapshot, self._changes, self._batch
         base = snapshot.instant
         unread_schemas = live_schemas(snapshot, leave=changes.removed)
         of_live = [(unread.schema, count) for unread, count in unread_schemas]
-        if not changes.appeared.num_rows and not changes.removed and not base.quarantined and rebinding is None:
+        if not changes.appeared.num_rows and not changes.removed and not base.quarantined:
             self._new_columns = list(new_columns(base, of_live))
             is_adopted = bool(self._new_columns) and evolution.adopts
             if not is_adopted and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
@@ -295,15 +268,6 @@ class _DirectorySync:
         batch.mark()
         results, unread = _attached(handle, base, batch, changes.appeared, progress, evolution, attach)
         edit = Edit(named_at=base, remember_removed=False)
-        replaced, kept = changes.removed, set[str]()
-        if rebinding is not None:
-            rebinding.compare(handle, snapshot, replaced, results, progress)
-            kept = rebinding.same
-            results = without(results, kept, handle.index_storage)
-            replaced = {number: path for number, path in replaced.items() if path not in kept}
-        if seen.is_copy:
-            edit.moved = Moved(moved_rows(snapshot, kept, seen.listed), removed_in_copy(snapshot, seen.listed))
-            edit.source = {"location": handle.storage.uri}
         wider = _wider(snapshot, results) if evolution.widens else {}
         after = evolved(base, widening(wider)) if wider else base
         fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
@@ -323,14 +287,13 @@ class _DirectorySync:
         results = without(results, reasons, handle.index_storage)
         self._quarantined = reasons_of(edit.quarantined)
         # A live file stays, and is unreadable, if the file that took its place cannot be read.
-        removed = {number: path for number, path in replaced.items() if path not in self._quarantined}
+        removed = {number: path for number, path in changes.removed.items() if path not in self._quarantined}
         self._added, self._removed = _paths(results), list(removed.values())
         again, again_removed = (
             bind_again(handle, snapshot, after, batch, changes.removed) if unread_schemas else ([], {})
         )
         edit.results, edit.removed = [*results, *again], {**removed, **again_removed}
-        is_recorded = rebinding is None or (not kept and not stands_elsewhere(base, handle.storage.uri))
-        if edit.results or edit.removed or edit.quarantined != base.quarantined or not is_recorded:
+        if edit.results or edit.removed or edit.quarantined != base.quarantined:
             self._edit = edit
 
 

@@ -8,8 +8,7 @@ secondary index merges; `explain` and the command line have words for each. To w
 
     define       checks columns and options (`columns.py` has both checks), returns an `IndexState` for each index
     build        reads files that the index lacks (`parquet/footers.open_indexed`), returns `Built`: its runs, the files
-                 that it had to leave out, and digests of what it read (`parquet/digests.py`; without them a copied
-                 file loses what is known of it). `Job.path` gives each run's path, so that a failure removes the file
+                 that it had to leave out. `Job.path` gives each run's path, so that a failure removes the file
     commit       adds the runs of what a commit's tasks carry; returns the index as it is where they carry nothing
     merge        fewer runs, or itself where nothing pays
     probes       what it can say of a predicate; each `Probe` gives the outcomes that are possible per file

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -89,15 +89,12 @@ class Built:
     left_out      uint64: files that cannot be read, which stay holes
     not_reached   uint64: files that it did not come to before it was due
     only_alone    runs that count only where no commit came since the build began
-    digests       of what the runs were made from, by file id (`parquet/digests.py`): a copy of a file without one is
-                  not known to be the same
     """
 
     runs: tuple[Run, ...]
     left_out: Sequence[int] = ()
     not_reached: Sequence[int] = ()
     only_alone: tuple[Run, ...] = ()
-    digests: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass

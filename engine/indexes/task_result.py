@@ -101,7 +101,6 @@ class TaskResult:
                 self.index,
                 fine=self.index.fine[~dropped],
                 footers=[self.index.footers[i] for i in stays_at],
-                digests=[self.index.digests[i] for i in stays_at],
             )
         files = self.files.filter(from_numpy(~dropped))
         ids = files.column("schema_id")
@@ -224,16 +223,15 @@ ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themsel
 
 @dataclass
 class TaskIndex:
-    """Where things lie in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
-    length; `footers` are their packed footers, where they are kept, `digests` those of files that the task wrote;
-    `key_runs`: the keys of secondary indexes, by their columns."""
+    """Where things are in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
+    length; `footers` are their packed footers, where they are kept; `key_runs`: the keys of secondary indexes, by their
+    columns."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     filters: dict[str, list[StoredFilters | None]] = field(default_factory=dict)
     key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
     footers: list[bytes | None] = field(default_factory=list)
-    digests: list[bytes | None] = field(default_factory=list)
 
 
 def path_mark(path: str) -> bytes:
@@ -269,10 +267,9 @@ class TaskIndexWriter:
         row_groups: Sequence[RowGroup],
         stats: dict[str, list[ColumnStats]],
         footer: bytes | None = None,
-        digest: bytes | None = None,
     ) -> int:
-        """Writes the fine statistics of one data file and returns its ordinal. For the commit to keep: `footer`, as
-        `packed_footer` gives it, and `digest`, of the whole file."""
+        """Writes the fine statistics of one data file and returns its ordinal. The commit keeps `footer`, as
+        `packed_footer` gives it."""
         sizes = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in row_groups]
         if sizes:
             sizes[0] = replace(sizes[0], lower=path_mark(path))
@@ -288,7 +285,6 @@ class TaskIndexWriter:
             self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA), copy=False)
         self._writer.end_group(str(self._count))
         self._index.footers.append(footer)
-        self._index.digests.append(digest)
         self._count += 1
         return self._count - 1
 

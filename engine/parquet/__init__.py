@@ -10,6 +10,5 @@ with the path: `footers.py` makes it of what pyarrow raises for a damaged or hos
     column_stats.py    statistics of one column: computed, combined, stored
     exact_cast.py      casts to the table's types that lose nothing
     few_rows.py        some rows of a row group by position
-    digests.py         digests of files, by which a copy is recognized
     thrift.py          the protocol of footers
 """

@@ -72,7 +72,7 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
 
     `is_checked`: its footer was parsed when the file was added to the table. If not, it is parsed here, because pyarrow
     ends the process for the chunks of a footer that contradicts itself (see `footer_bytes.py`); the file then has
-    `footer` (its bytes) and `parsed` (FooterBytes).
+    `parsed` (FooterBytes).
     """
     if is_checked:
         return _opened(storage, entry, options)
@@ -82,8 +82,7 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
     file = _opened(storage, entry, options, tail_bytes)
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            file.footer = _raw_footer(storage, file, entry, tail_bytes)
-            check_unencrypted(file.footer, entry.path)
+            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
             file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
             return file
     except BaseException:
@@ -197,8 +196,7 @@ def range_file(storage: Storage, entry: Entry) -> RangeFile:
 
 @contextlib.contextmanager
 def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.ParquetFile]:
-    """The file of a row of the manifest (path and identity), open to be indexed; `file.footer` has its footer's bytes,
-    `file.parsed` their content, and `file.ranges` reads other bytes (`digests.py`).
+    """The file of a row of the manifest (path and identity), open to be indexed; `file.parsed` has its footer.
 
     Raises NotReadableError if another file is there, also if it replaced the file while the block read it: an index
     would describe the wrong file.
@@ -206,7 +204,6 @@ def open_indexed(storage: Storage, row: Mapping[str, Any]) -> Iterator[pq.Parque
     entry = indexed_entry(storage, row)
     file = open_parquet(storage, entry, is_checked=False)
     with file:
-        file.ranges = file.remote or range_file(storage, entry)
         yield file
         if file.remote is None:  # an object store checks the identity at each read
             indexed_entry(storage, row)

@@ -215,7 +215,7 @@ _SOURCE = record(
         "version": nullable(integer(-1, INT64_MAX)),
         "hive": flag,
         "partitions_declared": flag,
-        "location": text,
+        "locations": array(text),
         "position": text,
         "table": text,
         "mark": text,
@@ -223,7 +223,7 @@ _SOURCE = record(
         "inner": mapping(text, text),
         "mapping": mapping(text, text),
     },
-    optional=("hive", "partitions_declared", "location", "position", "table", "mark", "keys", "inner", "mapping"),
+    optional=("hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,

@@ -92,6 +92,11 @@ def open_storages(
     return Counted(data), Counted(index)
 
 
+def recorded_name(storage: Storage) -> str:
+    """Under which name a table records where it is: of a local folder, the one that follows no links."""
+    return storage.uri if is_uri(storage.uri) else os.path.realpath(storage.uri)
+
+
 def options_of(*storages: Storage) -> StorageOptions:
     """What some storages were opened with."""
     return next((s.options for s in storages if s.options), StorageOptions())

@@ -211,7 +211,7 @@ class TaskWriter:
         built = ResultBuilder()
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
             for file in self._closed:
-                ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer, file.digest)
+                ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer)
                 for spec in self.spec.filters:
                     filters = file.filters[spec.column]
                     index.add_file_filters(ordinal, spec.column, filters, self._hash_name(spec.column))

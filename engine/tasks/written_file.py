@@ -15,7 +15,6 @@ from ...errors import SchemaError, SkipstoneError, StorageError
 from ..indexes.bloom.task_filters import FileFilters
 from ..indexes.secondary.sort import TaskKeys
 from ..parquet.column_stats import ColumnStats, of_array
-from ..parquet.digests import DigestingSink
 from ..parquet.footer_bytes import RowGroup, footer_bytes
 from ..parquet.footers import packed_where_far
 from ..parquet.leaves import leaf_array, leaf_types
@@ -29,7 +28,7 @@ class WrittenFile:
 
     waiting_bytes    in memory, of rows that wait for their row group to fill
     stored_bytes     of the row groups written: 0 where none is, and so no file is started
-    entry, digest    what the storage says of it, and the digest of its bytes, once it is closed
+    entry            what the storage says of it, once it is closed
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class WrittenFile:
         self._writer: Any = None
         self._footers: list = []
         self.entry: Entry | None = None
-        self.digest: bytes | None = None
 
     def write(self, rows: pa.Table) -> None:
         self.row_count += rows.num_rows
@@ -88,7 +86,6 @@ class WrittenFile:
         if self._footers:
             self.row_groups = footer_bytes(self._footers[0]).row_groups
             self.packed_footer = packed_where_far(self._storage, self._footers[0])
-            self.digest = self._sink.digest()
         self.entry = self._storage.stat(self.path)
 
     @property
@@ -106,7 +103,7 @@ class WrittenFile:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            self._sink = DigestingSink(self._stack.enter_context(self._storage.create(self.path)))
+            self._sink = self._stack.enter_context(self._storage.create(self.path))
             options: dict[str, Any] = {"use_dictionary": dictionary_columns(first), "store_decimal_as_integer": True}
             options |= {**self._spec.parquet_options, "metadata_collector": self._footers}
             self._writer = self._stack.enter_context(pq.ParquetWriter(self._sink, self._schema, **options))

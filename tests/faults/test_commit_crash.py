@@ -20,6 +20,8 @@ import skipstone as ss
 from example_counts import is_thorough
 from faults import CALLS, CALLS_THAT_NEED_SPACE, KilledError, fault_at
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 OLD = [1, 2, 3, 4]
 
 

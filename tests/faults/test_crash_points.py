@@ -24,6 +24,8 @@ from skipstone.engine.storage.local import TEMPORARY_PREFIX
 from table_actions import ACTIONS, Action, add_a_row, picture, rows_of
 from table_recovery import recovered
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 3  # trees
 TREES_MAX = 1 << 30 if is_thorough() else 2

@@ -22,6 +22,8 @@ from skipstone.engine.state import version_files
 from skipstone.engine.storage import local
 from timeline_lakes import VERSIONS, commit, file, lake, opened, rows
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 
 @pytest.mark.parametrize(("of", "over"), [(3, 6), (3, 5), (6, 4), (6, 7), (3, 7), (5, 6)])
 def test_rule_44_an_instant_under_another_name_is_damage_and_names_the_file(tmp_path: Path, of: int, over: int) -> None:

@@ -18,6 +18,8 @@ from power_cut_disk import PowerDisk, digest, put_tree, without_flushes
 from skipstone.engine.state import version_files
 from table_actions import ACTIONS, Action, add_a_row, rows_of
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 BY_NAME = {action.name: action for action in ACTIONS}
 
 

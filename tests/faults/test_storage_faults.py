@@ -19,6 +19,8 @@ from faulty_storage import NEED_SPACE, READS, Fault, troubled
 from power_cut_disk import without_flushes
 from table_actions import ACTIONS, Action, rows_of
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 SOME = ("create", "write", "replace", "sync", "create_index bloom", "alter", "restore", "optimize", "clean")
 METHODS = {  # what each kind of fault has a meaning for
     "before": ("stat", "list_folder", *READS, *NEED_SPACE, "delete"),

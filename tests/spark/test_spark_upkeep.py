@@ -16,6 +16,8 @@ import skipstone as ss
 from skipstone import spark_adapter as sks
 from skipstone.engine.perf import perf_of
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 FOLDERS = 140  # more than the driver lists by itself
 
 
@@ -42,7 +44,6 @@ def told(result) -> tuple:
     return sorted(result.added), sorted(result.removed), result.quarantined, result.new_columns, int(result)
 
 
-@pytest.mark.filterwarnings("ignore:.*this index was made at")
 def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
     one, two = lakes
     here = ss.open(two).sync(refresh=True)

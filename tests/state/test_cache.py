@@ -19,6 +19,8 @@ from power_cut_disk import without_flushes
 from skipstone.engine.state import cache
 from skipstone.engine.state.cache import IDLE_QUESTIONS, Cache
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 COMMITS, ROWS = 6, 40
 
 

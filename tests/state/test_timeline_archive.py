@@ -12,6 +12,8 @@ import skipstone as ss
 from skipstone.engine.state import timeline as timelines
 from skipstone.engine.state import version_files
 
+pytestmark = pytest.mark.usefixtures("at_any_place")
+
 SCHEMA = pa.schema([("x", pa.int64())])
 VERSIONS = 47
 

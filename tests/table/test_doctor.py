@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead(lake: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_moved_table(lake: Path) -> None:
     moved = lake.with_name("moved")
     lake.rename(moved)
-    assert _checks(moved)["location"].remedy == "skipstone rebind"
+    assert _checks(moved)["table"].remedy == "skipstone adopt"
 
 
 def test_without_a_compiler_and_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

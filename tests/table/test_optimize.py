@@ -104,7 +104,7 @@ def test_entries_of_files_that_went_are_let_go(table: ss.Table) -> None:
     before = sum(run.entries for run in table.handle.instant.indexes[0].runs)
     table.optimize()
     after = sum(run.entries for run in table.handle.instant.indexes[0].runs)
-    assert after == 1 + 2 + 2 + 1 < before  # where the fine ones lie, two aggregates, two columns of a file, its digest
+    assert after == 1 + 2 + 2 < before  # where the fine ones lie, two aggregates, two columns of a file
 
 
 def test_what_indexes_lack_is_covered(table: ss.Table) -> None:

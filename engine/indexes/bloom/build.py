@@ -20,8 +20,6 @@ from ....base import canon
 from ....base.lazy import load_for
 from ....bloom import hash_array
 from ....errors import SchemaError
-from ...lakes import is_log
-from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ...parquet.leaves import leaf_array, leaf_type, top_level
 from ...state import IndexState
@@ -39,13 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class BuiltFilters:
-    """What was made of one file: its filters, and the digest of what they were made from, if there is one. `close`
-    frees what they take while they wait to be written."""
+    """The filters of one file. `close` frees what they take while they wait to be written."""
 
     filters: FileFilters
     hash_name: str
     spool: Spool
-    digest: bytes | None = None
 
     def close(self) -> None:
         self.spool.close()
@@ -62,17 +58,15 @@ def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, fpp:
         with open_data_file(handle, row) as file:
             path = path_in(handle, row, column, file)
             filters = FileFilters(fpp, spool)
-            chunks: list[bytes] | None = None if is_log(handle.instant.source) else []
             kind = column.type if path is None else leaf_type(file.arrow_schema, path)
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
                 raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
-            with contextlib.closing(_hashes(file, row["path"], path, column, chunks)) as row_groups:
+            with contextlib.closing(_hashes(file, row["path"], path, column)) as row_groups:
                 for hashes in row_groups:
                     filters.add(hashes)
-            digest = None if chunks is None else indexed_digest(footer_digest(file), chunks)
         filters.finish()
-        return BuiltFilters(filters, name, spool, digest)
+        return BuiltFilters(filters, name, spool)
     except BaseException:
         spool.close()
         raise
@@ -94,10 +88,8 @@ def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq
     return path
 
 
-def _hashes(
-    file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles, chunks: list[bytes] | None
-) -> Generator[np.ndarray]:
-    """uint64: the hashes of each row group's values, nulls left out. `chunks` takes the digests of what was read."""
+def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles) -> Generator[np.ndarray]:
+    """uint64: the hashes of each row group's values, nulls left out."""
     count = file.metadata.num_row_groups
     if path is None:
         default = pa.nulls(1, column.type) if column.default is None else pa.repeat(column.default, 1)
@@ -107,8 +99,6 @@ def _hashes(
     def read(group: int) -> pa.Table:
         with corruption_errors(name):
             prefetch(file, group, [path])
-            if chunks is not None:
-                chunks.append(chunk_digests(file, group, [path]))
             return rows_of_group(file, group, [path], name)
 
     rows = map(read, range(count)) if count < 2 else prefetched(read, range(count), 1, "skipstone-read")
@@ -125,7 +115,6 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
     ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
     path = job.path(handle.index_storage, f"i{index.columns[0]}")
     left_out: list[int] = []
-    digests: dict[int, bytes] = {}
     reached = 0
     load_for("bloom.kernels", _PLAIN_ROW_NS * sum(files.column("row_count").to_pylist()))
     with (
@@ -140,15 +129,13 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
                 with closing(built):
                     fine = writer.write_fine(ordinal, built.filters, built.hash_name)
                     writer.add_file(file_id, None, fine, built.filters.members(), built.hash_name)
-                if built.digest is not None:
-                    digests[file_id] = built.digest
             reached = ordinal + 1
             job.tell(f"bloom({column}), bytes of files", sum(sizes[:reached]), sum(sizes))
             job.tell(f"bloom({column})", reached, len(ids))
             if job.is_due:
                 break
         run = writer.finish((1, handle.version))
-    return Built((run,), left_out, ids[reached:], digests=digests)
+    return Built((run,), left_out, ids[reached:])
 
 
 def _built_files(

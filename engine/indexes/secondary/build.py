@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ....base.arrays import combine
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
-from ...parquet.digests import chunk_digests, footer_digest, indexed_digest
 from ...parquet.exact_cast import cast_exactly
 from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
 from ...parquet.leaves import leaf_array, top_level
@@ -54,36 +53,29 @@ def build_runs(
     name: str = "secondary",
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
-    digests: dict[int, bytes] | None = None,
 ) -> tuple[tuple[Run, ...], list[int]]:
     """(one run over some base files, in shards; the ids of those that could not be read, of which it holds nothing).
 
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
     name      of the step, for `progress`, which counts files
-    digests   takes, by file id, those of what the entries were made from
     """
     code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
     done = 0
     with (
         EntrySorter(code, memory_bytes) as sorter,
-        contextlib.closing(_read(storage, files, columns, sorter, digests is not None)) as parts,
+        contextlib.closing(_read(storage, files, columns, sorter)) as parts,
     ):
-        read_digests: list[bytes] = []  # of one file's footer and chunks
-        for part, keys in parts:
-            if isinstance(keys, Exception):
+        for part, batches in parts:
+            if isinstance(batches, Exception):
                 if part.file_id not in holes:
                     holes[part.file_id] = None
-                    warnings.warn(f"not indexed, and read by every scan until it is: {keys}", stacklevel=4)
+                    warnings.warn(f"not indexed, and read by every scan until it is: {batches}", stacklevel=4)
             else:
-                for entries in keys.batches:
+                for entries in batches:
                     sorter.add_entries(entries)
-                read_digests += keys.digests
             if part.is_last:
-                if digests is not None and part.file_id not in holes:
-                    digests[part.file_id] = indexed_digest(read_digests[0], read_digests[1:])
-                read_digests = []
                 done += 1
                 if progress:
                     progress(name, done, files.num_rows)
@@ -113,21 +105,12 @@ def _parts(files: pa.Table) -> Iterator[_RowGroups]:
             yield _RowGroups(row, first, first + at_once, first + at_once >= groups)
 
 
-@dataclass
-class _Keys:
-    """The entries of each row group of a part, and the digests of what they were made from; before those of the first
-    part, the footer's."""
-
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-
-
 def _read(
-    storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter, has_digests: bool
-) -> Generator[tuple[_RowGroups, _Keys | Exception]]:
-    def read(part: _RowGroups) -> _Keys | Exception:
+    storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
+) -> Generator[tuple[_RowGroups, list[pa.RecordBatch] | Exception]]:
+    def read(part: _RowGroups) -> list[pa.RecordBatch] | Exception:
         try:
-            return _keys_of(storage, part, columns, sorter, has_digests)
+            return _keys_of(storage, part, columns, sorter)
         except (*FILE_ERRORS, SchemaError, InvalidArgumentError) as error:
             return error
 
@@ -135,14 +118,13 @@ def _read(
     yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: EntrySorter, has_digests: bool) -> _Keys:
+def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: EntrySorter) -> list[pa.RecordBatch]:
+    """The entries of each row group of a part."""
     row = part.row
     number, path = row["schema_id"], row["path"]
     located = [_located(column, number, path) for column in columns.places]
-    keys = _Keys()
+    batches: list[pa.RecordBatch] = []
     with open_indexed(storage, row) as file:
-        if has_digests and part.first_group == 0:
-            keys.digests.append(footer_digest(file))
         names_in_file = set(file.arrow_schema.names)
         located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
         names = list(dict.fromkeys(p for p in located if p is not None))
@@ -153,16 +135,14 @@ def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: En
                 rows = None
                 if names:
                     prefetch(file, group, names)
-                    if has_digests:
-                        keys.digests.append(chunk_digests(file, group, names))
                     rows = rows_of_group(file, group, names, path)
             values = [
                 _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
                 for column, p in zip(columns.places, located, strict=True)
             ]
             typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
-            keys.batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
-    return keys
+            batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
+    return batches
 
 
 def _located(column: ColumnInFiles, schema_id: int | None, path: str) -> str | None:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from ....base.arrays import to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
-from ...lakes import is_log
 from ...parquet.leaves import ordered_type
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
@@ -72,7 +71,6 @@ class SecondaryKind:
         def path_of(shard: int) -> str:
             return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
-        digests: dict[int, bytes] | None = None if is_log(instant.source) else {}
         runs, left_out = build_runs(
             handle.storage,
             handle.index_storage,
@@ -83,9 +81,8 @@ class SecondaryKind:
             SecondaryForm(index.options["shard_bytes"]),
             name=f"secondary({', '.join(names)})",
             progress=job.progress,
-            digests=digests,
         )
-        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist(), digests=digests or {})
+        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
         from .merge import committed_entries

@@ -294,14 +294,11 @@ def _tightened_rows(snapshot: Snapshot, index: IndexState) -> Rows | None:
     live = snapshot.numbers()
     parts: list[Rows] = []
     touched = np.empty(0, dtype=np.uint32)
-    indexes = {i.id for i in snapshot.instant.indexes}
-    digests = [(stats.KIND_DIGEST, number) for number in range(snapshot.instant.next["index"])]
     of_files = [(stats.KIND_FILE, column) for column in index.columns]
-    for kind, column in [(stats.KIND_FINE, stats.FINE_COLUMN), *of_files, *digests]:
+    for kind, column in [(stats.KIND_FINE, stats.FINE_COLUMN), *of_files]:
         prefix = stats.KEYS.prefix(kind=kind, column=column)
         entries, _ = numbered_entries(snapshot.readers, index.runs, prefix, [], stats.RUN_SCHEMA)
-        is_of_dropped = kind == stats.KIND_DIGEST and column not in indexes
-        removed = entries if is_of_dropped else np.setdiff1d(entries, live, assume_unique=True)
+        removed = np.setdiff1d(entries, live, assume_unique=True)
         if kind == stats.KIND_FILE and column == next(iter(index.columns), None):
             touched = _outdated(snapshot, index, column, np.setdiff1d(entries, removed, assume_unique=True))
             touched = np.union1d(touched, split_file_ids(removed)[0])

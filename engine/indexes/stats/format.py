@@ -8,8 +8,6 @@
              files it has, and which
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
                      they were taken under
-             kind 3: in the first index, the digest of a file (`parquet/digests.py`). The id of an index is in the place
-                     of the column: of its own, the whole file's; of another, what that was made from
 
 A file that an index covers has an entry of kind 2 under every column of the index: where nothing is known, one that
 says nothing. So the entries of a column whose index covers every file are all the live files, and some that went.
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from ...state.run_writing import Rows, RunFormat
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
-KIND_FINE, KIND_AGGREGATE, KIND_FILE, KIND_DIGEST = 0, 1, 2, 3
+KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
 COLUMN_PREFIX_BYTES = 5
 FINE_COLUMN = 0
 FINE_FIELDS = [
@@ -48,8 +46,7 @@ FINE_FIELDS = [
 SCHEMA_FIELD = pa.field("schema_id", pa.int32())
 FILES_FIELD = pa.field("files", pa.int64())
 FINGERPRINT_FIELD = pa.field("fingerprint", pa.int64())
-DIGEST_FIELD = pa.field("digest", pa.binary())
-RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, FINGERPRINT_FIELD, *FINE_FIELDS, DIGEST_FIELD])
+RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, FINGERPRINT_FIELD, *FINE_FIELDS])
 # What evidence is made of, and what blocks are summed up by, so that most of them need not be read.
 EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
@@ -82,10 +79,6 @@ def file_prefix(column_id: int) -> bytes:
 
 def fine_prefix() -> bytes:
     return KEYS.prefix(kind=KIND_FINE, column=FINE_COLUMN)
-
-
-def digest_prefix(index_id: int) -> bytes:
-    return KEYS.prefix(kind=KIND_DIGEST, column=index_id)
 
 
 def aggregate_prefix(column_id: int) -> bytes:

@@ -12,7 +12,7 @@ indexes cover it at once. A file without such entries is a hole.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,13 +56,6 @@ def stat_rows(
     parts: list[Rows] = []
     if has_fine:
         parts += _fine_rows(added)
-        pairs = [
-            (number, digest)
-            for files in added
-            if files.result.index is not None
-            for number, digest in zip(files.ids.tolist(), files.result.index.digests, strict=True)
-        ]
-        parts += digest_rows(index.id, {number: digest for number, digest in pairs if digest is not None})
     new = AddedStats.of(added, after, index)
     touched = TouchedPartitions.of(after, index, readers, new.ids, new.schema_ids, removed)
     partition, sequence = split_file_ids(new.ids)
@@ -159,29 +152,6 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[Rows]:
         }
     )
     return [_fine_entries(ids, rows)]
-
-
-def digest_rows(index_id: int, digests: Mapping[int, bytes]) -> list[Rows]:
-    """Entries with the digests of files, by their ids, for an index of that id."""
-    if not digests:
-        return []
-    numbers = sorted(digests)
-    partition, sequence = split_file_ids(np.array(numbers, dtype=np.uint64))
-    keys = stats.KEYS.encode(kind=stats.KIND_DIGEST, column=index_id, partition=partition, sequence=sequence)
-    values = pa.table({stats.DIGEST_FIELD.name: pa.array([digests[number] for number in numbers], pa.binary())})
-    return [(keys, values, np.zeros(len(numbers), dtype=bool))]
-
-
-def digests_of(readers: RunReaders, first: IndexState, index_id: int, ids: np.ndarray) -> dict[int, bytes]:
-    """The digests that `first`, the first statistics index, keeps for an index, of those of some files (uint64,
-    ascending) that have one. None of a damaged run."""
-    name = stats.DIGEST_FIELD.name
-    try:
-        numbers, rows = entries_of(readers, first.runs, stats.digest_prefix(index_id), ids, [name], stats.RUN_SCHEMA)
-    except DamagedRun:
-        return {}
-    pairs = zip(numbers.tolist(), rows.column(name).to_pylist(), strict=True)
-    return {number: digest for number, digest in pairs if digest is not None}
 
 
 def _fine_entries(ids: np.ndarray, rows: pa.Table) -> Rows:
@@ -359,8 +329,7 @@ def _add_column(
 
 
 def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles) -> list[Rows]:
-    """Where the fine statistics of restored files lie, which stay where they were under the old ids; and the digests of
-    the whole files."""
+    """Where the fine statistics of restored files are, which stay where they were under the old ids."""
     source, ids = restored.origin()
     old_index = next((i for i in source.instant.indexes if i.id == index.id), None)
     if old_index is None:
@@ -370,7 +339,4 @@ def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles
         numbers, rows = entries_of(source.readers, old_index.runs, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
     except DamagedRun:  # `_entries_at_origin` has warned; without them the whole file is read
         return []
-    digests = digests_of(source.readers, old_index, old_index.id, ids)
-    now = dict(zip(ids.tolist(), files.ids.tolist(), strict=True))
-    moved = digest_rows(index.id, {now[number]: digest for number, digest in digests.items()})
-    return [_fine_entries(files.ids[np.searchsorted(ids, numbers)], rows), *moved]
+    return [_fine_entries(files.ids[np.searchsorted(ids, numbers)], rows)]

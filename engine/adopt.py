@@ -1,0 +1,248 @@
+"""Adopting a table that was copied, moved or restored: files that are the recorded ones keep what the indexes contain.
+
+A copy of a file has another time, and on an object store perhaps another etag, so nothing tells it from a file that was
+overwritten. `adopt` compares its size, its schema and its footer with what was recorded, row group by row group. It
+reads no data: the caller vouches that files which agree in all of these contain the same rows.
+
+The new place is recorded last. Until then `open` raises, so an adoption that was interrupted is done again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
+from ..errors import CorruptionError, NotATableError
+from ..hfile_like import read_block_range
+from .commit.bind import Moved
+from .commit.commit import commit, write_batch
+from .commit.edit import Edit
+from .commit.sync import changed_files, sync_directory, with_unlisted
+from .handle import Handle
+from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
+from .lakes.directory import entries_of, list_parquet
+from .opening import open_handle
+from .parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns
+from .parquet.footers import Footer, read_footer
+from .progress import Progress, progress_function
+from .scan.stats_reader import StatsReader
+from .state import FileSchema, Instant
+from .state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
+from .state.run_writing import RunWriting
+from .state.snapshot import Snapshot
+from .storage import Entry, FileMissingError, Ranged, recorded_name
+from .storage.threads import FOOTER_THREADS, prefetched, threads_for
+
+_FINE_ROWS_SCHEMA = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
+# What of statistics is compared: the other fields say how sure a bound is, or follow from the counts.
+_COMPARED = [f.name for f in STATS_FIELDS if f.name not in ("min_exact", "max_exact", "holds_no_values")]
+_BATCH_FILES = 1 << 14  # compared at once: bounds how much of their recorded statistics is in memory
+
+
+@dataclass(frozen=True)
+class AdoptResult:
+    """What `adopt` did.
+
+    version        the version that it ended at
+    kept           how many files keep what filters, statistics and secondary indexes contain of them
+    changed        paths of files that are not the recorded ones: added again; indexes cover them after a refresh
+    added          paths of files that were not in the table
+    removed        paths of files that are missing
+    quarantined    path -> reason: files that cannot be read or do not fit. A query that needs one which was live raises
+    """
+
+    version: int
+    kept: int = 0
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+
+
+def adopt(
+    location: str | os.PathLike[str],
+    *,
+    index_path: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> AdoptResult:
+    """Accept a table that was copied, moved or restored, and keep its index. Until then `open` raises.
+
+    A file keeps its index entries if its size, its schema, and the rows, bytes and statistics of each of its row groups
+    are the recorded ones. Footers are read, only of files whose time or etag differs; data is not read. You vouch that
+    such files contain the rows that were indexed: if one was overwritten by other rows with equal statistics, queries
+    could miss rows. Every other file is handled as by `sync`, and named in the result.
+
+    Versions from before cannot be opened in a copy, except if all files have the recorded times, as after a move.
+
+    Args:
+        location, index_path, storage_options: as for `open`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+
+    Raises:
+        NotATableError: no index is there, or none of its files. CommitConflictError: other writers were always first.
+    """
+    handle = open_handle(location, index_path=index_path, storage_options=storage_options, at_any_place=True)
+    base = handle.instant
+    if handle.log is not None:  # a log names files relative to its table, and overwrites none
+        return AdoptResult(base.version, base.totals["files"])
+    report = progress_function(progress)
+    _record_identities(handle, report)
+    _, result = sync_directory(handle, report)
+    instant = _record_place(handle, is_changed=handle.version != base.version)
+    changed = set(result.added) & set(result.removed)
+    unreadable = Snapshot(instant, handle.readers).find(list(result.quarantined))
+    return AdoptResult(
+        instant.version,
+        instant.totals["files"] - len(result.added) - len(unreadable),
+        tuple(sorted(changed)),
+        tuple(path for path in result.added if path not in changed),
+        tuple(path for path in result.removed if path not in changed),
+        result.quarantined,
+    )
+
+
+def _record_identities(handle: Handle, progress: Progress | None) -> None:
+    """Commits the sizes, times and etags that files have here, of live files that are the recorded ones, and of removed
+    files, which must not appear again."""
+    storage = handle.storage
+
+    def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+        listed = with_unlisted(list_parquet(storage, handle.index_storage, progress), newest, storage)
+        live = _path_bytes(newest.files())
+        if len(live) and not pc.any(pc.is_in(live, value_set=combine(listed.column("path")))).as_py():
+            raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them, too")
+        same = _same_files(handle, newest, listed, progress)
+        moved = Moved(_live_rows(newest, same, listed), _removed_rows(newest, listed))
+        if not moved.live.num_rows and not moved.removed.num_rows:
+            return None
+        return Edit(moved=moved, source={"locations": []}, remember_removed=False)
+
+    with write_batch(handle, "adopt") as batch:
+        commit(handle, "adopt", plan, batch=batch)
+
+
+def _record_place(handle: Handle, *, is_changed: bool) -> Instant:
+    """Commits that the files are as recorded at this place; if nothing was changed, at the former ones too."""
+    here = recorded_name(handle.storage)
+
+    def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+        recorded = [*newest.instant.source["locations"]]
+        locations = [here] if is_changed else [*recorded, *([] if here in recorded else [here])]
+        return None if locations == recorded else Edit(source={"locations": locations})
+
+    return commit(handle, "adopt", plan)
+
+
+# -- identities -------------------------------------------------------------------------------------------------------
+
+
+def _live_rows(snapshot: Snapshot, paths: Sequence[str], listed: pa.Table) -> pa.Table:
+    """The manifest's rows of some live files, with the identities that they have here."""
+    files = snapshot.files()
+    rows = files.filter(pc.is_in(files.column("path"), value_set=string_array(sorted(paths))))
+    return _with_identities(rows, listed).select(["file_id", *(f.name for f in FILE_FIELDS), SEGMENT_FIELD.name])
+
+
+def _removed_rows(snapshot: Snapshot, listed: pa.Table) -> pa.Table:
+    """Removed files that are listed with the recorded size and another time or etag, with the identities of here."""
+    removed = snapshot.removed_files()
+    removed = removed.filter(pc.is_in(_path_bytes(removed), value_set=combine(listed.column("path"))))
+    here = _with_identities(removed, listed)
+    is_same = to_numpy(pc.fill_null(pc.equal(removed.column("size_bytes"), here.column("size_bytes")), False)).copy()
+    is_same &= ~to_numpy(pc.fill_null(pc.equal(removed.column("kind"), string_scalar(CLEANED)), False))
+    pairs = zip(removed.select(STAT_FIELDS).to_pylist(), here.select(STAT_FIELDS).to_pylist(), strict=True)
+    is_same &= np.array([before != now for before, now in pairs], dtype=bool)
+    return here.filter(from_numpy(is_same))
+
+
+def _with_identities(rows: pa.Table, listed: pa.Table) -> pa.Table:
+    """Rows of files with the sizes, times and etags of a listing, which has each of their paths."""
+    positions = pc.index_in(_path_bytes(rows), value_set=combine(listed.column("path")))
+    for name in STAT_FIELDS:
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), listed.column(name).take(positions))
+    return rows
+
+
+def _path_bytes(files: pa.Table) -> pa.Array:
+    return combine(files.column("path").cast(pa.binary()))
+
+
+# -- which files are the recorded ones --------------------------------------------------------------------------------
+
+
+def _same_files(handle: Handle, snapshot: Snapshot, listed: pa.Table, progress: Progress | None) -> list[str]:
+    """The paths of the live files that have another time or etag here, and agree with what was recorded of them."""
+    ids, same = changed_files(snapshot, listed), list[str]()
+    for start in range(0, len(ids), _BATCH_FILES):
+        part = ids[start : start + _BATCH_FILES]
+        rows = snapshot.rows(part, [field.name for field in FILE_FIELDS])
+        places = StatsReader(snapshot).fine_locations(part, ())[0]
+        positions = pc.index_in(_path_bytes(rows), value_set=combine(listed.column("path")))
+        pairs = zip(rows.to_pylist(), places.to_pylist(), entries_of(listed.take(positions)), strict=True)
+        recorded = [(row | place, entry) for row, place, entry in pairs]
+
+        def is_same(file: tuple[dict[str, Any], Entry]) -> bool:
+            return _is_same(handle, snapshot.instant.file_schemas, *file)
+
+        threads = threads_for(handle.storage, FOOTER_THREADS)
+        results = prefetched(is_same, recorded, threads, "skipstone-adopt")
+        for done, ((row, _), agrees) in enumerate(zip(recorded, results, strict=True), start=start + 1):
+            same += [row["path"]] if agrees else []
+            if progress:
+                progress("footers compared", done, len(ids))
+    return same
+
+
+def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any], entry: Entry) -> bool:
+    """True if the footer of the file that is here agrees with everything that was recorded of the file of a row."""
+    if entry.size_bytes != row["size_bytes"] or (row["fine_path"] is None and row["row_groups"] != 0):
+        return False
+    fine = _FINE_ROWS_SCHEMA.empty_table()
+    try:
+        footer = read_footer(handle.storage, entry)
+        if row["fine_path"] is not None:
+            ranged = Ranged(handle.index_storage, row["fine_path"], row["fine_offset"] + row["fine_length"])
+            fine = read_block_range(ranged, row["fine_offset"], row["fine_length"], FINE_SCHEMA)
+    except (CorruptionError, FileMissingError):
+        return False
+    schema = schemas[row["schema_id"]].schema
+    return (
+        row["row_groups"] == len(footer.row_groups)
+        and (row["row_count"] == footer.row_count or not row["rows_exact"])
+        and list(zip(schema.names, schema.types, strict=True))
+        == list(zip(footer.schema.names, footer.schema.types, strict=True))
+        and _agree(fine, _fine_rows(row["path"], footer))
+    )
+
+
+def _fine_rows(path: str, footer: Footer) -> dict[tuple[str, int], dict[str, Any]]:
+    """(column, row group) -> statistics, as a task index file has them of a file with this footer."""
+    groups = [ColumnStats(value_count=g.row_count, compressed_bytes=g.size_bytes) for g in footer.row_groups]
+    groups[:1] = [replace(first, lower=path_mark(path)) for first in groups[:1]]
+    columns = {ROW_GROUPS_COLUMN: groups, **footer.stats}
+    return {
+        (column, number): row
+        for column, stats in columns.items()
+        for number, row in enumerate(pa.table(to_columns(stats)).to_pylist())
+    }
+
+
+def _agree(fine: pa.Table, here: Mapping[tuple[str, int], dict[str, Any]]) -> bool:
+    """True if statistics of row groups that were recorded say nothing else than those of a footer. What one of the two
+    leaves open is not compared."""
+    numbers = KEYS.decode(fine.column("key"))["row_group"].tolist()
+    recorded = zip(fine.column("column").to_pylist(), numbers, fine.to_pylist(), strict=True)
+    return all(
+        (column, number) in here
+        and all(None in (row[name], now := here[column, number][name]) or row[name] == now for name in _COMPARED)
+        for column, number, row in recorded
+    )
