@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .commit.sync import SyncResult
     from .commit.transaction import Transaction
     from .progress import Progress
+    from .rows_by_key.verbs import Change, WhenMatched, WhenNotMatched
 
 
 class Table(ReadableTable):
@@ -313,6 +314,110 @@ class Table(ReadableTable):
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)
+
+    # -- changing rows ------------------------------------------------------------------------------------------------
+
+    def delete(
+        self,
+        where: object,
+        *,
+        params: Sequence | Mapping | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> Change:
+        """Deletes the rows for which `where` is TRUE. Rows for which it is FALSE or NULL stay.
+
+        The files that contain such rows are written again without them, in one commit over the newest version, which
+        keeps every index. Rows that others append meanwhile stay. The old files stay on storage for older versions;
+        other readers of the directory see them until `clean(delete_data=True)`.
+
+        Args:
+            where: as for `scan`; "true" for every row. All of it must be understood.
+            params: as for `scan`.
+            key: makes a retry of the same change commit once. A retry returns the version of the first call.
+            dry_run: return which files and how many rows would change, and change nothing.
+            progress: called as f(step, done, total), or True for a bar on stderr.
+
+        Raises:
+            CommitConflictError: another writer replaced or removed one of the files meanwhile.
+            PredicateError: `where` cannot be read, or a part of it cannot be tested on rows.
+            NotReadableError: a file belongs to a file group, or was overwritten since it was indexed.
+            InvalidArgumentError: the files belong to a Delta, Iceberg or Hudi log, or the handle is pinned.
+        """
+        from .rows_by_key.verbs import Options, delete
+
+        self._check_writes(key)
+        check_flags(dry_run=dry_run)
+        return delete(self.handle, where, params, Options(key, dry_run, _reported(progress)))
+
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: object,
+        *,
+        params: Sequence | Mapping | None = None,
+        key: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> Change:
+        """Gives columns new values in the rows for which `where` is TRUE.
+
+            table.update({"status": "'closed'", "amount": "amount * 1.1"}, "day < '2024-01-01'")
+
+        Args:
+            values: column -> SQL expression of DuckDB over the old values of the row, which is cast to the column's
+                type. A row whose partition columns change goes to another partition.
+            where, params, key, dry_run, progress: as for `delete`.
+
+        Raises as `delete`; PredicateError for an expression that is not one value of each row, SchemaError for a
+        column that is not there and for values that do not fit.
+        """
+        from .rows_by_key.verbs import Options, update
+
+        self._check_writes(key)
+        check_flags(dry_run=dry_run)
+        return update(self.handle, values, where, params, Options(key, dry_run, _reported(progress)))
+
+    def upsert(
+        self,
+        rows: Any,
+        on: str | Sequence[str],
+        *,
+        when_matched: WhenMatched | None = "update",
+        when_not_matched: WhenNotMatched | None = "insert",
+        key: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> Change:
+        """Updates or deletes the rows whose key is among those of `rows`, and inserts the others, in one commit.
+
+            table.upsert(changed, on=["id"])
+
+        Keys are compared as `lookup` compares them. A key with a NULL matches nothing, so its row is inserted. A
+        secondary index of the key's columns finds the rows; without one, files whose statistics or filters admit the
+        keys are read.
+
+        Args:
+            rows: an Arrow table, or anything with an Arrow C stream, with columns of the table: those of `on`, and
+                others.
+            on: the columns of the key.
+            when_matched: "update": the row gets the values of the other columns of `rows`. "delete": it is deleted.
+                None: it stays.
+            when_not_matched: "insert": a row whose key the table does not have is added; columns that `rows` lacks are
+                NULL. None: it is left out.
+            key, dry_run, progress: as for `delete`.
+
+        Raises as `delete`; InvalidArgumentError if two rows have one key, SchemaError for columns that the table does
+        not have and for values that do not fit. CommitConflictError, too, if rows are inserted and another writer
+        changed a partition that may have their keys.
+        """
+        from .rows_by_key.verbs import Options, upsert
+
+        self._check_writes(key)
+        check_flags(dry_run=dry_run)
+        options = Options(key, dry_run, _reported(progress))
+        return upsert(self.handle, rows, on, when_matched, when_not_matched, options)
 
 
 def _reported(progress: Progress | bool | None) -> Progress | None:

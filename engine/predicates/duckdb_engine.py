@@ -200,6 +200,16 @@ def constants(expressions: Sequence[str], text: str) -> list[Any]:
 
 def evaluate(text: str, rows: pa.Table) -> pa.BooleanArray:
     """One outcome per row: true, false, or null. Raises PredicateError if DuckDB fails on a row."""
+    return _evaluated(text, rows, "BOOLEAN").combine_chunks()
+
+
+def evaluate_values(text: str, rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """One value per row, cast by DuckDB to its type for the field. Raises PredicateError if DuckDB fails on a row."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return _evaluated(text, rows, duckdb_type(field.with_type(kind), text))
+
+
+def _evaluated(text: str, rows: pa.Table, cast_to: str) -> pa.ChunkedArray:
     for field in rows.schema:
         check_nanoseconds(version(), field)
     if not rows.num_columns:
@@ -207,10 +217,10 @@ def evaluate(text: str, rows: pa.Table) -> pa.BooleanArray:
     with cursor_of(text) as cursor:
         cursor.register(ROWS, _readable(rows))
         # a comment at the end of the text ends with its line
-        result = cursor.sql(f"SELECT CAST((\n{text}\n) AS BOOLEAN) FROM {ROWS}").to_arrow_table()
+        result = cursor.sql(f"SELECT CAST((\n{text}\n) AS {cast_to}) FROM {ROWS}").to_arrow_table()
     if result.num_rows != rows.num_rows:
-        raise PredicateError(f"DuckDB gave {result.num_rows} outcomes for {rows.num_rows} rows", text=text)
-    return result.column(0).combine_chunks()
+        raise PredicateError(f"DuckDB gave {result.num_rows} values for {rows.num_rows} rows", text=text)
+    return result.column(0)
 
 
 def _readable(rows: pa.Table) -> pa.Table:

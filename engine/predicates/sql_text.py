@@ -67,6 +67,23 @@ def from_sql(text: str, schema: pa.Schema, params: Sequence | Mapping | None = N
     return node
 
 
+def value_text(text: str, schema: pa.Schema, params: Sequence | Mapping | None = None) -> tuple[str, tuple[str, ...]]:
+    """(an expression with the values of its parameters and of the clock, the columns that it reads).
+
+    Raises PredicateError for a text that is no scalar, deterministic expression over the rows.
+    """
+    if not text.strip():
+        raise PredicateError("an empty text is no expression", text=text)
+    try:
+        sql = in_duckdb_sql(text)
+        tree = parse_sql(sql)
+        written, _ = with_values(tree, params, sql, schema, are_written=True)
+        columns = columns_in(written, sql, schema, are_tested=True)
+        return (sql if written is tree else text_of(written, sql)), columns
+    except RecursionError:
+        raise too_deep(text, 0) from None
+
+
 class _ListNotTakenError(Exception):
     """A long list is needed as text."""
 

@@ -55,7 +55,8 @@ class KeySet:
         self._hashes = hashes[self._order]
         again = np.flatnonzero(self._hashes[1:] == self._hashes[:-1]) if len(hashes) else np.empty(0, dtype=np.int64)
         # Keys of one hash, should there ever be some: these are compared as they are.
-        self._alike = {self.encoded[int(i)].as_py() for i in self._order[np.union1d(again, again + 1)]}
+        numbers = self._order[np.union1d(again, again + 1)].tolist()
+        self._alike = {self.encoded[number].as_py(): number for number in numbers}
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -64,18 +65,24 @@ class KeySet:
         """bool [n]: the tuple of `values`, a column each, is one of the keys."""
         pairs = zip(values, self.code.kinds, strict=True)
         compared = [doubles_of(array) if is_rounded(array.type, kind) else array for array, kind in pairs]
-        encoded = self.code.encode(compared)
-        is_key = np.zeros(len(encoded), dtype=bool)
+        return self.find(self.code.encode(compared)) >= 0
+
+    def find(self, encoded: pa.Array) -> np.ndarray:
+        """int64 [n]: the row of the keys, as they were given, that has each encoded key; -1 where there is none."""
+        found = np.full(len(encoded), -1, dtype=np.int64)
         if not len(self) or not len(encoded):
-            return is_key
+            return found
         hashes = hash_array(encoded).hashes
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        maybe = np.flatnonzero(self._hashes[places] == hashes)
-        mine, keys = take_keys(encoded, maybe), take_keys(self.encoded, self._order[places[maybe]])
-        is_key[maybe] = to_numpy(pc.equal(mine, keys))
-        for i in maybe[~is_key[maybe]].tolist() if self._alike else ():
-            is_key[i] = encoded[i].as_py() in self._alike
-        return is_key
+        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        maybe = np.flatnonzero(self._hashes[positions] == hashes)
+        numbers = self._order[positions[maybe]]
+        is_same = to_numpy(pc.equal(take_keys(encoded, maybe), take_keys(self.encoded, numbers)))
+        found[maybe[is_same]] = self.place[numbers[is_same]]
+        for i in maybe[~is_same].tolist() if self._alike else ():
+            number = self._alike.get(encoded[i].as_py())
+            if number is not None:
+                found[i] = self.place[number]
+        return found
 
 
 def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:

@@ -1,0 +1,184 @@
+"""Writes files again with their rows edited: what one task does, in this process or in an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...base.arrays import from_numpy
+from ...errors import CorruptionError, NotReadableError
+from ..parquet.footers import open_parquet
+from ..scan.file_reader import verify_unchanged
+from ..scan.file_tasks import FileTask, ReadContext, RowGroups
+from ..scan.row_groups import row_groups_of
+from ..scan.rows import count_matches, read_matches
+from ..storage import Counted, open_storage
+from ..tasks.spec import TaskSpec
+from ..tasks.writer import TaskWriter
+from .edits import Edit
+
+if TYPE_CHECKING:
+    from ..indexes.task_result import TaskResult
+    from ..scan.planning import PlannedScan
+
+_CODECS = {"UNCOMPRESSED": "none", **{name.upper(): name for name in ("snappy", "gzip", "brotli", "lz4", "zstd")}}
+
+
+@dataclass(frozen=True)
+class OldFile:
+    """A file that may be written again, and the text of its partition."""
+
+    task: FileTask
+    partition: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a task did.
+
+    results    of its writer
+    changed    path -> rows that were deleted or updated, of each file that is replaced or removed
+    """
+
+    results: list[TaskResult]
+    changed: dict[str, int]
+
+
+def old_files(planning: PlannedScan, tasks: Sequence[FileTask]) -> list[OldFile]:
+    """Files of a plan, with the texts of their partitions.
+
+    Raises NotReadableError for a file of a file group: without its latest base, an older one would count again.
+    """
+    from ..views import files_view
+
+    files = files_view(planning.pruned.units.files, planning.snapshot)
+    rows = zip(*(files.column(name).to_pylist() for name in ("path", "partition", "file_group")), strict=True)
+    by_path = {path: (text, group) for path, text, group in rows}
+    grouped = [task.path for task in tasks if by_path[task.path][1] is not None]
+    if grouped:
+        raise NotReadableError(
+            f"{grouped[0]}: belongs to a file group, which its owner compacts; choose other files by where=",
+            paths=grouped,
+        )
+    return [OldFile(task, by_path[task.path][0]) for task in tasks]
+
+
+def with_codec_of(spec: TaskSpec, storage: Counted, tasks: Sequence[FileTask]) -> TaskSpec:
+    """The spec with the codec of most bytes of the largest file; unchanged if Arrow cannot write that codec.
+
+    Raises NotReadableError if that file is gone or overwritten.
+    """
+    task = max(tasks, key=lambda task: task.size_bytes)
+    sizes: dict[str, int] = {}
+    with (
+        verify_unchanged(task, storage) as entry,
+        open_parquet(storage, entry, is_checked=False) as file,
+    ):
+        for number in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(number)
+            for chunk in map(group.column, range(group.num_columns)):
+                sizes[chunk.compression] = sizes.get(chunk.compression, 0) + chunk.total_compressed_size
+    codec = _CODECS.get(max(sizes, key=sizes.__getitem__, default=""))
+    return spec if codec is None else replace(spec, parquet_options={**spec.parquet_options, "compression": codec})
+
+
+def count_in(files: Sequence[OldFile], context: ReadContext) -> dict[str, int]:
+    """path -> how many rows of each file match the context's predicate; files without such rows are left out."""
+    data = Counted(open_storage(context.location, context.storage_options))
+    index = open_storage(context.index_location, context.storage_options, is_index=True)
+    tasks = [file.task for file in files]
+    counts: dict[str, int] = {}
+    for task, groups in zip(tasks, row_groups_of(tasks, context, index), strict=True):
+        count = 0
+        if task.all_match and task.is_exact:
+            count = task.row_count
+        elif groups.kept != []:
+            count = count_matches(task, groups, context, data)
+        if count:
+            counts[task.path] = count
+    return counts
+
+
+def rewrite(
+    files: Sequence[OldFile],
+    edit: Edit,
+    context: ReadContext,
+    spec: TaskSpec,
+    on_file: Callable[[], None] = lambda: None,
+) -> Written:
+    """Writes the files again in which the edit changes rows. Files without such rows stay; a file whose rows all go is
+    not read.
+
+    context    of the table's columns, and of the predicate of the rows that change
+    spec       of the transaction that takes the result
+    on_file    called after each file; what it raises ends the work
+
+    Raises CorruptionError if a file has other rows than its index says.
+    """
+    data = Counted(open_storage(context.location, context.storage_options))
+    changed: dict[str, int] = {}
+    with TaskWriter(spec) as writer:
+        for file in files:
+            count = count_in([file], context).get(file.task.path, 0)
+            if count:
+                changed[file.task.path] = count
+                if not (edit.deletes and file.task.is_exact and count == file.task.row_count):
+                    _rewrite_file(file, edit, count, context, data, writer)
+            on_file()
+    return Written(writer.result, changed)
+
+
+def _rewrite_file(
+    file: OldFile, edit: Edit, count: int, context: ReadContext, data: Counted, writer: TaskWriter
+) -> None:
+    partitioning, edited_count = list(writer.spec.partitioning), 0
+    for rows in rows_of(file, context, data):
+        edited = edit.apply(rows)
+        edited_count += edited.count
+        moved = _moved(edited.rows, edited.changed, edit, file.task, partitioning)
+        kept = edited.rows
+        if len(moved):
+            writer.write(kept.take(from_numpy(moved)))
+            stays = np.ones(kept.num_rows, dtype=bool)
+            stays[moved] = False
+            kept = kept.filter(from_numpy(stays))
+        if kept.num_rows:
+            writer.write_to(file.partition, kept.drop_columns(partitioning))
+    if edited_count != count:
+        raise CorruptionError(
+            f"{count:,} rows match by the index, and {edited_count:,} by reading: nothing is committed; see "
+            "verify(deep=True)",
+            path=file.task.path,
+            check="rows",
+        )
+
+
+def rows_of(file: OldFile, context: ReadContext, data: Counted) -> Iterator[pa.Table]:
+    """All rows of a file. Raises CorruptionError if they are not as many as the index says."""
+    task, row_count = replace(file.task, all_match=True, rows=None, rows_exact=False), 0
+    for rows in read_matches(task, RowGroups(None), context, data):
+        row_count += rows.num_rows
+        yield rows
+    if task.is_exact and row_count != task.row_count:
+        raise CorruptionError(
+            f"should hold {task.row_count:,} rows, and {row_count:,} were read: nothing is committed; see "
+            "verify(deep=True)",
+            path=task.path,
+            check="rows",
+        )
+
+
+def _moved(rows: pa.Table, changed: np.ndarray, edit: Edit, task: FileTask, partitioning: Sequence[str]) -> np.ndarray:
+    """int64, ascending: the changed rows whose partition is no longer that of the file."""
+    is_moved = np.zeros(len(changed), dtype=bool)
+    for name in partitioning:
+        if name in edit.updated and len(changed):
+            old = task.partition[name].as_py()
+            values = rows.column(name).take(from_numpy(changed)).to_pylist()
+            # NaN does not equal itself
+            is_moved |= [value != old and not (value != value and old != old) for value in values]
+    return changed[is_moved]

@@ -1,0 +1,273 @@
+"""delete, update and upsert in this process: plan, rewrite side by side, commit once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ...base.arrays import from_numpy
+from ...errors import InvalidArgumentError, SchemaError
+from ..commit.transaction import Transaction
+from ..parquet.leaves import leaf_types
+from ..scan.lookup import lookup
+from ..scan.planned_rows import tables
+from ..scan.planning import PlannedScan
+from ..scan.request import ScanRequest
+from ..state.snapshot import Snapshot
+from ..storage.threads import Threads
+from ..tasks.writer import TaskWriter, fitted
+from .edits import DeleteMatches, Edit, KeyedRows, ReplaceKeys, UpdateMatches, assignments
+from .rewrite import OldFile, Written, count_in, old_files, rewrite, with_codec_of
+
+if TYPE_CHECKING:
+    from ..handle import Handle
+    from ..progress import Progress
+    from ..tasks.spec import TaskSpec
+
+WhenMatched = Literal["update", "delete"]
+WhenNotMatched = Literal["insert"]
+R = TypeVar("R")
+
+_THREADS = min(8, os.cpu_count() or 1)
+_OPEN_BYTES = 1 << 20  # what opening a file costs, in bytes read
+
+
+@dataclass(frozen=True)
+class Change:
+    """What `delete`, `update` or `upsert` did, or with `dry_run` would do.
+
+    version            the version made, or the one before if no row changed or `dry_run` was given
+    rows_deleted, rows_updated, rows_inserted
+    files_rewritten    files that were replaced or removed
+    files              path -> rows deleted or updated, of each of these files
+    """
+
+    version: int
+    rows_deleted: int = 0
+    rows_updated: int = 0
+    rows_inserted: int = 0
+    files_rewritten: int = 0
+    files: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all three verbs take: see `Table.delete`."""
+
+    key: str | None = None
+    dry_run: bool = False
+    progress: Progress | None = None
+
+
+def delete(handle: Handle, where: object, params: Any, options: Options) -> Change:
+    """See `Table.delete`."""
+    if where is None:
+        raise InvalidArgumentError('delete() needs where=; pass "true" to delete every row')
+    planning, earlier = _planned(handle, options, lambda: PlannedScan(ScanRequest.of(handle), where, params))
+    if planning is None:
+        return Change(earlier)
+    edit = DeleteMatches(planning.bound)
+    return _Work(handle, planning, options).run(edit, "rows_deleted")
+
+
+def update(handle: Handle, values: Mapping[str, str], where: object, params: Any, options: Options) -> Change:
+    """See `Table.update`."""
+    if where is None:
+        raise InvalidArgumentError('update() needs where=; pass "true" to update every row')
+    planning, earlier = _planned(handle, options, lambda: PlannedScan(ScanRequest.of(handle), where, params))
+    if planning is None:
+        return Change(earlier)
+    edit = UpdateMatches(planning.bound, tuple(values), assignments(values, handle.schema))
+    return _Work(handle, planning, options).run(edit, "rows_updated")
+
+
+def upsert(
+    handle: Handle,
+    rows: Any,
+    on: str | Sequence[str],
+    when_matched: WhenMatched | None,
+    when_not_matched: WhenNotMatched | None,
+    options: Options,
+) -> Change:
+    """See `Table.upsert`."""
+    if when_matched not in ("update", "delete", None) or when_not_matched not in ("insert", None):
+        raise InvalidArgumentError(
+            'when_matched= is "update", "delete" or None, and when_not_matched= is "insert" or None, not '
+            f"{when_matched!r} and {when_not_matched!r}"
+        )
+    if when_matched is None and when_not_matched is None:
+        raise InvalidArgumentError("pass when_matched= or when_not_matched=; without both, upsert() does nothing")
+    source, names = _source(rows), _key_names(on)
+    planning, earlier = _planned(handle, options, lambda: _lookup(handle, source, names))
+    if planning is None:
+        return Change(earlier)
+    keyed = KeyedRows(source, names, handle.schema)
+    updated = [name for name in source.column_names if name not in names] if when_matched == "update" else []
+    if when_matched == "update" and not updated:
+        raise InvalidArgumentError("the rows have no column besides those of on=, so there is nothing to update")
+    work = _Work(handle, planning, options, keyed if when_not_matched else None)
+    if when_matched is None:
+        return work.run(None, "rows_updated")
+    return work.run(ReplaceKeys(keyed, updated), "rows_updated" if updated else "rows_deleted")
+
+
+def _planned(
+    handle: Handle, options: Options, plan: Callable[[], PlannedScan]
+) -> tuple[PlannedScan, int] | tuple[None, int]:
+    """The plan over the newest version; None, and the version, if a change with this key was committed before."""
+    handle.check_latest()
+    handle.check_owns_files()
+    handle.refresh()
+    if options.key is not None:
+        version = Snapshot(handle.instant, handle.readers).version_of_key(options.key)
+        if version is not None:
+            return None, version
+    return plan(), handle.version
+
+
+def _source(rows: Any) -> pa.Table:
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    raise InvalidArgumentError(f"rows= is an Arrow table, or has an Arrow C stream, not {type(rows).__name__}")
+
+
+def _key_names(on: str | Sequence[str]) -> tuple[str, ...]:
+    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
+    return names
+
+
+def _lookup(handle: Handle, source: pa.Table, names: Sequence[str]) -> PlannedScan:
+    """The plan for the rows whose key the source has. Raises SchemaError for columns that do not fit the table."""
+    leaves = leaf_types(handle.schema)
+    for name in names:
+        if name not in source.column_names:
+            raise SchemaError(f"the rows have no column {name!r}, which on= names; they have {source.column_names}")
+        if name not in leaves or handle.schema.get_field_index(name) < 0:
+            raise SchemaError(f"no column {name!r} of a type that is compared; the columns are {handle.schema.names}")
+    fitted(source.schema.empty_table(), handle.schema)
+    return lookup(source.select(list(names)), None, ScanRequest.of(handle))
+
+
+class _Work:
+    """One change, from its plan to its commit."""
+
+    def __init__(self, handle: Handle, planning: PlannedScan, options: Options, inserts: KeyedRows | None = None):
+        """`inserts`: rows that are added if no row has their key."""
+        self._handle, self._planning, self._options, self._inserts = handle, planning, options, inserts
+        self._files = old_files(planning, planning.readable_tasks())
+        self._done, self._lock, self._is_stopped = 0, threading.Lock(), False
+
+    def run(self, edit: Edit | None, counted_as: str) -> Change:
+        """Applies the edit to the rows of the plan, and inserts rows. None: no row changes."""
+        if edit is None or self._options.dry_run:
+            self._find_keys()
+        if self._options.dry_run:
+            counts: dict[str, int] = {}
+            for part in self._side_by_side(lambda files: count_in(files, self._planning.context)) if edit else ():
+                counts |= part
+            return self._change(counts, counted_as, self._to_insert().num_rows)
+        if not (self._files and edit) and self._inserts is None:
+            return Change(self._handle.version)
+        with Transaction(self._handle, self._options.key) as tx:
+            spec = tx.task_spec()
+            if self._files:
+                spec = with_codec_of(spec, self._planning.storage, [file.task for file in self._files])
+            changed = self._rewrite(edit, tx, spec) if edit else {}
+            tx.remove(list(changed))
+            inserted = self._insert(tx, spec)
+        return self._change(changed, counted_as, inserted)
+
+    def _rewrite(self, edit: Edit, tx: Transaction, spec: TaskSpec) -> dict[str, int]:
+        """path -> rows changed. The transaction takes what each thread wrote, also if another thread fails."""
+        changed: dict[str, int] = {}
+
+        def take(written: Written) -> None:
+            tx.add_task(written.results)
+            changed.update(written.changed)
+
+        work = partial(rewrite, edit=edit, context=self._planning.context, spec=spec, on_file=self._on_file)
+        self._side_by_side(work, take)
+        return changed
+
+    def _side_by_side(
+        self, work: Callable[[Sequence[OldFile]], R], take: Callable[[R], None] = lambda result: None
+    ) -> list[R]:
+        parts = _split(self._files, _THREADS)
+        with Threads(max(1, len(parts)), thread_name_prefix="skipstone-rewrite") as pool:
+            futures: list[Future[R]] = [pool.submit(work, part) for part in parts]
+            try:
+                wait_for(futures, return_when="FIRST_EXCEPTION")
+            finally:
+                self._is_stopped = not all(future.done() and not future.exception() for future in futures)
+                wait_for(futures)
+                for future in futures:
+                    if not future.exception():
+                        take(future.result())
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, CancelledError)):
+            raise error
+        return [future.result() for future in futures]
+
+    def _on_file(self) -> None:
+        with self._lock:
+            if self._is_stopped:
+                raise CancelledError
+            self._done += 1
+            if self._options.progress:
+                self._options.progress("rewrite, files", self._done, len(self._files))
+
+    def _find_keys(self) -> None:
+        """Finds which keys of the source the table has, without writing."""
+        if self._inserts is not None:
+            for rows in tables(self._planning.of_columns(self._inserts.on)):
+                self._inserts.find(rows)
+
+    def _to_insert(self) -> pa.Table:
+        if self._inserts is None:
+            return self._handle.schema.empty_table()
+        return self._inserts.rows.filter(from_numpy(~self._inserts.found))
+
+    def _insert(self, tx: Transaction, spec: TaskSpec) -> int:
+        """Writes the rows whose keys the table does not have. That others add the same keys meanwhile is a conflict: in
+        the partitions that get the rows if the key decides the partition, else anywhere."""
+        rows = self._to_insert()
+        if self._inserts is None or not rows.num_rows:
+            return 0
+        with TaskWriter(spec) as writer:
+            writer.write(rows)
+        tx.add_task(writer.result)
+        partitioning = self._handle.instant.partitioning
+        is_keyed = bool(partitioning) and set(partitioning) <= set(self._inserts.on)
+        tx.depend_on([result.files.column("partition").unique() for result in writer.result] if is_keyed else None)
+        return rows.num_rows
+
+    def _change(self, changed: Mapping[str, int], counted_as: str, inserted: int) -> Change:
+        counts = {counted_as: sum(changed.values()), "rows_inserted": inserted}
+        return Change(self._handle.version, files_rewritten=len(changed), files=dict(changed), **counts)
+
+
+def _split(files: Sequence[OldFile], count: int) -> list[list[OldFile]]:
+    """At most `count` parts of about the same size. Files of one partition are in few parts, so that few new files are
+    small."""
+    ordered = sorted(files, key=lambda file: file.partition)
+    ends = np.cumsum([file.task.size_bytes + _OPEN_BYTES for file in ordered])
+    numbers = np.minimum(ends * count // (ends[-1] + 1), count - 1) if len(ends) else ends
+    parts: dict[int, list[OldFile]] = {}
+    for number, file in zip(numbers.tolist(), ordered, strict=True):
+        parts.setdefault(number, []).append(file)
+    return list(parts.values())
