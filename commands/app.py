@@ -1,6 +1,7 @@
 """The command `skipstone`. Each verb is a function that opens a table, calls it, and prints.
 
     create_sync  create, sync                       read      scan, sql, explain, ls, history, slices
+    change       delete, upsert
     index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
     inspect      inspect                            diagnose  doctor, perf, advise, report
     layout       layout                             demo      demo
@@ -50,6 +51,7 @@ VERBS = {
     "sync": "create_sync",
     **dict.fromkeys(("adopt", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
     **dict.fromkeys(("ls", "history", "slices"), "read"),
+    **dict.fromkeys(("delete", "upsert"), "change"),
     "verify": "maintain",
     "inspect": "inspect",
     **dict.fromkeys(("doctor", "perf", "advise", "report"), "diagnose"),

@@ -21,6 +21,7 @@ before it in this list:
     views.py      what a version holds, as tables for people
     commit/       transactions, and the verbs that make versions: sync, alter, undo, clean, optimize, build indexes
     scan/         plan, prune, fine pruning, reading rows, explain
+    rows_by_key/  delete, update and upsert: files that contain the rows are written again
 
 A scan: `ReadableTable.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
 may match; `scan/row_groups.py` asks their task index files which row groups may; `scan/duckdb_reader.py` and

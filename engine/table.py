@@ -345,8 +345,9 @@ class Table(ReadableTable):
             NotReadableError: a file belongs to a file group, or was overwritten since it was indexed.
             InvalidArgumentError: the files belong to a Delta, Iceberg or Hudi log, or the handle is pinned.
         """
-        from .rows_by_key.verbs import Options, delete
+        from .rows_by_key.verbs import Options, check_own_files, delete
 
+        check_own_files(self.handle)
         self._check_writes(key)
         check_flags(dry_run=dry_run)
         return delete(self.handle, where, params, Options(key, dry_run, _reported(progress)))
@@ -373,8 +374,9 @@ class Table(ReadableTable):
         Raises as `delete`; PredicateError for an expression that is not one value of each row, SchemaError for a
         column that is not there and for values that do not fit.
         """
-        from .rows_by_key.verbs import Options, update
+        from .rows_by_key.verbs import Options, check_own_files, update
 
+        check_own_files(self.handle)
         self._check_writes(key)
         check_flags(dry_run=dry_run)
         return update(self.handle, values, where, params, Options(key, dry_run, _reported(progress)))
@@ -412,8 +414,9 @@ class Table(ReadableTable):
         not have and for values that do not fit. CommitConflictError, too, if rows are inserted and another writer
         changed a partition that may have their keys.
         """
-        from .rows_by_key.verbs import Options, upsert
+        from .rows_by_key.verbs import Options, check_own_files, upsert
 
+        check_own_files(self.handle)
         self._check_writes(key)
         check_flags(dry_run=dry_run)
         options = Options(key, dry_run, _reported(progress))

@@ -68,6 +68,23 @@ class Options:
     progress: Progress | None = None
 
 
+_OF_LOGS = {
+    "delta": "call DeltaTable.delete(), update() or merge() of deltalake",
+    "iceberg": "call delete(), overwrite() or upsert() of pyiceberg's Table",
+    "hudi": "write the change by Hudi, which also keeps its own indexes and timeline",
+}
+
+
+def check_own_files(handle: Handle) -> None:
+    """Raises InvalidArgumentError if the files belong to a log, which only its own library changes."""
+    if handle.log is not None:
+        kind = handle.instant.source["kind"]
+        raise InvalidArgumentError(
+            f"{handle.location}: its files belong to a {kind} log, to which only {kind}'s own library commits; "
+            f"{_OF_LOGS[kind]}, then sync(); scan(where).affected_files() and positions() return what it has to change"
+        )
+
+
 def delete(handle: Handle, where: object, params: Any, options: Options) -> Change:
     """See `Table.delete`."""
     if where is None:

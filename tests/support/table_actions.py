@@ -22,6 +22,7 @@ from table_recovery import clean_all
 
 ONE_ROW = pa.table({"a": [10], "b": ["x"], "p": pa.array([0], pa.int32())})
 TWO_FILES = pa.table({"a": [10, 11], "b": ["x", "w"], "p": pa.array([0, 7], pa.int32())})
+THREE_ROWS = pa.table({"a": [3, 10, 99], "b": ["u", "u", "u"], "p": pa.array([1, 1, 7], pa.int32())})
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,12 @@ ACTIONS += [
     Action("create_index secondary", keyed_lake, _through_handle(_keys_anew)),
     Action("refresh_index secondary", keyed_lake, _through_handle(lambda t: t.refresh_index(["b", "a"], "secondary"))),
     Action("optimize keys", keyed_lake, _through_handle(ss.Table.optimize)),
+]
+
+ACTIONS += [
+    Action("delete rows", changed_lake, _through_handle(lambda t: t.delete("a = 10 OR a = 3"))),
+    Action("update rows", keyed_lake, _through_handle(lambda t: t.update({"b": "'v'", "p": "5"}, "a > 10"))),
+    Action("upsert rows", keyed_lake, _through_handle(lambda t: t.upsert(THREE_ROWS, on="a"))),
 ]
 
 

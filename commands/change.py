@@ -1,0 +1,99 @@
+"""The verbs that change rows: delete, upsert."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import pyarrow.parquet as pq
+
+from ..engine.rows_by_key.verbs import Change
+from ..errors import InvalidArgumentError
+from .arguments import Argument, AsJson, IndexPath, Option, Path, opened, split
+from .output import confirm, count_of, print_json, stdout
+
+_SHOWN_MAX = 20
+Yes = Annotated[bool, Option(help="Do it, without a question.")]
+DryRun = Annotated[bool, Option(help="Only show which files and how many rows would change.")]
+Key = Annotated[str | None, Option(metavar="NAME", help="A retry under the same name changes nothing again.")]
+
+
+def delete(
+    path: Path,
+    where: Annotated[str, Option(metavar="SQL", help="Rows for which this is TRUE are deleted; 'true' for all.")],
+    dry_run: DryRun = False,
+    key: Key = None,
+    yes: Yes = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete rows: files that contain some are written again without them. Asks first."""
+    with opened(path, index_path) as table:
+        change = table.delete(where, dry_run=True)
+        if _is_confirmed(change, dry_run, yes, as_json):
+            change = table.delete(where, key=key)
+            dry_run = False
+        else:
+            dry_run = True
+    _show(change, dry_run, as_json)
+
+
+def upsert(
+    path: Path,
+    rows: Annotated[str, Argument(metavar="ROWS", help="A Parquet file with the new rows.")],
+    on: Annotated[str, Option(metavar="COLUMNS", help="The columns of the key, separated by commas.")],
+    when_matched: Annotated[str, Option(metavar="WHAT", help="update, delete or nothing.")] = "update",
+    when_not_matched: Annotated[str, Option(metavar="WHAT", help="insert or nothing.")] = "insert",
+    dry_run: DryRun = False,
+    key: Key = None,
+    yes: Yes = False,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Update the rows whose key is in a Parquet file, and insert the others. Asks first."""
+    options = {
+        "when_matched": None if when_matched == "nothing" else when_matched,
+        "when_not_matched": None if when_not_matched == "nothing" else when_not_matched,
+    }
+    try:
+        source = pq.read_table(rows, partitioning=None)
+    except (OSError, ValueError) as error:  # pyarrow's errors are among them
+        raise InvalidArgumentError(f"{rows}: cannot be read as Parquet: {error}") from None
+    with opened(path, index_path) as table:
+        names = split(on)
+        change = table.upsert(source, names, **options, dry_run=True)
+        if _is_confirmed(change, dry_run, yes, as_json):
+            change = table.upsert(source, names, **options, key=key)
+            dry_run = False
+        else:
+            dry_run = True
+    _show(change, dry_run, as_json)
+
+
+def _is_confirmed(change: Change, dry_run: bool, yes: bool, as_json: bool) -> bool:
+    """Whether to do what a dry run foresees. With --json nobody is asked, so only --yes does it."""
+    if dry_run or yes or not (change.files or change.rows_inserted):
+        return not dry_run
+    if as_json:
+        return False
+    stdout().print(_summary(change))
+    return confirm("Change these rows?")
+
+
+def _show(change: Change, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"dry_run": dry_run, **dataclasses.asdict(change)})
+        return
+    screen = stdout()
+    if dry_run:
+        for file, count in list(change.files.items())[:_SHOWN_MAX]:
+            screen.print(f"{file}: {count_of(count, 'row')}")
+        if len(change.files) > _SHOWN_MAX:
+            screen.print(f"... and {len(change.files) - _SHOWN_MAX:,} more (--json shows all)", style="dim")
+    screen.print(f"{'nothing was done; would change' if dry_run else f'version {change.version}'}: {_summary(change)}")
+
+
+def _summary(change: Change) -> str:
+    counts = {"deleted": change.rows_deleted, "updated": change.rows_updated, "inserted": change.rows_inserted}
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "0"
+    return f"rows {done}; {count_of(change.files_rewritten, 'file')} written again"
