@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import pyarrow.parquet as pq
 
@@ -42,8 +43,12 @@ def upsert(
     path: Path,
     rows: Annotated[str, Argument(metavar="ROWS", help="A Parquet file with the new rows.")],
     on: Annotated[str, Option(metavar="COLUMNS", help="The columns of the key, separated by commas.")],
-    when_matched: Annotated[str, Option(metavar="WHAT", help="update, delete or nothing.")] = "update",
-    when_not_matched: Annotated[str, Option(metavar="WHAT", help="insert or nothing.")] = "insert",
+    when_matched: Annotated[
+        Literal["update", "delete", "nothing"], Option(help="What happens to rows whose key is in the file.")
+    ] = "update",
+    when_not_matched: Annotated[
+        Literal["insert", "nothing"], Option(help="What happens to rows of the file whose key the table does not have.")
+    ] = "insert",
     dry_run: DryRun = False,
     key: Key = None,
     yes: Yes = False,
@@ -51,19 +56,21 @@ def upsert(
     as_json: AsJson = False,
 ) -> None:
     """Update the rows whose key is in a Parquet file, and insert the others. Asks first."""
-    options = {
-        "when_matched": None if when_matched == "nothing" else when_matched,
-        "when_not_matched": None if when_not_matched == "nothing" else when_not_matched,
-    }
     try:
         source = pq.read_table(rows, partitioning=None)
     except (OSError, ValueError) as error:  # pyarrow's errors are among them
         raise InvalidArgumentError(f"{rows}: cannot be read as Parquet: {error}") from None
     with opened(path, index_path) as table:
-        names = split(on)
-        change = table.upsert(source, names, **options, dry_run=True)
+        upsert_rows = partial(
+            table.upsert,
+            source,
+            split(on) or [],
+            when_matched=None if when_matched == "nothing" else when_matched,
+            when_not_matched=None if when_not_matched == "nothing" else when_not_matched,
+        )
+        change = upsert_rows(dry_run=True)
         if _is_confirmed(change, dry_run, yes, as_json):
-            change = table.upsert(source, names, **options, key=key)
+            change = upsert_rows(key=key)
             dry_run = False
         else:
             dry_run = True
