@@ -34,8 +34,8 @@ from .parquet.footers import Footer, read_footer
 from .progress import Progress, progress_function
 from .scan.stats_reader import StatsReader
 from .state import FileSchema, Instant
+from .state.lsm import RunWriter
 from .state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
-from .state.run_writing import RunWriting
 from .state.snapshot import Snapshot
 from .storage import Entry, FileMissingError, Ranged, recorded_name
 from .storage.threads import FOOTER_THREADS, prefetched, threads_for
@@ -114,7 +114,7 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
     files, which must not appear again."""
     storage = handle.storage
 
-    def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+    def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
         listed = with_unlisted(list_parquet(storage, handle.index_storage, progress), newest, storage)
         live = _path_bytes(newest.files())
         if len(live) and not pc.any(pc.is_in(live, value_set=combine(listed.column("path")))).as_py():
@@ -133,7 +133,7 @@ def _record_place(handle: Handle, *, is_changed: bool) -> Instant:
     """Commits that the files are as recorded at this place; if nothing was changed, at the former ones too."""
     here = recorded_name(handle.storage)
 
-    def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+    def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
         recorded = [*newest.instant.source["locations"]]
         locations = [here] if is_changed else [*recorded, *([] if here in recorded else [here])]
         return None if locations == recorded else Edit(source={"locations": locations})

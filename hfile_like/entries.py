@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import binary_array, from_numpy, offsets_and_data, to_numpy
+from ..base.arrays import binary_array, from_numpy, offsets_and_data, take_keys, to_numpy
 from ..errors import InvalidArgumentError, SchemaError
 from .block_keys import KEY_BYTES_MAX
 from .block_values import value_bytes
@@ -48,7 +48,7 @@ class Entries:
         which = from_numpy(positions)
         deleted = None if self.deleted is None else self.deleted[positions]
         columns = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in self.columns]
-        return Entries(self.keys.take(which), columns, deleted)
+        return Entries(take_keys(self.keys, positions), columns, deleted)
 
     def compact(self) -> Entries:
         """Return a copy."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..base.arrays import binary_rows, byte_table, from_numpy, offsets_and_data, read_only, to_numpy
+from ..base.arrays import byte_table, offsets_and_data, read_only, to_numpy
 from ..base.lazy import kernels_for
 
 _SORT_NS = 300  # about what ordering a key takes without compiled code
@@ -38,9 +38,3 @@ def newest_order(keys: pa.BinaryArray) -> np.ndarray:
     """Return int64 [k]: the positions of `keys` in ascending order; of equal keys, that of the last one alone."""
     order, is_again = sorted_by_arrow(keys) if byte_table(keys) is None else sorted_keys(keys)
     return order[np.append(~is_again[1:], True)]
-
-
-def take_keys(keys: pa.BinaryArray, places: np.ndarray) -> pa.BinaryArray:
-    """Return the keys at int64 places; if all have one width, at the speed of memory."""
-    table = byte_table(keys)
-    return keys.take(from_numpy(places)) if table is None else binary_rows(table.take(places, axis=0))

@@ -1,8 +1,9 @@
 """Merging runs: the newest entry of a key wins.
 
-Each step reads a block of every run that takes part, and merges all keys up to the smallest last key of these blocks. A
+Each step reads some blocks of every run that takes part, and merges all keys up to the smallest last key of these. A
 block between whose keys no other run has any is copied without decoding: its checksums are compared, and corrected for
-its new place. So appending to a large run costs a copy of it. Memory contains one block per run.
+its new place. So appending to a large run costs a copy of it. If the keys of runs mix, each step reads twice as many
+blocks as the one before, up to `_BLOCKS_MAX`: the steps are fewer. Memory contains that many blocks per run.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Unpack
+
+import numpy as np
+import pyarrow as pa
 
 from ..errors import InvalidArgumentError, SchemaError
 from .block import Block
@@ -28,6 +32,10 @@ from .source import Source
 from .writer import SortedFileWriter, WriterOptions
 
 _AHEAD_BYTES = 8 << 20  # are read ahead of all runs together
+_BLOCKS_MAX = 16  # of a run that are merged in one step
+
+Keep = Callable[[pa.BinaryArray], np.ndarray]
+"""From keys to bool [n]: the entries that stay."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,14 @@ def merge_runs(
     drop_tombstones: bool = False,
     start: bytes | None = None,
     stop: bytes | None = None,
+    keep: Keep | None = None,
     **options: Unpack[WriterOptions],
 ) -> MergeSummary:
     """Write one file of the newest entry of each key of `runs`, given oldest first: of all keys, or of those from
     `start` on, before `stop`. Groups, row tables and metas are not copied.
 
     drop_tombstones   leave out removed keys. Correct only if the oldest run of all takes part, else removed keys return
+    keep              leave out the entries that it does not keep; no block is copied then
     options           of SortedFileWriter; by default, columns get a zone map if any of the runs has one. Blocks that
                       are copied keep their size, between a half and twice block_size
 
@@ -74,32 +84,37 @@ def merge_runs(
             options["summaries"] = list({name: None for reader in readers for name in reader.index.columns})
         writer = stack.enter_context(_MergingWriter(output, schema=schema, **options))
         ahead_bytes = min(READ_AHEAD_BYTES, _AHEAD_BYTES // len(runs))
-        _merge([_Cursor(reader, start, stop, ahead_bytes) for reader in readers], writer, drop_tombstones)
+        _merge([_Cursor(reader, start, stop, ahead_bytes) for reader in readers], writer, drop_tombstones, keep)
         # Closed here and not by the stack: the summary is of a complete file.
         writer.close()
     return MergeSummary(writer.num_entries, writer.num_deleted, writer.size_bytes)
 
 
-def _merge(cursors: Sequence[_Cursor], writer: _MergingWriter, drop_tombstones: bool) -> None:
+def _merge(cursors: Sequence[_Cursor], writer: _MergingWriter, drop_tombstones: bool, keep: Keep | None = None) -> None:
+    blocks = 1
     while live := sorted((c for c in cursors if c.has_more), key=lambda c: c.first_key):
         limit = live[1].first_key if len(live) > 1 else None
-        if live[0].copy_block(writer, limit, drop_tombstones):
+        if keep is None and live[0].copy_block(writer, limit, drop_tombstones):
+            blocks = 1
             continue
         bound: bytes | None = None
         for cursor in live:
             if bound is not None and cursor.first_key > bound:
                 break
-            last_key = cursor.fill()
+            last_key = cursor.fill(blocks)
             bound = last_key if bound is None or last_key < bound else bound
         assert bound is not None
         parts = [cursor.take_through(bound) for cursor in cursors if cursor.window is not None]
         entries = Entries.concat([part for part in parts if len(part)])
         if sum(map(bool, map(len, parts))) > 1:
             entries = entries.take(newest_order(entries.keys))
+        if keep is not None and not (kept := keep(entries.keys)).all():
+            entries = entries.take(kept.nonzero()[0])
         if drop_tombstones and entries.deleted is not None:
             entries = entries.take((~entries.deleted).nonzero()[0])
         if len(entries):
             writer.add(entries)
+        blocks = min(2 * blocks, _BLOCKS_MAX)
 
 
 class _MergingWriter(SortedFileWriter):
@@ -201,27 +216,38 @@ class _Cursor:
         self._next += 1
         return next(self._blocks)
 
-    def _read(self) -> Block:
-        """Read the next block, and take its entries between `start` and `stop` as the window."""
+    def _read(self) -> None:
+        """Read the next block as the window."""
+        _, self.window = self._next_entries()
+
+    def _next_entries(self) -> tuple[Block, Entries | None]:
+        """Read the next block; return it and its entries between `start` and `stop`, None if it has none."""
         block = self._next_block()
         low = lower_bound(block.keys, self._start) if self._start else 0
         high = block.entries if self._stop is None else lower_bound(block.keys, self._stop)
         entries = block_entries(block, range(len(block.schema)), slice(low, max(low, high)))
-        if len(entries):
-            try:
-                self._last_key = check_ascending(entries.keys, self._last_key)
-            except InvalidArgumentError as error:
-                raise block.location.corruption("key order", f"{error}") from None
-            self.window = entries
-        return block
+        if not len(entries):
+            return block, None
+        try:
+            self._last_key = check_ascending(entries.keys, self._last_key)
+        except InvalidArgumentError as error:
+            raise block.location.corruption("key order", f"{error}") from None
+        return block, entries
 
-    def fill(self) -> bytes:
-        """Read a block, if there is no window, and return the last key of the window."""
+    def fill(self, blocks: int) -> bytes:
+        """Read at most so many blocks, if there is no window, and return the last key of the window."""
         if self.window is None:
-            block = self._read()
-            if self.window is None:
-                message = "a block does not have the keys that the index names"
-                raise block.location.corruption("key order", message)
+            parts: list[Entries] = []
+            while self._next < self._end and len(parts) < blocks:
+                may_be_empty = bool(parts) and not self._is_inside(self._info())  # it may have no key before `stop`
+                block, entries = self._next_entries()
+                if entries is None and may_be_empty:
+                    break
+                if entries is None:
+                    message = "a block does not have the keys that the index names"
+                    raise block.location.corruption("key order", message)
+                parts.append(entries)
+            self.window = Entries.concat(parts)
         return self.window.keys[len(self.window) - 1].as_py()
 
     def take_through(self, bound: bytes) -> Entries:

@@ -22,7 +22,7 @@ from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, IndexState, Instant
-from ..state.run_writing import SHARD_BYTES, RunWriting
+from ..state.lsm import SHARD_BYTES, RunWriter
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
 from .commit import WriteBatch, commit, write_batch
@@ -76,7 +76,7 @@ def alter(
         evolve = evolver(handle, base, wanted, batch)
         results, removed = bind_again(handle, handle.committed, evolve(base), batch) if wanted.add else ([], {})
 
-        def plan(newest: Snapshot, _: RunWriting) -> Edit:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit:
             after, summary = evolve(newest.instant), _summary(wanted)
             return Edit(after=after, results=results, removed=removed, remember_removed=False, summary=summary)
 
@@ -382,10 +382,8 @@ def evolver(
         following = evolved(newest, wanted)
         if new is None:
             return following
-        state, aggregates = new
         number = following.next["index"]
-        runs = (*state.runs, *(aggregates if newest.version == base.version else ()))
         following = replace(following, next={**following.next, "index": number + 1})
-        return following.with_index(replace(state, id=number, runs=runs))
+        return following.with_index(replace(new, id=number))
 
     return evolve

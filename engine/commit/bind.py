@@ -19,8 +19,8 @@ from .. import hive
 from ..indexes.stats.rows import RestoredFiles
 from ..indexes.task_result import AddedFiles, TaskResult
 from ..state import FileSchema, Instant, manifest
+from ..state.lsm import EntryBatch
 from ..state.manifest import BASE, FILE_FIELDS
-from ..state.run_writing import Rows, joined_rows
 from ..state.snapshot import Snapshot, no_files
 from .files_by_id import ids_in
 from .schemas import check_fits, check_instants_fit, file_schema
@@ -40,15 +40,15 @@ class Moved:
 
 @dataclass
 class Bound:
-    """Rows to be written, and the instant that they lead to (its runs and indexes still those of the base).
+    """Entries to be written, and the instant that they lead to (its runs and indexes still those of the base).
 
-    manifest    (keys, rows, deleted)
+    manifest    entries of the manifest
     added       the added files under their ids, result by result
     removed     the removed files, as the manifest had them
     """
 
     instant: Instant
-    manifest: tuple[pa.Array, pa.Table, np.ndarray]
+    manifest: EntryBatch
     added: list[AddedFiles]
     removed: pa.Table
 
@@ -111,7 +111,7 @@ def bind(
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
         entries.append(removed_entries(moved.removed))
-    return Bound(after, joined_rows(entries, manifest.RUN_SCHEMA), added, removed_files)
+    return Bound(after, EntryBatch.concat(entries, manifest.RUN_SCHEMA), added, removed_files)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
@@ -308,26 +308,27 @@ def check_not_cleaned(removed: pa.Table) -> None:
         raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
 
-def _partition_entries(partitions: _Partitions) -> list[Rows]:
+def _partition_entries(partitions: _Partitions) -> list[EntryBatch]:
     ids, rows, emptied = partitions.rows()
     keys = manifest.KEYS.encode(
         kind=manifest.KIND_PARTITION,
         partition=np.array(ids, dtype=np.uint32),
         sequence=np.zeros(len(ids), dtype=np.uint32),
     )
-    return [(keys, rows, emptied)]
+    return [EntryBatch(keys, rows, emptied)]
 
 
-def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> Rows:
+def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatch:
     """Entries of a kind under some numbers; tombstones where there are no rows."""
     partition, sequence = manifest.split_file_ids(numbers)
     keys = manifest.KEYS.encode(kind=kind, partition=partition, sequence=sequence)
     if rows is None:
-        return keys, pa.table({"path": pa.nulls(len(numbers))}), np.ones(len(numbers), dtype=bool)
-    return keys, rows, np.zeros(len(numbers), dtype=bool)
+        rows = pa.table({"path": pa.nulls(len(numbers))})
+        return EntryBatch(keys, rows, np.ones(len(numbers), dtype=bool))
+    return EntryBatch(keys, rows, np.zeros(len(numbers), dtype=bool))
 
 
-def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
+def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch:
     """Entries that remember removed files: by path, identity and the segment that added them; and, where they are
     cleaned, that they are removed from storage, so that nobody takes them back."""
     rows = files.select([*manifest.IDENTITY, manifest.SEGMENT_FIELD.name])
@@ -336,7 +337,7 @@ def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> Rows:
     return _entries(manifest.KIND_REMOVED, to_numpy(files.column("file_id")), rows)
 
 
-def _key_entries(keys: Mapping[str, int | None]) -> list[Rows]:
+def _key_entries(keys: Mapping[str, int | None]) -> list[EntryBatch]:
     entries = []
     for key, version in keys.items():
         rows = None if version is None else pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})

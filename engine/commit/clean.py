@@ -29,7 +29,7 @@ from ...errors import InvalidArgumentError, is_integer
 from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, transaction_of
-from ..state.run_writing import RunWriting
+from ..state.lsm import RunWriter
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
@@ -122,7 +122,7 @@ def _published(
 ) -> tuple[Instant, CleanPlan]:
     """Publishes the instant that says what is cleaned; the plan is made again where another commit was first."""
 
-    def edit(newest: Snapshot, _: RunWriting) -> Edit:
+    def edit(newest: Snapshot, _: RunWriter) -> Edit:
         nonlocal plan
         if newest.instant.version != base.version:
             plan = plan_again(newest.instant)

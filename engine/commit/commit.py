@@ -24,7 +24,7 @@ from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.lineage import Look, look, since
-from ..state.run_writing import RunWriting
+from ..state.lsm import RunWriter
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage, Usage, reading_of
 from ..storage.gathered import brought, gathering, keep, settle
@@ -37,7 +37,7 @@ _READ_AS_SCANS_DO = ("stats", "secondary")
 _LEVELS_AHEAD = 8  # of the newest runs of an index: a small commit is merged with those
 _TOO_MANY = f"other writers were first {ATTEMPTS_MAX} times in a row; try again when they are fewer"
 
-Plan: TypeAlias = Callable[[Snapshot, RunWriting], Edit | None]
+Plan: TypeAlias = Callable[[Snapshot, RunWriter], Edit | None]
 """The newest version -> what to change in it. It may write files: they are removed if the commit fails."""
 
 
@@ -111,7 +111,7 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
         earlier = None if key is None else snapshot.version_of_key(key)
         if earlier is not None:
             return timeline.find(earlier) or newest
-        edit = plan(snapshot, RunWriting(handle.index_storage, readers, leftovers, batch.transaction, str(attempt)))
+        edit = plan(snapshot, RunWriter(handle.index_storage, readers, leftovers, batch.transaction, str(attempt)))
         return newest if edit is None else edit
 
     leftovers = batch.leftovers
@@ -129,7 +129,7 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
                 _move(handle, edit)
                 return edit
             before = len(leftovers)
-            writing = RunWriting(batch.storage, readers, leftovers, batch.transaction, str(attempt))
+            writing = RunWriter(batch.storage, readers, leftovers, batch.transaction, str(attempt))
             instant = next_version(edit, newest, action, key, base, writing)
             settle(batch.storage, task_key_paths(edit.results))  # the keys are in the runs, and are not read again
             readers.keep_gathered()

@@ -13,9 +13,9 @@ from ...errors import CommitConflictError, InvalidArgumentError
 from ..indexes.protocol import CommitWork, kind_or_none
 from ..indexes.task_result import TaskResult
 from ..state import Instant, now_us
+from ..state.lsm import EntryBatch, RunWriter
 from ..state.manifest import RUN_SCHEMA
 from ..state.paths import first_twice
-from ..state.run_writing import Rows, RunWriting, joined_rows
 from ..state.snapshot import Snapshot
 from .bind import Moved, bind
 
@@ -47,7 +47,7 @@ class Edit:
     results: Sequence[TaskResult] = ()
     removed: Mapping[int, str] = field(default_factory=dict)
     remember_removed: bool = True
-    entries: Sequence[Rows] = ()
+    entries: Sequence[EntryBatch] = ()
     moved: Moved | None = None
     keys: Mapping[str, int | None] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Edit:
 
 
 def next_version(
-    edit: Edit, newest: Instant, action: str, key: str | None, base: Instant, writing: RunWriting
+    edit: Edit, newest: Instant, action: str, key: str | None, base: Instant, writing: RunWriter
 ) -> Instant:
     """Write the runs of one attempt, and return the version that names them and follows `newest`. `base`: where the
     commit began. Raises CommitConflictError if an added path is live, or a removed one is not; SchemaError if a file
@@ -81,7 +81,7 @@ def next_version(
         indexes = tuple(replace(i, coverage=i.coverage.with_segment(version)) for i in after.indexes)
         after = replace(after, indexes=indexes)
         if edit.entries:
-            rows = joined_rows(edit.entries, RUN_SCHEMA)
+            rows = EntryBatch.concat(edit.entries, RUN_SCHEMA)
             after = replace(after, manifest=writing.append_to_manifest(after.manifest, rows, version))
     after = replace(
         after,
@@ -97,7 +97,7 @@ def next_version(
     return after.with_commit_states(edit.states).following(newest)
 
 
-def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, writing: RunWriting) -> Instant:
+def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, writing: RunWriter) -> Instant:
     """The next version with the edit's files, in the manifest and in every index."""
     snapshot = Snapshot(before, writing.readers)
     _check_added(snapshot, edit, is_later=newest.version > base.version)

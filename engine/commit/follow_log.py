@@ -26,8 +26,8 @@ from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
+from ..state.lsm import MANIFEST_FORMAT, SHARD_BYTES, EntryBatch
 from ..state.paths import first_twice
-from ..state.run_writing import MANIFEST_FORM, SHARD_BYTES, encoded_run
 from ..state.runs import RunReaders
 from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage
@@ -345,6 +345,6 @@ def with_files(
 
 def _in_memory(keys: pa.Array, rows: pa.Table, deleted: np.ndarray, segment: int) -> tuple[Run, bytes]:
     """A run of the manifest in memory alone: no other handle, and no process, knows its name."""
-    data = encoded_run((keys, rows, deleted), MANIFEST_FORM)
+    data = EntryBatch(keys, rows, deleted).encoded(MANIFEST_FORMAT)
     ends = (bound.as_py().hex() for bound in pc.min_max(keys).values())
     return Run(f"tail/{uuid.uuid4().hex}", len(data), len(keys), (segment, segment), *ends), data

@@ -28,8 +28,8 @@ from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Coverage, IndexState, Instant, Run
 from ..state.coverage import is_covered
+from ..state.lsm import RunWriter
 from ..state.manifest import BASE
-from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from .commit import commit, newest_after, write_batch
 from .edit import Edit
@@ -66,8 +66,8 @@ def create_index(
         job = Job(batch.transaction, batch.leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
-        def plan(newest: Snapshot, writing: RunWriting) -> Edit:
-            after, is_alone = newest.instant, newest.instant.version == base.version
+        def plan(newest: Snapshot, writing: RunWriter) -> Edit:
+            after = newest.instant
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
@@ -75,7 +75,7 @@ def create_index(
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(handle, state, result, index_kind, is_alone=is_alone)
+                state = _with_built(handle, state, result, index_kind)
                 after = after.with_index(replace(state, id=number))
             created = [_label(base, index_kind, state) for state in states]
             return Edit(after=after, summary={"created": created})
@@ -128,13 +128,13 @@ def _refreshed(
             batch.leftovers.remove()
             return False
 
-        def plan(newest: Snapshot, writing: RunWriting) -> Edit:
-            after, is_alone = newest.instant, newest.instant.version == base.version
+        def plan(newest: Snapshot, writing: RunWriter) -> Edit:
+            after = newest.instant
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                state = _with_built(handle, before, result, index_kind, is_alone=is_alone)
+                state = _with_built(handle, before, result, index_kind)
                 after = after.with_index(_joined(handle, current, state, before))
             refreshed = [index_kind.name] * len(built)
             return Edit(after=after, summary={"refreshed": refreshed})
@@ -161,16 +161,14 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, b
     return built
 
 
-def _with_built(
-    handle: Handle, index: IndexState, built: Built, index_kind: IndexKind, *, is_alone: bool = False
-) -> IndexState:
-    """An index with what was built of the files that it lacked. `is_alone`: no commit came since."""
+def _with_built(handle: Handle, index: IndexState, built: Built, index_kind: IndexKind) -> IndexState:
+    """An index with what was built of the files that it lacked."""
     holes = [*built.left_out, *built.not_reached]
     if not index_kind.speaks_of_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
     coverage = Coverage.up_to(handle.version).with_holes((hole, hole) for hole in holes)
-    runs = (*index.runs, *built.runs, *(built.only_alone if is_alone else ()))
+    runs = (*index.runs, *built.runs)
     return replace(index, runs=runs, coverage=coverage)
 
 
@@ -200,7 +198,7 @@ def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     wanted = {base.columns[name] for name in names}
     dropped = {(index.id, column) for index in existing for column in index.columns if column in wanted}
 
-    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+    def plan(newest: Snapshot, _: RunWriter) -> Edit:
         after = newest.instant
         remaining = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in dropped)) for i in after.indexes)
         # The statistics that `create` made stay when their last column goes: they hold the places of the fine ones.
@@ -291,9 +289,9 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
     refresh_all(handle, progress=progress, builder=builder)
     merged_before: dict[tuple[str, ...], Run] = {}
 
-    def plan(newest: Snapshot, writing: RunWriting) -> Edit | None:
+    def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         work, after = MergeWork(newest, writing, merged_before), newest.instant
-        merged = writing.consolidate_manifest(after.manifest)
+        merged = writing.compact_manifest(after.manifest)
         if merged is not None:
             after = replace(after, manifest=merged)
         changed = 0

@@ -26,8 +26,8 @@ from ..indexes.task_result import TaskResult
 from ..lakes.directory import entries_of, is_listed, list_parquet, listed_of
 from ..progress import Progress
 from ..state import Instant, is_of_table
+from ..state.lsm import RunWriter
 from ..state.manifest import STAT_FIELDS
-from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
@@ -82,7 +82,7 @@ def sync_directory(
     work: _DirectorySync | None = None
     with write_batch(handle, "sync", base, is_marked=False) as batch:
 
-        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             nonlocal seen, work
             changes = difference(newest, seen)
             if work is not None and not work.is_valid(newest, changes):  # what others did may be what we saw

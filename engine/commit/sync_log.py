@@ -19,8 +19,8 @@ from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
 from ..state.leftovers import Leftovers
+from ..state.lsm import RunWriter
 from ..state.paths import task_path
-from ..state.run_writing import RunWriting
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -49,7 +49,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     work: _LogSync | None = None
     with write_batch(handle, "sync", base, is_marked=False) as batch:
 
-        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             nonlocal work
             if work is None or newest.instant.source != work.base.source:  # another may have followed the log
                 batch.leftovers.remove()

@@ -25,9 +25,9 @@ from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
+from ..state.lsm import RunWriter
 from ..state.markers import Markers
 from ..state.paths import paths_of
-from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import Storage
 from ..storage.gathered import gathering
@@ -281,7 +281,7 @@ class Transaction:
         read_from = min((read.version for read, _ in self._reads), default=self._base.version)
         batch = WriteBatch(self.id, self._base, self._index_storage, self._leftovers, read_from)
 
-        def plan(newest: Snapshot, _: RunWriting) -> Edit:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit:
             if newest.instant.version > read_from:
                 self._validate(newest, results, removed)
             return Edit(results=results, removed=removed, states=self._states)

@@ -23,8 +23,8 @@ from ...base.arrays import combine, index_of
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..state import COMPLETED, Instant
+from ..state.lsm import RunWriter
 from ..state.manifest import FILE_FIELDS, IDENTITY
-from ..state.run_writing import RunWriting
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched
@@ -98,7 +98,7 @@ def _publish(
     """Publishes what a verb does over the newest version; nothing to do makes no version."""
     with write_batch(handle, action, latest) as batch:
 
-        def plan(newest: Snapshot, _: RunWriting) -> Edit | None:
+        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             if newest.instant.version > latest.version:
                 verb.check_kept(newest)
             undo = verb.over(newest)
@@ -373,7 +373,7 @@ def make_savepoint(handle: Handle, name: str) -> int:
     _check_free(handle.instant, name)
     base = handle.instant
 
-    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+    def plan(newest: Snapshot, _: RunWriter) -> Edit:
         latest = newest.instant
         if latest.version != base.version:
             try:
@@ -391,7 +391,7 @@ def drop_savepoint(handle: Handle, name: str) -> int:
     """See `Table.drop_savepoint`."""
     named = handle.instant.version_of_savepoint(name)
 
-    def plan(newest: Snapshot, _: RunWriting) -> Edit:
+    def plan(newest: Snapshot, _: RunWriter) -> Edit:
         latest = newest.instant
         if latest.savepoints.get(name) != named:
             raise CommitConflictError(f"another writer dropped the savepoint {name!r} meanwhile")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..predicates import Node
     from ..progress import Progress
     from ..state.leftovers import Leftovers
-    from ..state.run_writing import RunWriting
+    from ..state.lsm import RunWriter
     from ..state.runs import RunReaders
     from ..state.snapshot import Snapshot
     from ..storage import Storage
@@ -88,13 +88,11 @@ class Built:
     runs          over all of them but those left out
     left_out      uint64: files that cannot be read, which stay holes
     not_reached   uint64: files that it did not come to before it was due
-    only_alone    runs that count only where no commit came since the build began
     """
 
     runs: tuple[Run, ...]
     left_out: Sequence[int] = ()
     not_reached: Sequence[int] = ()
-    only_alone: tuple[Run, ...] = ()
 
 
 @dataclass
@@ -112,7 +110,7 @@ class CommitWork:
     results: Sequence[TaskResult]
     added: Sequence[AddedFiles]
     removed: pa.Table
-    writing: RunWriting
+    writing: RunWriter
 
     @property
     def version(self) -> int:
@@ -128,7 +126,7 @@ class MergeWork:
     """
 
     snapshot: Snapshot
-    writing: RunWriting
+    writing: RunWriter
     merged: dict[tuple[str, ...], Run] = field(default_factory=dict)
 
     @property

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base import canon
-from ...base.arrays import binary_rows, from_numpy, to_numpy, valid_mask
+from ...base.arrays import binary_rows, from_numpy, take_keys, to_numpy, valid_mask
 from ...base.ordered_keys import OrderedCode, ordered_class
 from ...bloom import hash_array
 from ...errors import InvalidArgumentError, PredicateError, SchemaError
-from ...hfile_like.key_sort import sorted_keys, take_keys
+from ...hfile_like.key_sort import sorted_keys
 from ..predicates.bind import locate_in
 from ..predicates.bound import ColumnRef
 from ..predicates.coerce import NoMeaningError, array_of, is_text, ns_per_count

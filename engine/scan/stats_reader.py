@@ -6,7 +6,6 @@ its aggregates are ignored.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,7 @@ from ..indexes.stats.reader import StatsColumn, file_partition_evidence, stats_i
 from ..state import IndexState, Run
 from ..state.manifest import BASE
 from ..state.run_lookups import entries_of
-from ..state.runs import DamagedRun
+from ..state.runs import DamagedRun, warn_of_damage
 from ..state.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -115,7 +114,7 @@ class StatsReader:
             raise error
         if run.path not in self.damaged:
             self.damaged.append(run.path)
-            warnings.warn(f"an index run is damaged and left out, so more is read than need be: {error}", stacklevel=2)
+            warn_of_damage(error)
 
 
 def probed_files(reader: StatsReader, files: pa.Table) -> ProbedFiles:

@@ -79,6 +79,50 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], .
     return tuple(joined)
 
 
+def _no_ids() -> np.ndarray:
+    return np.empty(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class IdRanges:
+    """A set of file ids as ascending ranges: uint64 [ranges] each, both ends inclusive."""
+
+    first: np.ndarray = field(default_factory=_no_ids)
+    last: np.ndarray = field(default_factory=_no_ids)
+
+    @classmethod
+    def of(cls, ids: np.ndarray) -> IdRanges:
+        """Of ids (uint64, ascending)."""
+        if not len(ids):
+            return cls()
+        breaks = np.flatnonzero(np.diff(ids) != 1)
+        return cls(ids[np.append(0, breaks + 1)], ids[np.append(breaks, len(ids) - 1)])
+
+    @classmethod
+    def union(cls, sets: Iterable[IdRanges]) -> IdRanges:
+        """The ids in any of some sets."""
+        pairs = [pair for one in sets for pair in zip(one.first.tolist(), one.last.tolist(), strict=True)]
+        ends = np.array(joined_ranges(pairs), dtype=np.uint64).reshape(-1, 2)
+        return cls(ends[:, 0], ends[:, 1])
+
+    @property
+    def count(self) -> int:
+        """How many ids there are."""
+        return int((self.last - self.first).sum()) + len(self.first)
+
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        """bool [n]: the id is in the set."""
+        if not len(self.first):
+            return np.zeros(len(ids), dtype=bool)
+        before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
+        return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
+
+    def count_missing(self, live: np.ndarray) -> int:
+        """How many ids of the set are not among `live` (uint64, ascending)."""
+        among = np.searchsorted(live, self.last, side="right") - np.searchsorted(live, self.first)
+        return self.count - int(among.sum())
+
+
 @dataclass(frozen=True)
 class IndexState:
     """One index: what it is, its runs (oldest first) and what they cover."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,11 @@ class DamagedRun(Exception):
     def __init__(self, run: Run, error: Exception):
         super().__init__(str(error))
         self.run, self.error = run, error
+
+
+def warn_of_damage(error: Exception) -> None:
+    """Warn that an index run cannot be read: the index then covers fewer files, and no row is lost."""
+    warnings.warn(f"an index run is damaged and left out: {error}", stacklevel=3)
 
 
 @contextlib.contextmanager

@@ -136,4 +136,4 @@ def test_entries_whose_temporary_file_is_gone_are_a_storage_error(tmp_path: Path
             if path.is_file():
                 path.unlink()
         with pytest.raises(ss.StorageError, match="room on the disk"):
-            list(sorter.entries())
+            sorter.sorted()

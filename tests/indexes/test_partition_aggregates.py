@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import skipstone as ss
 from hypothesis import given
 from hypothesis import strategies as st
 from lake_strategies import add_told, commit_rows, kept_paths, make_file, told_file, told_stats
-from skipstone.engine.indexes.stats.aggregates import Members, combined, loosened
+from skipstone.engine.indexes.stats.aggregates import united
 from skipstone.engine.parquet.column_stats import ColumnStats, to_columns
 
 NAN = math.nan
@@ -23,122 +22,38 @@ NAN = math.nan
 # -- the twin ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Member:
-    """One row that is brought together, as plain values."""
-
-    group: int
-    files: int
-    kind: int
-    schema: int
-    stats: ColumnStats
-    mark: int
-
-
-_MARKS = st.integers(-(2**63), 2**63 - 1)
-
-
-def _wrapped(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _counts() -> st.SearchStrategy:
-    return st.none() | st.integers(0, 3)
-
-
 @st.composite
-def members(draw: st.DrawFn) -> list[Member]:
-    """Rows of up to three groups. Kind 0 has codes, kind 1 bytes, kind 2 other codes: as after a column was widened;
-    kind -1 has none: files that lack the column."""
+def members(draw: st.DrawFn) -> list[tuple[int, bool, ColumnStats]]:
+    """(group, whether its bounds are bytes, statistics): rows of up to three groups, of which 2 has bytes."""
     rows = []
     for _ in range(draw(st.integers(0, 8))):
-        kind = draw(st.sampled_from([0, 0, 0, 1, 1, 2, -1]))
-        bound = st.none() if kind < 0 else st.none() | (st.binary(max_size=2) if kind == 1 else st.integers(-3, 3))
-        lower, upper = draw(bound), draw(bound)
-        stats = ColumnStats(
-            lower=lower,
-            upper=upper,
-            lower_exact=lower is not None and draw(st.booleans()),
-            upper_exact=upper is not None and draw(st.booleans()),
-            null_count=draw(_counts()),
-            nan_count=draw(_counts()),
-            value_count=draw(_counts()),
-            compressed_bytes=draw(_counts()),
-            uncompressed_bytes=draw(_counts()),
-        )
-        rows.append(
-            Member(
-                draw(st.integers(0, 2)), draw(st.integers(0, 3)), kind, draw(st.integers(-1, 3)), stats, draw(_MARKS)
-            )
-        )
+        group = draw(st.integers(0, 2))
+        bound = st.none() | (st.binary(max_size=2) if group == 2 else st.integers(-3, 3))
+        counts = [draw(st.none() | st.integers(0, 3)) for _ in range(3)]
+        bounds = draw(bound), draw(bound)
+        names = ("lower", "upper", "null_count", "nan_count", "value_count")
+        rows.append((group, group == 2, ColumnStats(**dict(zip(names, (*bounds, *counts), strict=True)))))
     return rows
 
 
-def _plain(rows: list[Member]) -> dict:
-    """The aggregate of one group, by the rules as they are told."""
-    filled = [row for row in rows if not row.stats.holds_no_values]
-    types_meet = len({row.kind for row in rows}) > 1
-    found: dict = {"files": sum(row.files for row in rows), "holds_no_values": not filled}
-    for name in ("null_count", "nan_count", "value_count", "compressed_bytes", "uncompressed_bytes"):
-        values = [getattr(row.stats, name) for row in rows]
-        found[name] = None if None in values else sum(values)
-    for end, pick in (("lower", min), ("upper", max)):
-        bounds = [getattr(row.stats, end) for row in filled]
-        known = bool(bounds) and None not in bounds and not types_meet
-        found[end] = pick(bounds) if known else None
-        reached = [row for row in filled if getattr(row.stats, end) == found[end]]
-        found[f"{end}_exact"] = known and any(getattr(row.stats, f"{end}_exact") for row in reached)
-    told = {row.schema for row in rows}
-    found["schemas"] = {None} if types_meet else {None if schema < 0 else schema for schema in told or {-1}}
-    return found
-
-
-@given(rows=members())
-def test_aggregates_are_what_a_plain_loop_makes_of_their_members(rows: list[Member]) -> None:
-    found = combined(
-        Members(
-            group=np.array([row.group for row in rows], dtype=np.int64),
-            groups=3,
-            files=np.array([row.files for row in rows], dtype=np.int64),
-            marks=np.array([row.mark for row in rows], dtype=np.int64),
-            kind_of=np.array([row.kind for row in rows], dtype=np.int64),
-            schema_of=np.array([row.schema for row in rows], dtype=np.int64),
-            rows=pa.table(to_columns([row.stats for row in rows])),
-        )
-    )
-    plain = {name: pa.chunked_array([column]).to_pylist() for name, column in found.items()}
-    for group in range(3):
-        mine = [row for row in rows if row.group == group]
-        wanted = _plain(mine)
-        for name in ("files", "holds_no_values", "null_count", "nan_count", "value_count", "compressed_bytes"):
-            assert plain[name][group] == wanted[name], (name, group)
-        is_text = {row.kind for row in mine if not row.stats.holds_no_values} == {1}
-        for end, stored in (("lower", "min"), ("upper", "max")):
-            assert plain[f"{stored}_{'bytes' if is_text else 'code'}"][group] == wanted[end], (end, group)
-            assert plain[f"{stored}_{'code' if is_text else 'bytes'}"][group] is None, (end, group)
-            assert plain[f"{stored}_exact"][group] == wanted[f"{end}_exact"], (end, group)
-        assert plain["schema_id"][group] in wanted["schemas"]
-        assert plain["fingerprint"][group] == _wrapped(sum(row.mark for row in mine))
-
-
-@given(rows=members(), data=st.data())
-def test_what_leaves_an_aggregate_loosens_it(rows: list[Member], data: st.DataObject) -> None:
-    left = np.array([data.draw(st.integers(0, 2)) for _ in rows], dtype=np.int64)
-    marks = np.array([data.draw(_MARKS) if gone else 0 for gone in left], dtype=np.int64)  # of no files
-    counts = {"files": pa.array([r.files for r in rows], pa.int64())}
-    counts["fingerprint"] = pa.array([r.mark for r in rows], pa.int64())
-    found = loosened(pa.table({**to_columns([row.stats for row in rows]), **counts}), left, marks).to_pylist()
-    for row, gone, mark, now in zip(rows, left.tolist(), marks.tolist(), found, strict=True):
-        assert now["fingerprint"] == _wrapped(row.mark - mark)
-        was = pa.table(to_columns([row.stats])).to_pylist()[0]
-        bounds = ("min_code", "max_code", "min_bytes", "max_bytes", "holds_no_values")
-        assert [now[n] for n in bounds] == [was[n] for n in bounds] and now["files"] == row.files - gone
-        for name in ("min_exact", "max_exact"):
-            assert bool(now[name]) == (bool(was[name]) and not gone)
-        for name in ("null_count", "nan_count"):  # what was nowhere is nowhere still
-            assert now[name] == (was[name] if not gone or was[name] == 0 else None)
-        for name in ("value_count", "compressed_bytes", "uncompressed_bytes"):
-            assert now[name] == (None if gone else was[name])
+@given(rows=members(), opened=st.sets(st.integers(0, 2)))
+def test_aggregates_are_what_a_plain_loop_makes_of_their_members(rows: list, opened: set[int]) -> None:
+    table = pa.table(to_columns([stats for *_, stats in rows]))
+    is_open = np.array([group in opened for group in range(3)])
+    found = united(table, np.array([group for group, *_ in rows], dtype=np.int64), is_open).to_pylist()
+    for group, aggregate in enumerate(found):
+        mine = [stats for own, _, stats in rows if own == group]
+        filled = [stats for stats in mine if not stats.holds_no_values]
+        is_known = group not in opened
+        assert aggregate["holds_no_values"] == (is_known and not filled)
+        for name in ("null_count", "nan_count"):
+            is_zero = is_known and all(getattr(stats, name) == 0 for stats in mine)
+            assert aggregate[name] == (0 if is_zero else None)
+        for end, stored, pick in (("lower", "min", min), ("upper", "max", max)):
+            bounds = [getattr(stats, end) for stats in filled]
+            expected = pick(bounds) if is_known and bounds and None not in bounds else None
+            form, other = ("bytes", "code") if group == 2 else ("code", "bytes")
+            assert aggregate[f"{stored}_{form}"] == expected and aggregate[f"{stored}_{other}"] is None
 
 
 # -- which partitions are left out ------------------------------------------------------------------------------------

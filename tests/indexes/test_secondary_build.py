@@ -13,7 +13,7 @@ import pytest
 import skipstone as ss
 from skipstone.engine.indexes.columns import column_in_files
 from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, KeyColumns, build_runs
-from skipstone.engine.indexes.secondary.format import SecondaryForm
+from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
@@ -27,7 +27,7 @@ def _build(table: ss.Table, names: list[str], **options: object) -> tuple[Second
     columns = KeyColumns([found for found in known if found is not None], kinds, schemas)
     files = table.handle.committed.files().select(FILE_COLUMNS)
     storage = table.handle.index_storage
-    form = SecondaryForm(options.pop("shard_bytes", 1 << 26))  # type: ignore[arg-type]
+    form = run_format(options.pop("shard_bytes", 1 << 26))  # type: ignore[arg-type]
     runs, holes = build_runs(
         table.handle.storage,
         storage,

@@ -11,34 +11,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
-from skipstone.engine.indexes.secondary.format import SecondaryForm, files_of, write_entries
+from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
-from skipstone.engine.indexes.secondary.merge import (
-    NewEntries,
-    appended_entries,
-    carried_entries,
-    consolidated_entries,
-    task_key_paths,
-)
+from skipstone.engine.indexes.secondary.merge import add_bound, carried_keys, task_key_paths
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import EntrySorter, EntrySource, KeySpec
+from skipstone.engine.indexes.secondary.sort import EntrySorter, KeySpec
 from skipstone.engine.state import Run
+from skipstone.engine.state.lsm import EntryBatch, append, compact, files_of, write_runs
 from skipstone.engine.state.merge_policy import LEVELS_MAX
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.tasks.spec import TaskSpec
 from skipstone.engine.tasks.writer import TaskWriter
+from skipstone.hfile_like import SortedFileReader
 from test_secondary_runs import KINDS, Group, arrays_of, ask_all, build, reader_of, row_groups
 
-FORM = SecondaryForm(600, 256)
+FORM = run_format(600, 256)
 
 
-def _new(groups: list[Group], names: list[str]) -> NewEntries:
+def _new(groups: list[Group], names: list[str]) -> EntryBatch:
     with EntrySorter(OrderedCode([KINDS[n][0] for n in names])) as sorter:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
-        batches = list(sorter.entries())
-    return NewEntries(lambda: [EntrySource(iter(batches))], sum(b.num_rows for b in batches), 100)
+        entries = sorter.sorted()
+    assert isinstance(entries, EntryBatch)
+    return entries
+
+
+def _ids(reader: SortedFileReader) -> list[tuple[int, int]]:
+    files = files_of(reader)
+    return list(zip(files.first.tolist(), files.last.tolist(), strict=True))
 
 
 @given(data=st.data())
@@ -54,14 +56,14 @@ def test_commits_and_optimize_keep_every_row(data: st.DataObject, tmp_path_facto
         groups = data.draw(row_groups(names, first_file=10 * commit))
         every += groups
         new = _new(groups, names)
-        runs = appended_entries(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", FORM)
+        runs = append(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", FORM)
         if data.draw(st.integers(0, 3)) == 0:
             gone = set(data.draw(st.lists(st.sampled_from(sorted({g[0] for g in every})), max_size=3)))
             every = [g for g in every if g[0] not in gone]
             live = np.array(sorted({g[0] for g in every}), dtype=np.uint64)
-            merged = consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", FORM)
+            merged = compact(storage, readers, runs, lambda _: f"r{next(paths)}", FORM, live)
             runs = runs if merged is None else merged
-            assert consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", FORM) is None
+            assert compact(storage, readers, runs, lambda _: f"r{next(paths)}", FORM, live) is None
     live = {g[0] for g in every}
     found = _OfLive(reader_of(folder, runs, names), live)
     ask_all(data, found, every, names)  # type: ignore[arg-type]
@@ -69,17 +71,17 @@ def test_commits_and_optimize_keep_every_row(data: st.DataObject, tmp_path_facto
 
 def test_an_oldest_run_that_shrinks_is_merged_with_the_others_at_once(tmp_path: Path) -> None:
     """Else `optimize` would have more to do at once."""
-    storage, form = open_storage(tmp_path), SecondaryForm(None, 256)
+    storage, form = open_storage(tmp_path), run_format(None, 256)
     readers, runs = RunReaders(storage), ()
     for segment, (file, count) in enumerate([(1, 3_000), (2, 60)], 1):
         new = _new([(file, 0, 0, [(i,) for i in range(count)]), (file + 9, 0, 0, [(7,)])], ["i"])
-        runs = appended_entries(storage, readers, runs, new, segment, lambda _, at=segment: f"r{at}", form)
+        runs = append(storage, readers, runs, new, segment, lambda _, at=segment: f"r{at}", form)
     assert len(runs) == 2
     live = np.array([2, 10, 11], dtype=np.uint64)
-    merged = consolidated_entries(storage, readers, runs, live, lambda number: f"merged-{number}", form)
-    assert merged is not None and len(merged) == 1 and files_of(readers.reader(merged[0])) == ((2, 2), (10, 11))
+    merged = compact(storage, readers, runs, lambda number: f"merged-{number}", form, live)
+    assert merged is not None and len(merged) == 1 and _ids(readers.reader(merged[0])) == [(2, 2), (10, 11)]
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r2", merged[0].path}
-    assert consolidated_entries(storage, readers, merged, live, lambda number: f"again-{number}", form) is None
+    assert compact(storage, readers, merged, lambda number: f"again-{number}", form, live) is None
 
 
 class _OfLive:
@@ -130,7 +132,7 @@ def test_a_join_by_the_first_columns_finds_every_row(tmp_path: Path) -> None:
     rows = [(f"{'x' * (i % 7)}{i % 50}", i) for i in range(3000)]
     with EntrySorter(OrderedCode([pa.string(), pa.int64()])) as sorter:
         sorter.add(1, 0, 0, [pa.array([row[i] for row in rows]) for i in range(2)])
-        runs = write_entries(open_storage(tmp_path), lambda i: f"{i}", sorter.entries(), (1, 1), SecondaryForm())
+        runs = write_runs(open_storage(tmp_path), lambda i: f"{i}", sorter.sorted(), (1, 1), run_format())
     found = SecondaryReader(RunReaders(open_storage(tmp_path)), runs, [pa.string(), pa.int64()])
     wanted = sorted({row[0] for row in rows})[::2]
     keys = found.code.encode([pa.array(wanted)]).to_pylist()
@@ -171,21 +173,21 @@ def test_many_runs_are_asked_side_by_side_where_requests_take_long(tmp_path: Pat
 def test_levels_stay_few_and_large_shards_stay_as_they_are(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     readers = RunReaders(storage)
-    form = SecondaryForm(20_000, 2048)
+    form = run_format(20_000, 2048)
     paths = iter(range(10_000))
     runs: tuple[Run, ...] = ()
     for commit in range(1, 61):
         rows = [(commit * 1000 + i,) for i in range(500)]
         new = _new([(commit, 0, 0, rows)], ["i"])
-        runs = appended_entries(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", form)
+        runs = append(storage, readers, runs, new, commit, lambda _: f"r{next(paths)}", form)
         assert len({run.segments for run in runs}) <= LEVELS_MAX
     live = np.arange(1, 61, dtype=np.uint64)
-    whole = consolidated_entries(storage, readers, runs, live, lambda _: f"r{next(paths)}", form)
+    whole = compact(storage, readers, runs, lambda _: f"r{next(paths)}", form, live)
     whole = runs if whole is None else whole
     assert len({run.segments for run in whole}) <= 2 and len(whole) > 3
     new = _new([(61, 0, 0, [(61_000 + i,) for i in range(12_000)])], ["i"])
-    more = (*whole, *write_entries(storage, lambda i: f"n{i}", new.sources()[0].batches, (61, 61), form))
-    again = consolidated_entries(storage, readers, more, np.append(live, 61), lambda _: f"r{next(paths)}", form)
+    more = (*whole, *write_runs(storage, lambda i: f"n{i}", new, (61, 61), form))
+    again = compact(storage, readers, more, lambda _: f"r{next(paths)}", form, np.append(live, 61))
     assert again is not None
     stayed = {run.path for run in whole} & {run.path for run in again}
     assert len(stayed) >= len(whole) - 2  # keys above all others touch the last shard at most
@@ -201,11 +203,11 @@ def test_optimize_drops_files_that_went(tmp_path: Path) -> None:
     groups: list[Group] = [(file, 0, 0, [(i,) for i in range(20)]) for file in range(8)]
     runs = build(tmp_path, groups, ["i"], 1 << 20, None)
     live = np.arange(5, dtype=np.uint64)
-    merged = consolidated_entries(storage, readers, runs, live, lambda i: f"m{i}", FORM)
+    merged = compact(storage, readers, runs, lambda i: f"m{i}", FORM, live)
     assert merged is not None and sum(run.entries for run in merged) == 5 * 20
-    assert [files_of(readers.reader(run)) for run in merged] == [((0, 4),)] * len(merged)
+    assert [_ids(readers.reader(run)) for run in merged] == [[(0, 4)]] * len(merged)
     nothing = np.empty(0, dtype=np.uint64)
-    assert consolidated_entries(storage, readers, merged, nothing, lambda i: f"n{i}", FORM) == ()
+    assert compact(storage, readers, merged, lambda i: f"n{i}", FORM, nothing) == ()
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     new = _new([(2, 0, 0, [(i,) for i in range(200)])], ["i"])
     with pytest.warns(UserWarning, match="damaged"):
-        after = appended_entries(storage, RunReaders(storage), runs, new, 2, lambda i: f"z{i}", FORM)
+        after = append(storage, RunReaders(storage), runs, new, 2, lambda i: f"z{i}", FORM, leave_damaged=True)
     assert after[0] == runs[0] and {run.segments for run in after} == {(1, 1), (2, 2)}
 
 
@@ -267,11 +269,15 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
         bound.append(np.array(ids[start : start + result.files.num_rows], dtype=np.uint64))
         start += result.files.num_rows
     index_storage = open_storage(folder / ".index")
-    new, holes = carried_entries(index_storage, results, bound, tuple(names), [KINDS[n][0] for n in names])
-    assert holes == [] and (new is not None) == bool(results)
-    if new is None:
+    kinds = [KINDS[n][0] for n in names]
+    key_runs, holes = carried_keys(results, bound, tuple(names), kinds)
+    assert holes == [] and (key_runs is not None) == bool(results)
+    if key_runs is None:
         return
-    runs = appended_entries(index_storage, RunReaders(index_storage), (), new, 1, lambda i: f"r{i}", FORM)
+    with EntrySorter(OrderedCode(kinds), data.draw(st.sampled_from([300, 1 << 20])), str(folder)) as sorter:
+        for key_run, own in key_runs:
+            add_bound(sorter, index_storage, key_run, own)
+        runs = append(index_storage, RunReaders(index_storage), (), sorter.sorted(), 1, lambda i: f"r{i}", FORM)
     groups = []
     for result, own in zip(results, bound, strict=True):
         for path, number in zip(result.files.column("path").to_pylist(), own.tolist(), strict=True):
@@ -284,15 +290,15 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
                     first += len(rows)
     ask_all(data, reader_of(folder / ".index", runs, names), groups, names)
     assert all((folder / ".index" / path).exists() for path in task_key_paths(results))
-    other = carried_entries(index_storage, results, bound, tuple(names), [pa.date32()] * len(names))
+    other = carried_keys(results, bound, tuple(names), [pa.date32()] * len(names))
     assert other == (None, [i for part in bound for i in part.tolist()])
 
 
 def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:
     with EntrySorter(OrderedCode([pa.int64()])) as sorter:
         sorter.add(1, 0, 0, [pa.array(np.random.default_rng(0).permutation(200_000))])
-        form = SecondaryForm(100_000, 4096)
-        runs = write_entries(open_storage(tmp_path), lambda i: f"{i}", sorter.entries(), (1, 1), form)
+        form = run_format(100_000, 4096)
+        runs = write_runs(open_storage(tmp_path), lambda i: f"{i}", sorter.sorted(), (1, 1), form)
     assert len(runs) > 5
     storage = Counted(open_storage(tmp_path))
     found = SecondaryReader(RunReaders(storage), runs, [pa.int64()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,19 +16,18 @@ from hypothesis import strategies as st
 from kernels_in_use import kernels
 from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.format import (
-    SecondaryForm,
     delta_coded,
     entries_of,
-    files_of,
     place,
     places_of,
     positions_of,
-    write_entries,
+    run_format,
 )
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import EntrySorter
 from skipstone.engine.state import Run
+from skipstone.engine.state.lsm import files_of, write_runs
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import open_storage
 from skipstone.errors import CorruptionError, StorageError
@@ -77,8 +75,8 @@ def build(folder: Path, groups: list[Group], names: list[str], memory: int, shar
     with EntrySorter(OrderedCode([KINDS[n][0] for n in names]), memory, str(folder)) as sorter:
         for number, group, first, rows in groups:
             sorter.add(number, group, first, arrays_of(rows, names))
-        form = SecondaryForm(shard_bytes, 256)
-        return write_entries(open_storage(folder), lambda i: f"{name}/{i}", sorter.entries(), (1, 1), form)
+        form = run_format(shard_bytes, 256)
+        return write_runs(open_storage(folder), lambda i: f"{name}/{i}", sorter.sorted(), (1, 1), form)
 
 
 def reader_of(folder: Path, runs: tuple[Run, ...], names: list[str]) -> SecondaryReader:
@@ -160,21 +158,25 @@ def test_compiled_code_writes_the_same_runs(data: st.DataObject) -> None:
             paths = [Path(folder, run.path) for run in build(Path(folder), groups, names, memory, shard)]
             for path in paths:
                 with SortedFileReader(path) as reader:
+                    every = np.unique(np.array([number for number, *_, rows in groups if rows], dtype=np.uint64))
                     ids, _ = places_of(reader.scan_table()["key"].combine_chunks())
-                    told = [i for first, last in files_of(reader) for i in range(first, last + 1)]
-                    assert told == np.unique(ids).tolist()
+                    listed = files_of(reader)
+                    assert listed.contains(ids).all() and listed.count == listed.contains(every).sum()
             written.append([path.read_bytes() for path in paths])
     assert written[0] == written[1]
 
 
-def test_a_merge_that_is_left_leaves_no_thread(tmp_path: Path) -> None:
-    with EntrySorter(OrderedCode([pa.int64()]), 1, str(tmp_path)) as sorter:
-        for group in range(4):
-            sorter.add(1, group, 100 * group, [pa.array(range(100))])
-        next(iter(sorter.entries()))
-        assert any(thread.name.startswith("skipstone-merge") for thread in threading.enumerate())
-    assert not any(thread.name.startswith("skipstone-merge") for thread in threading.enumerate())
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("memory", [1, 1 << 20])
+def test_entries_of_dropped_files_are_left_out(tmp_path: Path, memory: int) -> None:
+    with EntrySorter(OrderedCode([pa.int64()]), memory, str(tmp_path)) as sorter:
+        for file in range(4):
+            sorter.add(file, 0, 0, [pa.array(range(100))])
+        storage = open_storage(tmp_path)
+        runs = write_runs(storage, lambda i: f"r{i}", sorter.sorted({1, 3}), (1, 1), run_format())
+    assert [path.name for path in tmp_path.iterdir()] == ["r0"]
+    found = reader_of(tmp_path, runs, ["i"])
+    ranges = key_ranges(found.code, [Values(pa.array([7]))])
+    assert found.positions(ranges).file_ids.tolist() == [0, 2] and runs[0].entries == 200
 
 
 def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.indexes.stats import format as stats
 from skipstone.engine.state import Run
-from skipstone.engine.state import run_writing as writing
+from skipstone.engine.state import lsm as writing
 from skipstone.engine.storage import local
 
 WIDE = [f"c{number:02}" for number in range(100)]

@@ -3,6 +3,7 @@
 import datetime as dt
 import uuid
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine import hive
-from skipstone.engine.state import run_writing
+from skipstone.engine.state import lsm
 from skipstone.engine.state.merge_policy import LEVELS_MAX, MergePolicy
 from skipstone.engine.state.paths import first_twice, partitions_of, relative_paths
 from skipstone.engine.storage import LocalStorage, relative_path
@@ -161,7 +162,8 @@ def test_what_is_no_file_number_is_refused(tmp_path, ids):
 
 
 def test_a_commit_rewrites_little_and_runs_stay_few(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_writing, "POLICY", MergePolicy(commit_bytes=4000, levels_max=4))
+    policy = MergePolicy(commit_bytes=4000, levels_max=4)
+    monkeypatch.setattr(lsm, "MANIFEST_FORMAT", replace(lsm.MANIFEST_FORMAT, policy=policy))
     table = create(tmp_path, named(range(4000)))
     first = table.handle.instant.manifest[0]
     paths = set(table.files()["path"].to_pylist())

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cut_disk import without_flushes
 from skipstone.engine.state import Run, manifest, run_lookups, runs
-from skipstone.engine.state.run_writing import RunFormat, joined_rows, write_runs
+from skipstone.engine.state.lsm import EntryBatch, RunFormat, write_runs
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import LocalStorage
 from skipstone.errors import CorruptionError
@@ -52,14 +52,15 @@ def _written(storage: LocalStorage, readers: RunReaders, layers: list[dict]) -> 
         live = sorted(n for n in layer if layer[n] is not None)
         gone = sorted(n for n in layer if layer[n] is None)
         values = pa.table({"path": [layer[n][0] for n in live], "size": [layer[n][1] for n in live]})
+        nothing = pa.table({"path": pa.nulls(len(gone))})
         parts = [
-            (_keys(manifest.KIND_PARTITION, [3]), pa.table({"size": [1]}), np.zeros(1, dtype=bool)),
-            (_keys(manifest.KIND_FILE, live), values, np.zeros(len(live), dtype=bool)),
-            (_keys(manifest.KIND_FILE, gone), pa.table({"path": pa.nulls(len(gone))}), np.ones(len(gone), dtype=bool)),
-            (_keys(manifest.KIND_REMOVED, [3]), pa.table({"path": ["a"]}), np.zeros(1, dtype=bool)),
+            EntryBatch(_keys(manifest.KIND_PARTITION, [3]), pa.table({"size": [1]}), np.zeros(1, dtype=bool)),
+            EntryBatch(_keys(manifest.KIND_FILE, live), values, np.zeros(len(live), dtype=bool)),
+            EntryBatch(_keys(manifest.KIND_FILE, gone), nothing, np.ones(len(gone), dtype=bool)),
+            EntryBatch(_keys(manifest.KIND_REMOVED, [3]), pa.table({"path": ["a"]}), np.zeros(1, dtype=bool)),
         ]
         path, number = f"{len(stack)}.sbf", len(stack) + 1
-        rows = joined_rows(parts, SCHEMA)
+        rows = EntryBatch.concat(parts, SCHEMA)
         stack += write_runs(
             storage, lambda _, path=path: path, rows, (number, number), form=RunFormat(1 << 16), readers=readers
         )

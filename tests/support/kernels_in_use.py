@@ -9,10 +9,7 @@ from types import ModuleType
 
 from skipstone.base import lazy
 
-MODULES = (
-    *(f"hfile_like.kernels_{family}" for family in ("sort", "lookup")),
-    "engine.indexes.secondary.kernels",
-)
+MODULES = tuple(f"hfile_like.kernels_{family}" for family in ("sort", "lookup"))
 
 
 @contextmanager

@@ -83,7 +83,7 @@ AREAS = {
         ),
     ),
     "merge": Area(
-        ("engine/state/*merge*.py", "hfile_like/*merge*.py", "engine/indexes/*/merge.py"),
+        ("engine/state/*merge*.py", "engine/state/lsm.py", "hfile_like/*merge*.py", "engine/indexes/*/merge.py"),
         (
             *("hfile_like/test_merge*.py", "state/test_manifest.py", "indexes/test_filter_run*.py"),
             *("indexes/test_secondary_merging.py", "indexes/test_secondary_runs.py", "indexes/test_secondary_rules.py"),

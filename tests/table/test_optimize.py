@@ -155,7 +155,7 @@ def test_a_damaged_run_is_left_and_answers_stay(table: ss.Table) -> None:
 
 
 def test_a_commit_meanwhile_is_kept(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.engine.indexes.stats import aggregates as module
+    from skipstone.engine.indexes.stats import rows as module
 
     with table.transaction() as tx:
         tx.remove([_path_of(table, 0)])

@@ -25,6 +25,7 @@ import numpy as np
 from ....bloom import bucket_of, probe_rows
 from ....errors import CorruptionError
 from ....hfile_like import RowTable, SortedFileReader
+from ...state.coverage import IdRanges
 from ...state.fields import INSTANT_BYTES_MAX, FieldError, array, integer, parse_json, record, text
 
 META = "coarse"
@@ -55,38 +56,6 @@ LoadGroup = Callable[[RowTable, Callable[[], np.ndarray]], np.ndarray | None]
 def section_name(group: int) -> str:
     """What the row table of a group is called."""
     return f"coarse/{group}"
-
-
-def _no_ids() -> np.ndarray:
-    return np.empty(0, dtype=np.uint64)
-
-
-@dataclass(frozen=True)
-class IdRanges:
-    """File numbers as ascending ranges: uint64 [ranges] each, both ends inclusive."""
-
-    first: np.ndarray = field(default_factory=_no_ids)
-    last: np.ndarray = field(default_factory=_no_ids)
-
-    @classmethod
-    def of(cls, ids: np.ndarray) -> IdRanges:
-        """Of numbers, uint64, ascending."""
-        if not len(ids):
-            return cls()
-        breaks = np.flatnonzero(np.diff(ids) != 1)
-        return cls(ids[np.append(0, breaks + 1)], ids[np.append(breaks, len(ids) - 1)])
-
-    def holds(self, ids: np.ndarray) -> np.ndarray:
-        """bool [n]: the number is in a range."""
-        if not len(self.first):
-            return np.zeros(len(ids), dtype=bool)
-        before = np.searchsorted(self.first, ids, side="right").astype(np.int64) - 1
-        return (before >= 0) & (ids <= self.last[np.maximum(before, 0)])
-
-    @property
-    def count(self) -> int:
-        """How many numbers."""
-        return int((self.last - self.first).sum()) + len(self.first)
 
 
 @dataclass

@@ -29,6 +29,7 @@ from ....base.arrays import from_numpy, index_of, to_numpy
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout, RowTable, SortedFileReader
 from ...state import Run
+from ...state.coverage import IdRanges
 from ...state.manifest import split_file_ids
 from ...state.runs import RunReaders, reading_run, written_as
 from ...storage import Storage
@@ -38,7 +39,6 @@ from .coarse_groups import (
     REQUEST_BYTES_REMOTE,
     CoarseGroups,
     HashesUnder,
-    IdRanges,
     member_hits,
 )
 from .file_filter import FIELDS, FileFilter, write_file_filter
@@ -239,7 +239,7 @@ class FilterRun:
         hits_of = member_hits(
             self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)
         )
-        others = self.coarse.others.holds(ids)
+        others = self.coarse.others.contains(ids)
         return [others | (index_of(np.sort(self._files_of(hits)), ids) >= 0) for hits in hits_of]
 
     def _files_of(self, hits: np.ndarray) -> np.ndarray:

@@ -152,8 +152,7 @@ def _size_of(storage: Storage, run: Run, live: np.ndarray | None) -> Size | None
     files = opened.coarse.files
     if live is None:
         return opened.coarse_bytes, files.count, 0
-    live_files = np.searchsorted(live, files.last, side="right") - np.searchsorted(live, files.first)
-    return opened.coarse_bytes, files.count, files.count - int(live_files.sum())
+    return opened.coarse_bytes, files.count, files.count_missing(live)
 
 
 def _opened(storage: Storage, run: Run) -> OpenRun | None:
@@ -295,7 +294,7 @@ def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, Members]:
     """(files of a run, uint64; PLACE_SCHEMA: where their filters are, null if in groups of the run; its members)."""
     entries = run.reader.by_id(KEYS.prefix(kind=KIND_FILE)).scan(PLACE_SCHEMA.names)
     members = Members.of(run.reader)
-    others = entries.ids[run.coarse.others.holds(entries.ids)]
+    others = entries.ids[run.coarse.others.contains(entries.ids)]
     every = np.union1d(members.files, others)
     if not np.array_equal(every, entries.ids) or len(members.files) != run.coarse.members:
         raise CorruptionError("the files of a filter run are not those of its members", path=run.reader.name)

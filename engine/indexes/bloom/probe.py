@@ -58,7 +58,7 @@ def probe_filters(
     def probed(run: Run) -> tuple[FilterRun, np.ndarray, list[np.ndarray]]:
         with reading_run(run):
             opened = FilterRun(readers, run)
-            own_files = np.flatnonzero(opened.coarse.files.holds(ids) & covered)
+            own_files = np.flatnonzero(opened.coarse.files.contains(ids) & covered)
             return opened, own_files, opened.may_hold(hashes_under, ids[own_files]) if len(own_files) else []
 
     runs = [run for run in index.runs if run.path not in files.damaged]

@@ -17,10 +17,10 @@ from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, pre
 from ...parquet.leaves import leaf_array, top_level
 from ...progress import Progress
 from ...state import Run
+from ...state.lsm import RunFormat, write_runs
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..columns import ColumnInFiles
-from .format import SecondaryForm, write_entries
 from .sort import MEMORY_BYTES, EntrySorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
@@ -48,7 +48,7 @@ def build_runs(
     columns: KeyColumns,
     path_of: Callable[[int], str],
     segments: tuple[int, int],
-    form: SecondaryForm,
+    form: RunFormat,
     *,
     name: str = "secondary",
     progress: Progress | None = None,
@@ -79,7 +79,7 @@ def build_runs(
                 done += 1
                 if progress:
                     progress(name, done, files.num_rows)
-        runs = write_entries(index_storage, path_of, sorter.entries(holes), segments, form)
+        runs = write_runs(index_storage, path_of, sorter.sorted(holes), segments, form)
     return runs, list(holes)
 
 

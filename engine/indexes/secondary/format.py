@@ -5,16 +5,13 @@
     count    how many there are
     more     the positions of the others, ascending, each by its distance from the one before, less one, as a varint
              (7 bits a byte, the least first, 128 where more follow); null where there are none
-    meta     `files`: the files that the run has entries of, as inclusive ranges of numbers (u64 pairs, ascending)
+    meta     `files`: see `state/lsm.py`
 
 Nulls and NaN are values like others. A position is that of the row in the file, whatever rows a log's deletes take out.
 A run holds all entries of a file or none, and large runs are cut in shards by key range.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,30 +24,22 @@ from ....base.arrays import (
     from_numpy,
     offsets_and_data,
     offsets_of,
-    read_only,
+    take_keys,
     valid_mask,
 )
-from ....base.lazy import kernels_for
 from ....errors import CorruptionError
-from ....hfile_like import KeyLayout, SortedFileReader, SortedFileWriter, WriterOptions, prefix_successor
-from ....hfile_like.key_sort import sorted_keys, take_keys
-from ...state import Run, joined_ranges
-from ...state.runs import written_as
-from ...storage import Storage
+from ....hfile_like import KeyLayout
+from ....hfile_like.key_sort import sorted_keys
+from ...state.lsm import SHARD_BYTES, RunFormat
+from ...state.merge_policy import MergePolicy
 
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
 PLACE_BYTES = PLACE.width_bytes
 RUN_SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("count", pa.int32()), pa.field("more", pa.binary())])
 ENTRY_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), *RUN_SCHEMA])
 BLOCK_BYTES = 48 << 10
-SHARD_BYTES = 64 << 20
-FILES_META = "files"
-_RUN_KEY_BYTES = 64  # of a shard's first and last key, as an instant has them
-_PIECE_ROWS = 1 << 15
-_ENTRY_BYTES = 16  # about what an entry takes in a file, to cut small shards
+POLICY = MergePolicy(commit_bytes=4 << 20)
 _VARINT_BYTES_MAX = 9
-_SEEN_FILES = 1 << 12  # of those that entries are of, so many are remembered
-_FILE_PLAIN_NS = 100  # about what telling the file of an entry takes without compiled code
 
 
 def place(file_id: int, row_group: int) -> bytes:
@@ -175,104 +164,10 @@ def _bad() -> CorruptionError:
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SecondaryForm:
-    """How runs are written: a run that grows beyond `shard_bytes` is cut in shards of about this size; None for one
-    file whatever its size."""
-
-    shard_bytes: int | None = SHARD_BYTES
-    block_bytes: int = BLOCK_BYTES
-
-    def options(self, path: str) -> WriterOptions:
-        """For the writer of the run at `path`."""
-        return {"block_size": self.block_bytes, "compression": "zstd", "metas": written_as(path)}
+def run_format(shard_bytes: int | None = SHARD_BYTES, block_bytes: int = BLOCK_BYTES) -> RunFormat:
+    """How the runs of an index with shards of that size are written."""
+    return RunFormat(block_bytes, shard_bytes=shard_bytes, templates=False, file_ids=_file_ids, policy=POLICY)
 
 
-def write_entries(
-    storage: Storage,
-    path_of: Callable[[int], str],
-    batches: Iterable[pa.RecordBatch],
-    segments: tuple[int, int],
-    form: SecondaryForm,
-) -> tuple[Run, ...]:
-    """Writes entries, whose keys ascend from batch to batch, as one run: shards at the paths that `path_of(0)`,
-    `path_of(1)` ... give. Each is durable and whole on return; on an exception, those that were written are removed."""
-    runs: list[Run] = []
-    pieces = _pieces(batches, _PIECE_ROWS if form.shard_bytes is None else form.shard_bytes // _ENTRY_BYTES + 1)
-    piece = next(pieces, None)
-    try:
-        while piece is not None:
-            path = path_of(len(runs))
-            first, files = piece.column(0)[0].as_py(), _Files()
-            with (
-                storage.create(path) as sink,
-                SortedFileWriter(sink, schema=RUN_SCHEMA, **form.options(path)) as writer,
-            ):
-                is_full = False
-                while piece is not None and not is_full:
-                    keys = piece.column(0)
-                    writer.write(keys, piece.select(RUN_SCHEMA.names), copy=False)
-                    files.add(keys)
-                    last = keys[len(keys) - 1].as_py()
-                    is_full = form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes
-                    piece = next(pieces, None)
-                writer.put_meta(FILES_META, files.to_bytes())
-                writer.close()
-            runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *_ends(first, last)))
-    except BaseException:
-        for run in runs:
-            storage.delete(run.path)
-        raise
-    return tuple(runs)
-
-
-def _pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Not much at a time: a shard is cut between them."""
-    rows = min(rows, _PIECE_ROWS)
-    for batch in batches:
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
-
-
-def _ends(first: bytes, last: bytes) -> tuple[str, str]:
-    """Hex between which all keys lie, of a bounded length."""
-    if len(last) > _RUN_KEY_BYTES:
-        last = prefix_successor(last[:_RUN_KEY_BYTES]) or last
-    return first[:_RUN_KEY_BYTES].hex(), last.hex()
-
-
-class _Files:
-    """The files that entries are of."""
-
-    def __init__(self) -> None:
-        self._ids = np.empty(0, dtype=np.uint64)
-        self._seen = np.zeros(_SEEN_FILES, dtype=np.uint64)
-        self._seen[0] = 1  # each place holds what belongs to another: nothing was seen
-
-    def add(self, keys: pa.BinaryArray) -> None:
-        kernels = kernels_for("engine.indexes.secondary.kernels", _FILE_PLAIN_NS * len(keys))
-        if kernels is None:
-            ids, _ = places_of(keys)
-        else:
-            offsets, data = offsets_and_data(keys)
-            ids = np.empty(len(keys), dtype=np.uint64)
-            found = kernels.new_files(read_only(data), read_only(offsets), self._seen, ids)
-            ids = ids[:found] if found >= 0 else places_of(keys)[0]
-        if len(ids):
-            self._ids = np.union1d(self._ids, ids)
-
-    def to_bytes(self) -> bytes:
-        if not len(self._ids):
-            return b""
-        cuts = np.flatnonzero(np.diff(self._ids) != 1)
-        firsts, lasts = np.append(0, cuts + 1), np.append(cuts, len(self._ids) - 1)
-        return np.stack([self._ids[firsts], self._ids[lasts]], axis=1).astype("<u8").tobytes()
-
-
-def files_of(reader: SortedFileReader) -> tuple[tuple[int, int], ...]:
-    """The files that a run has entries of, as inclusive ranges of their numbers. Raises CorruptionError."""
-    data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
-    if len(data) % 16:
-        raise CorruptionError("does not say which files it has entries of", path=reader.name, check="files")
-    pairs = np.frombuffer(data, dtype="<u8").reshape(-1, 2).tolist()
-    return joined_ranges((first, last) for first, last in pairs)
+def _file_ids(keys: pa.BinaryArray) -> np.ndarray:
+    return places_of(keys)[0]

@@ -15,13 +15,13 @@ from ...parquet.leaves import ordered_type
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
-from ...state.run_writing import SHARD_BYTES
+from ...state.lsm import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids, column_in_files
 from ..probe_results import ProbeResult, RowsOf
 from ..protocol import Built, Job, Probe, ProbedFiles
-from .format import SecondaryForm
+from .format import run_format
 from .key_ranges import Fit, KeyRanges, fits_of, key_ranges
 from .reader import SecondaryReader
 
@@ -78,7 +78,7 @@ class SecondaryKind:
             columns,
             path_of,
             (1, handle.version),
-            SecondaryForm(index.options["shard_bytes"]),
+            run_format(index.options["shard_bytes"]),
             name=f"secondary({', '.join(names)})",
             progress=job.progress,
         )

@@ -1,8 +1,4 @@
-"""Building statistics of columns over files that are there already, from their footers.
-
-The entries and the aggregates go to runs of their own: an aggregate counts its files, so it is
-published only where no other commit came between.
-"""
+"""Building statistics of columns over existing files, from their footers."""
 
 from __future__ import annotations
 
@@ -15,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ....base.arrays import from_numpy, to_numpy
+from ....base.arrays import to_numpy
 from ...parquet.footers import FILE_ERRORS, Footer, indexed_entry, read_footer
 from ...parquet.leaves import leaf_types
 from ...state import Coverage, IndexState, Instant, Run
 from ...state.leftovers import Leftovers
+from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
-from ...state.run_writing import write_runs
 from ...storage.threads import prefetched
 from ..protocol import Built, Job
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
@@ -42,8 +38,7 @@ def built_stats(handle: Handle, index: IndexState, files: pa.Table, job: Job) ->
 
 
 def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles, list[int]]], job: Job) -> Built:
-    """Runs of what `footers_of` read, once or by several. The aggregates belong to the index if no commit came
-    since."""
+    """Runs of what `footers_of` read, in one part or several."""
     left_out = [file_id for _, holes in read for file_id in holes]
     added = [files for files, _ in read if len(files.ids)]
     for files, _ in read:
@@ -51,24 +46,22 @@ def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles,
             handle.index_storage.delete(files.result.index.path)
     if not added:
         return Built((), left_out)
-    entries, aggregates = _written(handle, handle.instant, index, added, job.transaction, job.leftovers)
-    return Built(entries, left_out, only_alone=aggregates)
+    return Built(_written(handle, handle.instant, index, added, job.transaction, job.leftovers), left_out)
 
 
 def stats_of_new(
     handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
-) -> tuple[IndexState, tuple[Run, ...]]:
-    """The same for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
+) -> IndexState:
+    """The index for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
     files = handle.committed.files()
     coverage = Coverage.up_to(handle.version)
     built = replace(index, coverage=coverage)
     if not files.num_rows:
-        return built, ()
+        return built
     nothing = TaskResult(files=files, schemas=[], stats=FILE_STATS_SCHEMA.empty_table(), stats_columns=[])
     ids, schema_ids = (to_numpy(files.column(name)) for name in ("file_id", "schema_id"))
     added = AddedFiles(nothing, ids, schema_ids.astype(np.int64))
-    entries, aggregates = _written(handle, altered, index, [added], transaction, leftovers)
-    return replace(built, runs=entries), aggregates
+    return replace(built, runs=_written(handle, altered, index, [added], transaction, leftovers))
 
 
 def _written(
@@ -78,30 +71,18 @@ def _written(
     added: Sequence[AddedFiles],
     transaction: str,
     leftovers: Leftovers,
-) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """The runs of entries, and those of aggregates."""
+) -> tuple[Run, ...]:
     removed = handle.committed.files().slice(0, 0)
     has_fine = any(files.result.index is not None for files in added)
-    keys, rows, deleted = stat_rows(instant, index, handle.readers, added, removed, has_fine=has_fine)
-    kinds = stats.KEYS.decode(keys)["kind"]
-    segments_of = (1, handle.version)
-    runs = []
-    for name, is_part in (("e", kinds != stats.KIND_AGGREGATE), ("a", kinds == stats.KIND_AGGREGATE)):
+    entries = stat_rows(instant, index, handle.readers, added, removed, has_fine=has_fine)
 
-        def path_of(shard: int, name: str = name) -> str:
-            path = run_path(transaction, f"s{index.columns[0]}-{name}{shard}")
-            leftovers.add(handle.index_storage, path)
-            return path
+    def path_of(shard: int) -> str:
+        path = run_path(transaction, f"s{index.columns[0]}-{shard}")
+        leftovers.add(handle.index_storage, path)
+        return path
 
-        places = from_numpy(np.flatnonzero(is_part))
-        form = stats.run_form(index.options)
-        storage = handle.index_storage
-        runs.append(
-            write_runs(
-                storage, path_of, (keys.take(places), rows.take(places), deleted[is_part]), segments_of, form=form
-            )
-        )
-    return runs[0], runs[1]
+    form = stats.run_form(index.options)
+    return write_runs(handle.index_storage, path_of, entries, (1, handle.version), form)
 
 
 def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:

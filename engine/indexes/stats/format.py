@@ -4,8 +4,8 @@
              prefix, and what follows the column is the number of the file
     row      kind 0: where a file's fine statistics lie (column 0), and, of a file in an object store, its footer
                      (`parquet/packed_footer.py`)
-             kind 1: the aggregate of a column over a partition (sequence 0); `files` and `fingerprint` say how many
-             files it has, and which
+             kind 1: the aggregate of a column over a partition (sequence 0): what its files may contain
+                     (`EVIDENCE_FIELDS`), and the fingerprint of the files
              kind 2: the statistics of a column in a file (`column_stats.STATS_FIELDS`), and the physical schema that
                      they were taken under
 
@@ -31,7 +31,7 @@ from ...parquet.column_stats import STATS_FIELDS, numbers
 from ...predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
-    from ...state.run_writing import Rows, RunFormat
+    from ...state.lsm import EntryBatch, RunFormat
 
 KEYS = KeyLayout([("kind", 1), ("column", 4), ("partition", 4), ("sequence", 4)])
 KIND_FINE, KIND_AGGREGATE, KIND_FILE = 0, 1, 2
@@ -44,9 +44,8 @@ FINE_FIELDS = [
     pa.field("footer", pa.binary()),
 ]
 SCHEMA_FIELD = pa.field("schema_id", pa.int32())
-FILES_FIELD = pa.field("files", pa.int64())
 FINGERPRINT_FIELD = pa.field("fingerprint", pa.int64())
-RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FILES_FIELD, FINGERPRINT_FIELD, *FINE_FIELDS])
+RUN_SCHEMA = pa.schema([*STATS_FIELDS, SCHEMA_FIELD, FINGERPRINT_FIELD, *FINE_FIELDS])
 # What evidence is made of, and what blocks are summed up by, so that most of them need not be read.
 EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
 SUMMARIES = [*EVIDENCE_FIELDS, SCHEMA_FIELD.name]
@@ -55,7 +54,7 @@ BLOCK_BYTES = 3 << 20  # before encoding: about 32,000 entries, which shrink to 
 
 def run_form(options: Mapping[str, Any]) -> RunFormat:
     """How the runs of an index with these options are written."""
-    from ...state.run_writing import SHARD_BYTES, RunFormat
+    from ...state.lsm import SHARD_BYTES, RunFormat
 
     return RunFormat(BLOCK_BYTES, tuple(SUMMARIES), options.get("shard_bytes", SHARD_BYTES), COLUMN_PREFIX_BYTES)
 
@@ -65,11 +64,11 @@ def no_statistics(count: int) -> pa.Table:
     return pa.table({f.name: null_column(count, f.type) for f in STATS_FIELDS})
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
-    """The rows of several parts, in one, with every field of the index's runs."""
-    from ...state import run_writing
+def joined_rows(parts: Sequence[EntryBatch]) -> EntryBatch:
+    """The entries of several parts, with every field of the index's runs."""
+    from ...state.lsm import EntryBatch
 
-    return run_writing.joined_rows(parts, RUN_SCHEMA)
+    return EntryBatch.concat(parts, RUN_SCHEMA)
 
 
 def file_prefix(column_id: int) -> bytes:

@@ -32,7 +32,7 @@ from ...predicates import (
     leaves_of,
 )
 from ...state import IndexState, Instant, Run
-from ...state.runs import DAMAGE, RunReaders
+from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
 from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
@@ -42,7 +42,7 @@ from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, fi
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ...state.run_writing import Rows
+    from ...state.lsm import EntryBatch
     from ..protocol import CommitWork, MergeWork
 
 
@@ -54,7 +54,7 @@ class StatsKind:
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        from ...state.run_writing import SHARD_BYTES
+        from ...state.lsm import SHARD_BYTES
 
         checked_options(self.name, options, ["shard_bytes"])
         stored = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
@@ -82,13 +82,18 @@ class StatsKind:
         return replace(index, runs=runs, coverage=coverage)
 
     def merge(self, index: IndexState, work: MergeWork) -> IndexState:
-        """Drops removed files, and computes loose aggregates again."""
-        from .aggregates import tightened
+        """Without removed files, and with the aggregates of their partitions computed again. An index with a damaged
+        run stays as it is."""
+        from .rows import tightened
 
-        rows = tightened(work.snapshot, index)
-        runs = index.runs if rows is None else _appended(index, rows, work)
         try:
-            merged = work.writing.consolidate(runs, f"s{index.id}c", stats.run_form(index.options))
+            rows = tightened(work.snapshot, index)
+        except DamagedRun as damaged:
+            warn_of_damage(damaged)
+            return index
+        runs = _appended(index, rows, work)
+        try:
+            merged = work.writing.compact(runs, f"s{index.id}c", stats.run_form(index.options))
         except DAMAGE:
             merged = None
         return replace(index, runs=merged or runs)
@@ -110,10 +115,10 @@ class StatsKind:
         return stats_probes(snapshot, bound, damaged)
 
 
-def _appended(index: IndexState, rows: Rows, work: CommitWork | MergeWork) -> tuple[Run, ...]:
+def _appended(index: IndexState, rows: EntryBatch, work: CommitWork | MergeWork) -> tuple[Run, ...]:
     """The index's runs with new rows. A damaged run stays: it proves nothing, and hinders no commit."""
     form = stats.run_form(index.options)
-    return work.writing.append(index.runs, rows, work.version, f"s{index.id}", form, leave_damaged=True)
+    return work.writing.append(index.runs, rows, work.version, f"s{index.id}", form)
 
 
 KIND = StatsKind()

@@ -24,14 +24,14 @@ from ....errors import SkipstoneWarning
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import FileSchema, IndexState, Instant
 from ...state.coverage import is_covered
+from ...state.lsm import EntryBatch
 from ...state.manifest import FILES_SCHEMA, split_file_ids
-from ...state.run_lookups import entries_of
-from ...state.run_writing import Rows
+from ...state.run_lookups import entries_of, numbered_entries
 from ...state.runs import DamagedRun, RunReaders
 from ...state.snapshot import Snapshot
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, TaskResult
 from . import format as stats
-from .aggregates import TouchedPartitions
+from .aggregates import recomputed, stale_partitions, widened
 
 _STATS_NAMES = [f.name for f in STATS_FIELDS]
 _BATCH_ROWS = 1 << 18  # worked on at once: bounds what a commit of many files and columns holds twice
@@ -50,29 +50,28 @@ def stat_rows(
     removed: pa.Table,
     *,
     has_fine: bool,
-) -> Rows:
+) -> EntryBatch:
     """The rows of one index. `removed`: the files that the commit removes, as the manifest had them; `has_fine`: this
     index says where the fine statistics of the added files lie."""
-    parts: list[Rows] = []
+    parts: list[EntryBatch] = []
     if has_fine:
         parts += _fine_rows(added)
     new = AddedStats.of(added, after, index)
-    touched = TouchedPartitions.of(after, index, readers, new.ids, new.schema_ids, removed)
     partition, sequence = split_file_ids(new.ids)
     schemas = from_numpy(new.schema_ids.astype(np.int32))
-    at_once = _BATCH_ROWS // max(len(new.ids), len(touched.numbers), 1)
+    at_once = _BATCH_ROWS // max(len(new.ids), removed.num_rows, 1)
     for columns, rows in new.batches(max(at_once, 1)):
-        parts += touched.aggregates(columns, rows)
+        times = len(columns)
+        rows = rows.append_column(stats.SCHEMA_FIELD, pa.chunked_array([schemas] * times, schemas.type))
+        parts.append(widened(after, index, readers, removed, new.ids, columns, rows))
         if added:
-            times = len(columns)
             keys = stats.KEYS.encode(
                 kind=stats.KIND_FILE,
                 column=np.repeat(columns, len(new.ids)),
                 partition=np.tile(partition, times),
                 sequence=np.tile(sequence, times),
             )
-            entries = rows.append_column(stats.SCHEMA_FIELD, pa.chunked_array([schemas] * times, schemas.type))
-            parts.append((keys, entries, np.zeros(rows.num_rows, dtype=bool)))
+            parts.append(EntryBatch(keys, rows, np.zeros(rows.num_rows, dtype=bool)))
     return stats.joined_rows(parts)
 
 
@@ -131,7 +130,7 @@ class AddedStats:
             yield columns, self.known.take(from_numpy(np.maximum(row_of, 0), row_of >= 0))
 
 
-def _fine_rows(added: Sequence[AddedFiles]) -> list[Rows]:
+def _fine_rows(added: Sequence[AddedFiles]) -> list[EntryBatch]:
     located = [(files, files.result.index) for files in added if files.result.index is not None and len(files.ids)]
     if not located:
         return []
@@ -154,12 +153,12 @@ def _fine_rows(added: Sequence[AddedFiles]) -> list[Rows]:
     return [_fine_entries(ids, rows)]
 
 
-def _fine_entries(ids: np.ndarray, rows: pa.Table) -> Rows:
+def _fine_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
     """Entries with the places of files' fine statistics."""
     order = np.argsort(ids)
     partition, sequence = split_file_ids(ids[order])
     keys = stats.KEYS.encode(kind=stats.KIND_FINE, column=stats.FINE_COLUMN, partition=partition, sequence=sequence)
-    return keys, rows.take(from_numpy(order)), np.zeros(len(ids), dtype=bool)
+    return EntryBatch(keys, rows.take(from_numpy(order)), np.zeros(len(ids), dtype=bool))
 
 
 def _believable(rows: pa.Table, row_counts: pa.ChunkedArray) -> pa.Table:
@@ -186,6 +185,27 @@ def _column_ids(files: AddedFiles, after: Instant, file: np.ndarray, ordinals: n
     maps = [after.columns if schema < 0 else after.file_schemas[schema].columns for schema in used.tolist()]
     lookup = np.array([[of.get(path, 0) for path in files.result.stats_columns] for of in maps], dtype=np.int64)
     return lookup.reshape(len(used), len(files.result.stats_columns))[number[file], ordinals]
+
+
+def tightened(snapshot: Snapshot, index: IndexState) -> EntryBatch:
+    """What `optimize` adds to an index: tombstones for the entries of removed files, and the aggregates of partitions
+    that are too wide, or not of their files. Raises DamagedRun."""
+    live = snapshot.numbers()
+    parts: list[EntryBatch] = []
+    stale = np.empty(0, dtype=np.uint32)
+    of_files = [(stats.KIND_FILE, column) for column in index.columns]
+    for kind, column in [(stats.KIND_FINE, stats.FINE_COLUMN), *of_files]:
+        prefix = stats.KEYS.prefix(kind=kind, column=column)
+        ids, _ = numbered_entries(snapshot.readers, index.runs, prefix, [], stats.RUN_SCHEMA)
+        removed = np.setdiff1d(ids, live, assume_unique=True)
+        partition, sequence = split_file_ids(removed)
+        if (kind, column) == next(iter(of_files), None):
+            remaining = np.setdiff1d(ids, removed, assume_unique=True)
+            stale = np.union1d(stale_partitions(snapshot, index, column, remaining), partition)
+        keys = stats.KEYS.encode(kind=kind, column=column, partition=partition, sequence=sequence)
+        nothing = pa.table({"min_code": pa.nulls(len(removed), pa.int64())})
+        parts.append(EntryBatch(keys, nothing, np.ones(len(removed), dtype=bool)))
+    return stats.joined_rows([*parts, *recomputed(snapshot, index, stale)])
 
 
 # -- files that come back ---------------------------------------------------------------------------------------------
@@ -226,12 +246,12 @@ def restored_files(source: Snapshot, ids: np.ndarray) -> RestoredFiles:
 
 def files_for_index(
     index: IndexState, base: Instant, after: Instant, added: Sequence[AddedFiles]
-) -> tuple[list[AddedFiles], list[int], list[Rows]]:
+) -> tuple[list[AddedFiles], list[int], list[EntryBatch]]:
     """(the added files of which a statistics index gets entries, the ids of the others, which are holes, entries with
     the places of restored files' fine statistics). `base`: the version whose columns the tasks knew."""
     new = [files for files in added if not isinstance(files.result, RestoredFiles)]
     covered, holes = _files_with_statistics(index, base, new)
-    fine: list[Rows] = []
+    fine: list[EntryBatch] = []
     for files in added:
         if isinstance(files.result, RestoredFiles):
             restored, is_complete = _with_statistics(index, after, files, files.result)
@@ -328,7 +348,7 @@ def _add_column(
     result.stats = pa.concat_tables([result.stats, pa.Table.from_arrays(columns, schema=FILE_STATS_SCHEMA)])
 
 
-def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles) -> list[Rows]:
+def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles) -> list[EntryBatch]:
     """Where the fine statistics of restored files are, which stay where they were under the old ids."""
     source, ids = restored.origin()
     old_index = next((i for i in source.instant.indexes if i.id == index.id), None)

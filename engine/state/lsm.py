@@ -1,0 +1,540 @@
+"""Sorted runs: one writer and merger for the manifest, statistics and secondary entries.
+
+    write_runs   new entries as one run: one file, or several shards by key range
+    append       the runs with the entries of a new version, merged with the last runs if that is cheap
+    compact      the runs merged into few, without the entries of removed files
+
+`merge_policy.py` decides which runs are merged, `hfile_like/merge.py` merges them. Shards of one run are neighbours. A
+large shard stays as it is if no other run has keys between its keys.
+
+If a format has `file_ids`, the keys of its entries contain file ids, and the meta `files` of each run lists the ids of
+its entries as ranges: pairs of the first and the last id, u64 little-endian. It may list more ids than there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...base.arrays import combine, from_numpy, index_of, to_numpy
+from ...errors import CorruptionError
+from ...hfile_like import (
+    SortedFileReader,
+    SortedFileWriter,
+    WriterOptions,
+    merge_runs,
+    prefix_changes,
+    prefix_successor,
+)
+from ..storage import Storage
+from . import Run, manifest
+from .coverage import IdRanges
+from .leftovers import Leftovers
+from .merge_policy import MergePolicy
+from .paths import run_path
+from .run_lookups import first_of_each
+from .runs import DAMAGE, RunReaders, warn_of_damage, written_as
+
+SHARD_BYTES = 64 << 20
+FILES_META = "files"
+POLICY = MergePolicy(commit_bytes=1 << 20)
+MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
+ENTRY_BYTES = 32  # about what an entry takes in a run that is not written yet
+KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
+_ROWS_AT_ONCE = 1 << 17
+_ENTRY_BYTES_MIN = 16  # about what an entry takes in a file at least
+_TEMPLATE_ROWS_MIN = 64  # in fewer, looking for templates of names takes as long as half of the writing
+_RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version has them
+
+PathOf = Callable[[int], str]  # the path of shard 0, 1 ... of a run
+Level = tuple[Run, ...]  # the shards of one run
+
+
+@dataclass(frozen=True)
+class RunFormat:
+    """How the runs of one kind are written.
+
+    block_bytes        the size of a block before encoding
+    summaries          the footer contains the range of these columns in each block
+    shard_bytes        a larger run is cut into shards of about this size; None: never
+    partition_prefix_bytes   a block, and a shard that is half full, ends if these first bytes of the key change
+    templates          look for strings of one form, such as file names
+    file_ids           from keys to the file id of each (uint64); None: entries are not of files
+    policy             when runs are merged
+    """
+
+    block_bytes: int
+    summaries: tuple[str, ...] = ()
+    shard_bytes: int | None = SHARD_BYTES
+    partition_prefix_bytes: int = 0
+    templates: bool = True
+    file_ids: Callable[[pa.BinaryArray], np.ndarray] | None = None
+    policy: MergePolicy = POLICY
+
+    def options(
+        self, path: str | None = None, entries: int | None = None, files: IdRanges | None = None
+    ) -> WriterOptions:
+        """Options of the writer of the run at `path`, None for a run in memory. `entries`: how many, if that is known;
+        `files`: the ids for its meta. No option is chosen by a sample: with these block sizes a sample chose the same
+        for runs of every kind, and took 4% of the time of writing."""
+        metas = {} if path is None else written_as(path)
+        if files is not None:
+            metas[FILES_META] = np.stack([files.first, files.last], axis=1).astype("<u8").tobytes()
+        return {
+            "block_size": self.block_bytes,
+            "compression": "zstd",
+            "summaries": self.summaries,
+            "partition_prefix_bytes": self.partition_prefix_bytes,
+            "templates": self.templates and (entries is None or entries >= _TEMPLATE_ROWS_MIN),
+            "metas": metas,
+        }
+
+    def files_of_keys(self, keys: pa.BinaryArray) -> IdRanges | None:
+        """The files of entries, for the meta of their run."""
+        if self.file_ids is None:
+            return None
+        return IdRanges.of(np.sort(to_numpy(pc.unique(from_numpy(self.file_ids(keys))))))
+
+
+MANIFEST_FORMAT = RunFormat(
+    manifest.BLOCK_BYTES, manifest.SUMMARIES, partition_prefix_bytes=manifest.PARTITION_PREFIX_BYTES
+)
+
+
+class EntryBatch(NamedTuple):
+    """Entries in memory, in any order: keys, values, and bool [n]: the entry is a tombstone."""
+
+    keys: pa.Array
+    values: pa.Table
+    deleted: np.ndarray
+
+    @classmethod
+    def concat(cls, parts: Sequence[EntryBatch], schema: pa.Schema) -> EntryBatch:
+        """The entries of several batches, with every field of a schema; null if a batch lacks it."""
+        nothing = cls(pa.nulls(0, pa.binary()), pa.table({}), np.zeros(0, bool))
+        keys, values, deleted = zip(*([part for part in parts if part.num_entries] or [nothing]), strict=True)
+        rows = pa.concat_tables([schema.empty_table(), *values], promote_options="default")
+        return cls(pa.concat_arrays(keys), rows, np.concatenate(deleted))
+
+    def sorted(self) -> EntryBatch:
+        keys, values, deleted = self
+        if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
+            return self
+        order = pc.array_sort_indices(keys)
+        return EntryBatch(keys.take(order), values.take(order), deleted[to_numpy(order)])
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.keys)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the entries take in a run."""
+        return self.num_entries * ENTRY_BYTES
+
+    def encoded(self, form: RunFormat) -> bytes:
+        """The entries as the bytes of one run without shards."""
+        keys, values, deleted = self.sorted()
+        sink = io.BytesIO()
+        options = form.options(entries=len(keys), files=form.files_of_keys(keys))
+        with SortedFileWriter(sink, schema=values.schema, **options) as writer:
+            writer.write(keys, values, from_numpy(deleted))
+        return sink.getvalue()
+
+    def opened(self, form: RunFormat) -> list[SortedFileReader]:
+        """The entries as files to be merged."""
+        return [SortedFileReader(self.encoded(form))]
+
+
+@dataclass(frozen=True)
+class SortedEntries:
+    """More entries than memory should hold: sorted files, oldest first, of the format's schema and metas. The caller
+    removes the files."""
+
+    files: Sequence[SortedFileReader]
+
+    @property
+    def num_entries(self) -> int:
+        return sum(file.num_entries for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def opened(self, form: RunFormat) -> Sequence[SortedFileReader]:
+        return self.files
+
+
+NewEntries = EntryBatch | SortedEntries
+
+
+@dataclass
+class RunWriter:
+    """Writes the runs of one attempt of a change: `leftovers` has the path of each before it is written."""
+
+    storage: Storage
+    readers: RunReaders
+    leftovers: Leftovers
+    transaction: str
+    attempt: str
+
+    def path(self, name: str) -> str:
+        """The path for a run of that name, which is unique within the attempt."""
+        path = run_path(self.transaction, f"{self.attempt}-{name}")
+        self.leftovers.add(self.storage, path)
+        return path
+
+    def append(
+        self, runs: tuple[Run, ...], new: NewEntries, version: int, name: str, form: RunFormat, *, is_index: bool = True
+    ) -> tuple[Run, ...]:
+        """See the function `append`. `is_index`: a damaged run is left out, as no index run is needed."""
+        path_of = self._paths(name)
+        return append(self.storage, self.readers, runs, new, version, path_of, form, leave_damaged=is_index)
+
+    def compact(
+        self, runs: tuple[Run, ...], name: str, form: RunFormat, live: np.ndarray | None = None
+    ) -> tuple[Run, ...] | None:
+        """See the function `compact`."""
+        return compact(self.storage, self.readers, runs, self._paths(name), form, live)
+
+    def append_to_manifest(self, runs: tuple[Run, ...], new: EntryBatch, version: int) -> tuple[Run, ...]:
+        """The manifest's runs with the entries of a new version. Raises for a damaged run."""
+        return self.append(runs, new, version, "m", MANIFEST_FORMAT, is_index=False)
+
+    def compact_manifest(self, runs: tuple[Run, ...]) -> tuple[Run, ...] | None:
+        """The manifest's runs merged; None if that does not pay."""
+        return self.compact(runs, "mc", MANIFEST_FORMAT)
+
+    def _paths(self, name: str) -> PathOf:
+        return lambda shard: self.path(f"{name}-{shard}")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_runs(
+    storage: Storage,
+    path_of: PathOf,
+    new: NewEntries,
+    segments: tuple[int, int],
+    form: RunFormat,
+    readers: RunReaders | None = None,
+) -> tuple[Run, ...]:
+    """Writes entries as one run of one shard or more. Each shard is durable and complete on return; on an exception
+    none remains. `readers`, if given, keep the entries of a small run."""
+    if isinstance(new, SortedEntries):
+        return _merged(storage, new.files, path_of, segments, form, None, drop_tombstones=False)
+    keys, values, deleted = new.sorted()
+    if not len(keys):
+        return ()
+    at_once = _ROWS_AT_ONCE
+    if form.shard_bytes is not None:  # a shard is cut between pieces
+        at_once = min(at_once, form.shard_bytes // _ENTRY_BYTES_MIN + 1)
+    if len(keys) <= _ROWS_AT_ONCE:
+        values = values.combine_chunks()  # so that what is written in one call becomes few blocks, not one per chunk
+    files = form.files_of_keys(keys)
+    cuts = [*prefix_changes(keys, form.partition_prefix_bytes), len(keys)] if len(keys) > at_once else []
+    runs: list[Run] = []
+    start = 0
+    with _removing_on_error(storage, runs):
+        while start < len(keys):
+            path, first = path_of(len(runs)), start
+            options = form.options(path, len(keys), files)
+            with storage.create(path) as sink, SortedFileWriter(sink, schema=values.schema, **options) as writer:
+                while start < len(keys) and (
+                    start == first or form.shard_bytes is None or writer.size_bytes < form.shard_bytes
+                ):
+                    stop = min(start + at_once, len(keys))
+                    if cuts and form.shard_bytes is not None and writer.size_bytes >= form.shard_bytes // 2:
+                        if start > first and start in cuts:
+                            break
+                        stop = min(stop, *(cut for cut in cuts if cut > start))
+                    writer.write(keys[start:stop], values.slice(start, stop - start), deleted[start:stop], copy=False)
+                    start = stop
+                writer.close()
+                ends = keys[first].as_py(), keys[start - 1].as_py()
+                runs.append(Run(path, writer.size_bytes, writer.num_entries, segments, *_bounded(*ends)))
+    if len(runs) == 1 and readers is not None:
+        readers.keep_rows(runs[0], values.add_column(0, KEY, keys).append_column(DELETED, from_numpy(deleted)))
+    return tuple(runs)
+
+
+@contextlib.contextmanager
+def _removing_on_error(storage: Storage, runs: Sequence[Run]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for run in runs:
+            storage.delete(run.path)
+        raise
+
+
+def _bounded(first: bytes, last: bytes) -> tuple[str, str]:
+    """Hex of two keys of bounded length between which all keys are, both inclusive."""
+    if len(last) > _RUN_KEY_BYTES:
+        last = prefix_successor(last[:_RUN_KEY_BYTES]) or last
+    return first[:_RUN_KEY_BYTES].hex(), last.hex()
+
+
+# -- merging ----------------------------------------------------------------------------------------------------------
+
+
+def append(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    new: NewEntries,
+    segment: int,
+    path_of: PathOf,
+    form: RunFormat,
+    *,
+    leave_damaged: bool = False,
+) -> tuple[Run, ...]:
+    """The runs, oldest first, with the entries of a new segment, merged with the last runs if that is cheap: then they
+    are written once.
+
+    Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run; with `leave_damaged` it stays as
+    it is, and only newer runs are merged.
+    """
+    if not new.num_entries:
+        return runs
+    levels = levels_of(runs)
+
+    def merged(start: int) -> tuple[Run, ...]:
+        parts = [run for level in levels[start:] for run in level]
+        if not parts:
+            return write_runs(storage, path_of, new, (segment, segment), form, readers if levels else None)
+        segments = (min(run.segments[0] for run in parts), segment)
+        total_bytes = level_bytes(parts) + new.size_bytes
+        is_small = sum(run.entries for run in parts) + new.num_entries <= MEMORY_ENTRIES
+        if isinstance(new, EntryBatch) and is_small and (form.shard_bytes is None or total_bytes <= form.shard_bytes):
+            newest = _newest([readers.rows(run) for run in parts], new, drop_tombstones=start == 0)
+            return write_runs(storage, path_of, newest, segments, form, readers)
+        opened = [*map(readers.reader, parts), *new.opened(form)]
+        return _merged(storage, opened, path_of, segments, form, None, drop_tombstones=start == 0)
+
+    for start in range(form.policy.first_merged(level_sizes(levels), new.num_entries, new.size_bytes), len(levels) + 1):
+        try:
+            return (*(run for level in levels[:start] for run in level), *merged(start))
+        except DAMAGE as error:
+            if not leave_damaged or start == len(levels):  # the new entries are damaged or missing: there is no commit
+                raise
+            warn_of_damage(error)
+    raise AssertionError("the last round merges nothing old")
+
+
+def _newest(older: Sequence[pa.Table], new: EntryBatch, *, drop_tombstones: bool) -> EntryBatch:
+    """The entries of runs, oldest first, and newer ones: of each key the newest."""
+    layers = [new.values.append_column(DELETED, from_numpy(new.deleted)).add_column(0, KEY, new.keys)]
+    layers += [each.select(layers[0].column_names) for each in reversed(older)]
+    together = pa.concat_tables(layers).combine_chunks()
+    first = first_of_each(together.column("key"))
+    if drop_tombstones:
+        first = first[~to_numpy(together.column("deleted"))[first]]
+    which, columns = from_numpy(first), [combine(column) for column in together.columns]
+    taken = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in columns]
+    return EntryBatch(taken[0], pa.Table.from_arrays(taken[1:-1], schema=new.values.schema), to_numpy(taken[-1]))
+
+
+def compact(
+    storage: Storage,
+    readers: RunReaders,
+    runs: tuple[Run, ...],
+    path_of: PathOf,
+    form: RunFormat,
+    live: np.ndarray | None = None,
+) -> tuple[Run, ...] | None:
+    """The runs, oldest first, merged into one; if the oldest is much larger than the others, into it and one more. None
+    if that is so already. With `live` (file ids, uint64, ascending) entries of other files are left out, if there are
+    many. Raises CorruptionError, FormatVersionError or FileMissingError for a damaged run."""
+    numbers = count()
+    result, written = runs, set[str]()
+    while True:
+        levels = levels_of(result)
+        if not levels:
+            break
+        before, result = result, ()
+        for part in ([levels[0]], levels[1:]) if _keeps_oldest(levels, form) else (levels,):
+            drop_tombstones = part[0] is levels[0]
+            result += _merged_levels(
+                storage, readers, part, live, lambda _: path_of(next(numbers)), form, drop_tombstones=drop_tombstones
+            )
+        if result == before:
+            break
+        written |= {run.path for run in result} - {run.path for run in before}
+        # If much of the oldest was dropped, it is no longer much larger than the others: then they are merged again.
+        levels = levels_of(result)
+        if len(levels) < 2 or _keeps_oldest(levels, form):
+            break
+    for path in written - {run.path for run in (*runs, *result)}:
+        storage.delete(path)
+    return None if result == runs else result
+
+
+def _keeps_oldest(levels: Sequence[Level], form: RunFormat) -> bool:
+    return len(levels) > 1 and form.policy.keeps_oldest([level_bytes(level) for level in levels])
+
+
+def _merged_levels(
+    storage: Storage,
+    readers: RunReaders,
+    levels: Sequence[Level],
+    live: np.ndarray | None,
+    path_of: PathOf,
+    form: RunFormat,
+    *,
+    drop_tombstones: bool,
+) -> tuple[Run, ...]:
+    """Some runs as one; the same shards if there is nothing to do."""
+    groups = list(_overlap_groups(readers, levels, live, form))
+    if len(levels) == 1 and all(group.stays for group in groups):
+        return levels[0]
+    segments = (min(level[0].segments[0] for level in levels), max(level[0].segments[1] for level in levels))
+    result: list[Run] = []
+    written: list[Run] = []
+    with _removing_on_error(storage, written):
+        for group in groups:
+            if group.stays:
+                result += [replace(run, segments=segments) for run in group.runs]
+                continue
+            opened = [readers.reader(run) for run in group.runs]
+            new = _merged(storage, opened, path_of, segments, form, live, drop_tombstones=drop_tombstones)
+            written += new
+            result += new
+    return tuple(result)
+
+
+@dataclass
+class _OverlapGroup:
+    """Shards, oldest first, whose keys are between those of the groups before and after."""
+
+    runs: list[Run]
+    stays: bool
+
+
+def _overlap_groups(
+    readers: RunReaders, levels: Sequence[Level], live: np.ndarray | None, form: RunFormat
+) -> Iterator[_OverlapGroup]:
+    """The shards of some levels in key order. Shards that overlap are one group. Neighbours that are too small, or have
+    too many entries of removed files, to stay as they are, are one group as well."""
+    shards = []
+    for age, run in enumerate(run for level in levels for run in level):
+        reader = readers.reader(run)
+        if reader.num_entries:
+            is_large = len(levels) == 1 or 2 * run.size_bytes >= (form.shard_bytes or 0)
+            shards.append((*reader.ends(), age, run, is_large and not _is_stale(reader, live, form)))
+    shards.sort(key=lambda shard: shard[:3])
+    groups: list[tuple[bool, list[tuple[int, Run]]]] = []  # whether it stays; (age, shard)
+    end = b""
+    for first_key, last_key, age, run, stays in shards:
+        if groups and first_key <= end:
+            groups[-1] = False, [*groups[-1][1], (age, run)]
+        else:
+            groups.append((stays, [(age, run)]))
+        end = max(end, last_key)
+    for stays, same in groupby(groups, key=lambda group: group[0]):
+        members = [pairs for _, pairs in same]
+        for together in members if stays else [[pair for pairs in members for pair in pairs]]:
+            yield _OverlapGroup([run for _, run in sorted(together, key=lambda pair: pair[0])], stays)
+
+
+def _is_stale(reader: SortedFileReader, live: np.ndarray | None, form: RunFormat) -> bool:
+    """Whether many of a run's files are not live."""
+    if live is None:
+        return False
+    ids = files_of(reader)
+    return form.policy.is_obsolete(reader.size_bytes, ids.count, ids.count_missing(live))
+
+
+def _merged(
+    storage: Storage,
+    opened: Sequence[SortedFileReader],
+    path_of: PathOf,
+    segments: tuple[int, int],
+    form: RunFormat,
+    live: np.ndarray | None,
+    *,
+    drop_tombstones: bool,
+) -> tuple[Run, ...]:
+    """Runs, oldest first, merged into one of one shard or more. Tombstones may be dropped only if the oldest run of all
+    takes part (rule 32)."""
+    opened = [run for run in opened if run.num_entries]
+    if not opened:
+        return ()
+    first_key, last_key = min(run.ends()[0] for run in opened), max(run.ends()[1] for run in opened)
+    files, keep = None, None
+    if form.file_ids is not None:
+        files = IdRanges.union(files_of(run) for run in opened)
+        if live is not None and files.count_missing(live):
+            files, keep = IdRanges.of(live[files.contains(live)]), _keeper(form.file_ids, live)
+    merged: list[Run] = []
+    with _removing_on_error(storage, merged):
+        for start, stop in pairwise([None, *_cuts(opened, form.shard_bytes), None]):
+            path = path_of(len(merged))
+            options = form.options(path, files=files)
+            with storage.create(path) as sink:
+                summary = merge_runs(
+                    opened, sink, drop_tombstones=drop_tombstones, start=start, stop=stop, keep=keep, **options
+                )
+            if summary.num_entries:
+                ends = _bounded(first_key if start is None else start, last_key if stop is None else stop)
+                merged.append(Run(path, summary.size_bytes, summary.num_entries, segments, *ends))
+            else:
+                storage.delete(path)
+    return tuple(merged)
+
+
+def _keeper(file_ids: Callable[[pa.BinaryArray], np.ndarray], live: np.ndarray) -> Callable[[pa.Array], np.ndarray]:
+    return lambda keys: index_of(live, file_ids(keys)) >= 0
+
+
+def _cuts(runs: Sequence[SortedFileReader], shard_bytes: int | None) -> list[bytes]:
+    """Keys between which the runs have about `shard_bytes`; none if they have not much more than that."""
+    if shard_bytes is None:
+        return []
+    blocks = sorted((block.first_key, block.length) for run in runs for block in run.blocks())
+    if sum(length for _, length in blocks) < 2 * shard_bytes:
+        return []
+    cuts: list[bytes] = []
+    size_bytes = 0
+    for key, length in blocks:
+        if size_bytes >= shard_bytes and (not cuts or key > cuts[-1]):
+            cuts.append(key)
+            size_bytes = 0
+        size_bytes += length
+    return cuts
+
+
+# -- what runs consist of ---------------------------------------------------------------------------------------------
+
+
+def levels_of(runs: Sequence[Run]) -> list[Level]:
+    """The runs, each with its shards."""
+    return [tuple(shards) for _, shards in groupby(runs, key=lambda run: run.segments)]
+
+
+def level_sizes(levels: Sequence[Level]) -> list[tuple[int, int]]:
+    """(entries, bytes) of each."""
+    return [(sum(run.entries for run in level), level_bytes(level)) for level in levels]
+
+
+def level_bytes(shards: Sequence[Run]) -> int:
+    return sum(run.size_bytes for run in shards)
+
+
+def files_of(reader: SortedFileReader) -> IdRanges:
+    """The ids in the meta of a run whose format has `file_ids`. Raises CorruptionError."""
+    data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
+    if len(data) % 16 == 0:
+        pairs = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        if (pairs[:, 0] <= pairs[:, 1]).all() and (pairs[1:, 0] > pairs[:-1, 1]).all():
+            return IdRanges(pairs[:, 0].copy(), pairs[:, 1].copy())
+    raise CorruptionError("does not list the files of its entries", path=reader.name, check="files")
