@@ -34,12 +34,13 @@ from ..predicates import (
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from .duckdb_connection import guarded, guarded_key
-from .duckdb_text import condition_text, type_text, value_text
+from .duckdb_text import column_text, condition_text, type_text, value_text
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 
 FILE, ROW = "__skipstone_file", "__skipstone_row"
 VIRTUAL_COLUMNS = {"file_row_number", "file_index", "filename", "file_row_id", "rowid", FILE, ROW}
 _DELETED, _NAMED = "deleted", "named"
+_LISTED_MAX = 100  # values in the text of a query
 _POSITIONS_MAX = 1_000  # rows that are named in the text of a query
 _POSITION_FILES_MAX = 32  # more files are read by a condition on values if there is one
 
@@ -100,6 +101,7 @@ class QueryWriter:
         self.types: dict[str, str] = {}
         self.guarded: list[Node] = []
         self._texts: dict[Node, str | None] = {}
+        self._lists: dict[str, pa.Table] = {}
 
     def refusal(self) -> str:
         """Why DuckDB reads no file; empty if it may read some."""
@@ -170,7 +172,7 @@ class QueryWriter:
             self.prefix + _DELETED: _row_numbers([self._context.deletes.get(task.path) for task in tasks]),
             self.prefix + _NAMED: _row_numbers([task.rows if self._is_lookup else None for task in tasks]),
         }
-        tables = {name: table for name, table in tables.items() if table is not None}
+        tables = self._lists | {name: table for name, table in tables.items() if table is not None}
         return Query(" UNION ALL ".join(selects), tasks, columns, tables)
 
     def _select(
@@ -239,12 +241,22 @@ class QueryWriter:
             if folded == Constant(True):
                 continue
             if folded not in self._texts:
-                self._texts[folded] = condition_text(folded)
+                self._texts[folded] = self._text_of(folded)
             text = self._texts[folded]
             if text is None:
                 return None
             texts.append(guarded(text) if condition in self.guarded else text)
         return " AND ".join(texts) or "TRUE"
+
+    def _text_of(self, condition: Node) -> str | None:
+        """The text of a condition; None if it has none. A long list is a table, which DuckDB joins."""
+        if isinstance(condition, Leaf) and condition.op == "in" and len(condition.values) > _LISTED_MAX:
+            column, dtype = column_text(condition.ref), type_text(condition.values.type)
+            if column is not None and dtype is not None and not pa.types.is_floating(condition.type):
+                name = f"{self.prefix}list{len(self._lists)}"
+                self._lists[name] = pa.table({"value": condition.values})
+                return f"({column} IN (SELECT CAST(value AS {dtype}) FROM {name}))"
+        return condition_text(condition)
 
     def _folded(self, node: Node, task: FileTask) -> Node:
         """A condition in which terms over columns that the file does not have are constants."""

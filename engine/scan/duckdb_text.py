@@ -111,7 +111,8 @@ def condition_text(node: Node) -> str | None:
     return _leaf_text(node) if isinstance(node, Leaf) else None
 
 
-def _column_text(ref: ColumnRef) -> str | None:
+def column_text(ref: ColumnRef) -> str | None:
+    """A column, or a field of a struct."""
     if ref.is_uuid or type_text(ref.type) is None:
         return None
     text = quoted(ref.path[0])
@@ -121,14 +122,14 @@ def _column_text(ref: ColumnRef) -> str | None:
 
 
 def _columns_text(leaf: ColumnLeaf) -> str | None:
-    left, right = _column_text(leaf.left), _column_text(leaf.right)
+    left, right = column_text(leaf.left), column_text(leaf.right)
     if left is None or right is None or leaf.left.type != leaf.right.type:
         return None
     return f"({left} {_COMPARISONS[leaf.op]} {right})"
 
 
 def _leaf_text(leaf: Leaf) -> str | None:
-    column = _column_text(leaf.ref)
+    column = column_text(leaf.ref)
     if column is None or len(leaf.values) > VALUES_MAX:
         return None
     if leaf.op == "is_null":

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.arrays import from_numpy
 from ...base.caching import cached_property
 from ...errors import PredicateError, SchemaError
 from ..indexes.secondary.choice import best_index, concatenated, covered_by, leading_names, reader_of
@@ -38,6 +39,8 @@ FEW_KEYS = 1024
 
 
 _KEYS_PUSHED_MAX = 1 << 16  # that a reader tests rows by
+_SAMPLE_KEYS = 16
+SPREAD_SHARE = 0.01  # of the rows
 
 
 class Lookup(PlannedScan):
@@ -55,6 +58,8 @@ class Lookup(PlannedScan):
             leading = self._leading(self._index)
             self._given = keys.select([*leading, *(name for name in self._kinds if name not in leading)])
         self._keys = self._key_set(self._given)
+        if len(self._kinds) == 1:
+            self.bound = self._tested  # which is TRUE if the reader cannot test rows by the keys
 
     def __repr__(self) -> str:
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
@@ -78,8 +83,14 @@ class Lookup(PlannedScan):
     def key_columns(self) -> tuple[str, ...]:
         return tuple(self._kinds)
 
-    @cached_property
+    @property
     def keys(self) -> Node:
+        return self._tested if len(self._kinds) > 1 else Constant(True)
+
+    @cached_property
+    def _tested(self) -> Node:
+        """What the rows are tested by when they are read: of one column the keys themselves, of several each column by
+        itself."""
         node: Node = Constant(True)
         for name in self._kinds:
             values = self._given.column(name)
@@ -98,12 +109,18 @@ class Lookup(PlannedScan):
 
     def _prune(self, steps: Steps) -> PruningState:
         """The files that hold a key, with the rows that do."""
-        span = prepare(span_of(self._given), self.instant.schema)
+        is_tested = self.bound != Constant(True)
+        span = self.bound if is_tested else prepare(span_of(self._given), self.instant.schema)
         in_span = prune(PruneRequest(span, self.mode, only_stats=True), self.evidence, steps)
         with steps.step("keys", "files") as step:
             units, ids = in_span.units, in_span.ids
-            step.came_in = len(ids)
-            joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(ids))
+            step.came_in = step.went_out = len(ids)
+            if is_tested and self._index is None:
+                return in_span
+            if is_tested and self._is_spread(in_span):
+                step.note = "the index is not used: some of the keys are in many rows of most files"
+                return in_span
+            joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(ids, self._keys.encoded))
             joined_rows, covered = joined if joined is not None else (None, np.zeros(len(ids), dtype=bool))
             alone = units.is_single_file_slice
             covered &= alone
@@ -130,19 +147,32 @@ class Lookup(PlannedScan):
         """Whether the index's key holds every column of the keys."""
         return self._index is not None and len(self._leading(self._index)) == len(self._kinds)
 
-    def _joined(self, ids: np.ndarray) -> tuple[Positions, np.ndarray] | None:
+    def _is_spread(self, remaining: PruningState) -> bool:
+        """Whether the keys are in so many rows of most files that these are read in less time than the keys are looked
+        up. A few of the keys show it."""
+        is_local = not (self.storage.gap_bytes or self.index_storage.gap_bytes)
+        if self._index is None or not is_local or self.limit is not None or self.reader == "pyarrow":
+            return False
+        some = self._keys.encoded.take(from_numpy(np.arange(0, len(self._keys), len(self._keys) // _SAMPLE_KEYS + 1)))
+        joined = self.evidence.retry_without_damaged_runs(lambda: self._joined(remaining.ids, some))
+        assert joined is not None
+        file_ids = joined[0].file_ids
+        row_count = len(file_ids) * len(self._keys) // max(len(some), 1)
+        is_in_most = 2 * len(np.unique(file_ids)) >= len(remaining.ids)
+        return is_in_most and row_count >= SPREAD_SHARE * remaining.units.row_counts.sum()
+
+    def _joined(self, ids: np.ndarray, encoded: pa.BinaryArray) -> tuple[Positions, np.ndarray] | None:
         """(the rows that hold keys, as far as the index knows them; bool: which files it covers)."""
         index, snapshot, damaged = self._index, self.snapshot, self.evidence.damaged
         if index is None:
             return None
         covered = covered_by(snapshot, index, ids, damaged)
-        keys = self._keys
         if not self._is_decided:
-            keys = self._key_set(self._given.select(self._leading(index)))
+            encoded = self._key_set(self._given.select(self._leading(index))).encoded
         reader = reader_of(snapshot, index, damaged)
         speaking = ids[covered]
         parts = []
-        for _, positions in reader.join(keys.encoded):
+        for _, positions in reader.join(encoded):
             is_covered = np.isin(positions.file_ids, speaking)
             parts.append(Positions(*(part[is_covered] for part in positions)))
         return concatenated(parts), covered

@@ -65,11 +65,9 @@ class PruningState:
     def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> PruningState:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
         rows: RowsByPart = {bound: RowsOf(positions, False, True, covered)}
-        predicate_outcomes = np.full(
-            named.count, ANY, dtype=np.uint8
-        )  # what the predicate says of whole units is not known
-        ids = to_numpy(named.files.column("file_id"))
-        return cls(bound, ids, Outcomes({}), named, rows=rows, predicate_outcomes=predicate_outcomes)
+        predicate_outcomes = np.full(named.count, ANY, dtype=np.uint8)  # of whole units they are not known
+        ids, outcomes = to_numpy(named.files.column("file_id")), Outcomes.unknown(leaves_of(bound), named.count)
+        return cls(bound, ids, outcomes, named, rows=rows, predicate_outcomes=predicate_outcomes)
 
     @property
     def units(self) -> Units:

@@ -266,9 +266,10 @@ def _check_deletes(table, rows):
     assert _values(table, "a < 9") == left[:-1]
     assert (table.scan("a < 50").count(), table.scan("a = 2").count()) == (len(left), 0)
     assert table.scan("a IN (1, 2, 3)", reader="duckdb").to_table().num_rows == 2
-    with mock.patch.object(lookup, "FEW_KEYS", -1):
-        found = table.lookup([0, 1, 2, 7], on="a")
-        assert (found.count(), found.min("a"), found.max("a"), found.to_table().num_rows) == (3, 0, 7, 3)
+    for share in (0.01, 9.0):
+        with mock.patch.multiple(lookup, FEW_KEYS=-1, SPREAD_SHARE=share):
+            found = table.lookup([0, 1, 2, 7], on="a")
+            assert (found.count(), found.min("a"), found.max("a"), found.to_table().num_rows) == (3, 0, 7, 3)
     assert table.scan("a != 4").count() == table.scan("a != 4").to_table().num_rows == len(left)  # with 100, without 4
     assert (table.scan("a < 50").min("a"), table.scan("a BETWEEN 1 AND 2").max("a")) == (0, 1)
     assert table.scan("a < 50", columns=[]).to_table().num_rows == len(left)

@@ -64,6 +64,7 @@ def test_it_is_a_semi_join_whatever_the_index_covers(data: st.DataObject) -> Non
     few = data.draw(st.sampled_from([0, 0, 1024]))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEW_KEYS", few)
+        patch.setattr(module, "SPREAD_SHARE", data.draw(st.sampled_from([0.01, 9.0])))
         table = ss.create(folder, schema=SCHEMA)
         count = 0
         index = data.draw(st.none() | st.lists(st.sampled_from("asf"), min_size=1, max_size=3, unique=True))
@@ -192,6 +193,7 @@ def test_a_damaged_run_is_left_out_and_its_files_are_compared(table: ss.Table, m
     import skipstone.engine.scan.lookup as module
 
     monkeypatch.setattr(module, "FEW_KEYS", 0)
+    monkeypatch.setattr(module, "SPREAD_SHARE", 9.0)
     table.create_index("a", kind="secondary")
     run = Path(table.handle.index_storage.root, table.handle.instant.indexes[-1].runs[0].path)
     data = bytearray(run.read_bytes())
@@ -205,3 +207,25 @@ def test_a_damaged_run_is_left_out_and_its_files_are_compared(table: ss.Table, m
     assert found == _expected(table, set(range(0, 20_000, 7)))
     with pytest.raises(ss.CorruptionError):
         ss.open(table.location, strict=True).lookup(pa.array(range(0, 20_000, 7)), on="a").to_table()
+
+
+@pytest.mark.parametrize("reader", ["auto", "pyarrow", "duckdb"])
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_keys_in_many_rows_of_all_files_are_compared_while_these_are_read(
+    tmp_path: Path, is_indexed: bool, reader: str
+) -> None:
+    values = [f"user-{(i * 7) % 4_000}" if i % 11 else None for i in range(24_000)]
+    for number in range(6):
+        part = pa.table({"k": values[number::6], "n": range(number, 24_000, 6)})
+        pq.write_table(part, tmp_path / f"{number}.parquet", row_group_size=1_000)
+    table = ss.create(tmp_path)
+    if is_indexed:
+        table.create_index("k", kind="secondary")
+    wanted = [f"user-{i}" for i in range(0, 4_000, 2)]
+    expected = [i for i, value in enumerate(values) if value in set(wanted)]
+    plan = table.lookup([*wanted, None, "nobody"], on="k", reader=reader)
+    assert sorted(plan.to_table().column("n").to_pylist()) == expected
+    assert plan.count() == table.lookup(wanted, on="k").positions().num_rows == len(expected)
+    assert ("the index is not used" in plan.explain()) == (is_indexed and reader != "pyarrow")
+    narrow = table.lookup([f"user-{i}" for i in range(2_000)], on="k", columns=["n"], limit=5).to_table()
+    assert narrow.num_rows == 5 and all(int(values[n].split("-")[1]) < 2_000 for n in narrow.column("n").to_pylist())

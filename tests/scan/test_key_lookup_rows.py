@@ -138,7 +138,8 @@ def test_a_look_up_finds_the_rows_that_hold_a_key(data: st.DataObject) -> None:
         wanted = {key for row in base.rows_of(some) if (key := _key(row, names)) is not None}
         expected = [row for row in base.rows_of(pa.concat_tables(parts)) if _key(row, names) in wanted]
         few, are_used = data.draw(st.tuples(st.sampled_from([-1, 1024]), st.booleans()))
-        with mock.patch.object(lookup, "FEW_KEYS", few), kernels(are_used=are_used):
+        share = data.draw(st.sampled_from([0.01, 9.0]))
+        with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share), kernels(are_used=are_used):
             for reader in ("pyarrow", "duckdb"):
                 plan = table.lookup(keys, reader=reader)
                 assert multiset(base.rows_of(plan.to_table())) == multiset(expected)

@@ -135,6 +135,9 @@ def test_rule_42_keys_mean_equals_however_many_they_are(drawn: tuple[pa.DataType
         for many in (1024, 0):
             patch.setattr(module, "FEW_KEYS", many)
             assert _ids(table.lookup(keys, "k")) == expected, many
+            with pytest.MonkeyPatch.context() as by_index:
+                by_index.setattr(module, "SPREAD_SHARE", 9.0)
+                assert _ids(table.lookup(keys, "k")) == expected, many
             assert _ids(table.lookup(given_keys["pairs"])) == expected
 
 

@@ -241,7 +241,8 @@ class Machine(RuleBasedStateMachine):
         wanted = {one for row in base.rows_of(keys) if (one := key(row)) is not None}
         matching = [row for groups in rows.values() for g in groups for row in g if key(row) in wanted]
         told = f"{keys.to_pylist()} at version {table.version}"
-        with mock.patch.object(lookup, "FEW_KEYS", r.choice([-1, -1, 1024])):
+        few, share = r.choice([-1, -1, 1024]), r.choice([0.01, 9.0])
+        with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share):
             plan = table.lookup(keys, reader=r.choice(["pyarrow", "duckdb"]))
             assert table.lookup(keys).count() == len(matching), told
             assert multiset(base.rows_of(plan.to_table())) == multiset(matching), told

@@ -92,11 +92,16 @@ class LogMachine(RuleBasedStateMachine):
         if f"{kind}(a)" in self.table.indexes().column("name").to_pylist():
             self.versions[self.table.refresh_index("a", kind=kind)] = self.versions[max(self.versions)]
 
-    @rule(keys=st.lists(NUMBERS, max_size=4), are_many=st.booleans(), reader=st.sampled_from(["pyarrow", "duckdb"]))
-    def look_up(self, keys, are_many, reader):
+    @rule(
+        keys=st.lists(NUMBERS, max_size=4),
+        are_many=st.booleans(),
+        reader=st.sampled_from(["pyarrow", "duckdb"]),
+        share=st.sampled_from([0.01, 9.0]),
+    )
+    def look_up(self, keys, are_many, reader, share):
         rows = self.theirs("true", self.pinned)
         wanted = Counter({row: count for row, count in rows.items() if row[0] in map(repr, keys)})
-        with mock.patch.object(lookup, "FEW_KEYS", -1 if are_many else 1024):
+        with mock.patch.multiple(lookup, FEW_KEYS=-1 if are_many else 1024, SPREAD_SHARE=share):
             found = self.table.lookup(pa.array(keys, pa.int64()), on="a", reader=reader)
             assert multiset(found.to_table()) == wanted
             assert found.count() == sum(wanted.values())
