@@ -108,7 +108,6 @@ def perf_of(
     rounds: int = ROUNDS,
     with_listing: bool = True,
     progress: Progress | None = None,
-    lister: Lister | None = None,
 ) -> Perf:
     """Measure the calls at the version of a handle, and clear what the process caches of its index.
 
@@ -116,11 +115,9 @@ def perf_of(
         partition: which one, by its text; by default the one with most files.
         rounds: how often each call is made; medians are reported. The whole storage is listed once.
         with_listing: also list the storage.
-        lister: lists it where there is much; by default this process.
 
     Raises InvalidArgumentError for a partition that does not exist.
     """
-    lister = lister or Lister()
     if not is_integer(rounds, 1):
         raise InvalidArgumentError(f"rounds= is a whole number from 1, not {rounds!r}")
     chosen = _largest(table) if partition is None else partition
@@ -128,7 +125,7 @@ def perf_of(
     listings: dict[str, Listing | None] = {OPEN: None}
     of_partition = None
     if with_listing:
-        listings |= {"all partitions": _listed_folders(table, lister), "all files": _listed(table, lister, progress)}
+        listings |= {"all partitions": _listed_folders(table), "all files": _listed(table, progress)}
         of_partition = _listed_partition(table, chosen, rounds)
     calls, measured = _calls(chosen), []
     for number, (name, hudi, ask) in enumerate(calls):
@@ -221,7 +218,7 @@ def _timed(action: Callable[[], R]) -> tuple[float, R]:
 # -- listing the storage ----------------------------------------------------------------------------------------------
 
 
-class CountedFolders:
+class _CountedFolders:
     """A storage that counts the folders it lists."""
 
     def __init__(self, storage: Storage):
@@ -236,22 +233,8 @@ class CountedFolders:
         return self._storage.list_folder(path, first)
 
 
-class Lister:
-    """Lists a table's storage, in threads of this process."""
-
-    def files(self, handle: Handle, progress: Progress | None) -> tuple[int, int]:
-        """Return how many folders were listed, and how many Parquet files were found, as by `sync`."""
-        storage = CountedFolders(handle.storage)
-        files = list_parquet(storage, handle.index_storage, progress)
-        return storage.listed, files.num_rows
-
-    def keyed_folders(self, handle: Handle, folders: list[str]) -> list[str]:
-        """Return the `key=value` folders directly below some folders."""
-        return keyed_folders(handle.storage, folders)
-
-
-def keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
-    """See `Lister`."""
+def _keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
+    """Return the `key=value` folders directly below some folders."""
     listings = prefetched(storage.list_folder, folders, LISTING_THREADS, "skipstone-list")
     return [
         f"{folder}/{name}".lstrip("/")
@@ -261,13 +244,14 @@ def keyed_folders(storage: Storage, folders: list[str]) -> list[str]:
     ]
 
 
-def _listed(table: Table, lister: Lister, progress: Progress | None) -> Listing:
-    """Return the listing of all files."""
-    elapsed_s, (folders, files) = _timed(partial(lister.files, table.handle, progress))
-    return Listing(elapsed_s, folders, files)
+def _listed(table: Table, progress: Progress | None) -> Listing:
+    """Return the listing of all files, as `sync` lists them."""
+    storage = _CountedFolders(table.handle.storage)
+    elapsed_s, files = _timed(partial(list_parquet, storage, table.handle.index_storage, progress))
+    return Listing(elapsed_s, storage.listed, files.num_rows)
 
 
-def _listed_folders(table: Table, lister: Lister) -> Listing | None:
+def _listed_folders(table: Table) -> Listing | None:
     """Return the listing of the folders of partitions, level by level, without the files below. None if partitions are
     not folders."""
     if not table.handle.is_hive or not table.handle.instant.partitioning:
@@ -276,7 +260,7 @@ def _listed_folders(table: Table, lister: Lister) -> Listing | None:
     start = time.perf_counter()
     for _ in table.handle.instant.partitioning:
         folders += len(level)
-        level = lister.keyed_folders(table.handle, level)
+        level = _keyed_folders(table.handle.storage, level)
     return Listing(time.perf_counter() - start, folders, 0)
 
 
@@ -284,7 +268,7 @@ def _listed_partition(table: Table, partition: str, rounds: int) -> Listing | No
     """Return the listing of a partition's folder. None if the partition is not a folder, or the folder has no files."""
     if partition and not table.handle.is_hive:
         return None
-    storage = CountedFolders(table.handle.storage)
+    storage = _CountedFolders(table.handle.storage)
     times, files = [], 0
     for _ in range(rounds):
         elapsed_s, (entries, _) = _timed(partial(storage.list_folder, partition))

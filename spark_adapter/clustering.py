@@ -14,10 +14,8 @@ was; what tasks had written by then is removed by a clean.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,13 +29,13 @@ from ..engine.progress import Progress, progress_function
 from ..engine.scan.file_tasks import FileTask
 from ..engine.scan.plan import Plan
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
-from .clustering_tasks import PIECES_SCHEMA, WRITTEN_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
-from .from_columns import without_unknowns
-from .jobs import described, run_job, run_parts, slots
+from .clustering_tasks import PIECES_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
+from .columns import without_unknowns
+from .jobs import RESULT_SCHEMA, described, frame_of_parts, map_parts, run_frame
 from .rewriting import check_alone, with_codec_of
 from .sessions import read_where
 from .shares import pack
-from .spark_versions import check_spark
+from .spark_versions import check_spark, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,7 +213,7 @@ class _Rewrite:
         total = max(1, int(self._rows.sum()))
         rows = max(_SAMPLE_ROWS, _SAMPLE_ROWS_A_FILE * total // self._spec.file_rows)
         work = SampleRows(self._sampled, min(1.0, min(rows, _SAMPLE_ROWS_MAX) / total))
-        sampled = run_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
+        sampled = map_parts(self._spark, work, self._parts, step="sample, parts", progress=self._progress)
         tables: dict[int, list[pa.Table]] = {number: [self._empty] for number in range(len(self._rows))}
         for part in sampled:
             for number, sample in part.items():
@@ -233,15 +231,9 @@ class _Rewrite:
         spec = replace(self._spec, file_rows=2 * self._spec.file_rows, file_bytes=2 * self._spec.file_bytes)
         write = WriteRows(spec, order)
         lanes = placement.lane_count
-        rows = run_job(
-            self._spark,
-            self._parts,
-            partial(_shuffled, deal, write, lanes),
-            tasks=lanes,
-            step="files",
-            progress=self._progress,
-        )
-        return [pickle.loads(result) for _, result in rows]
+        frame = _shuffled(deal, write, lanes, frame_of_parts(self._spark, self._parts))
+        rows = run_frame(self._spark, frame, lanes, step="files", progress=self._progress)
+        return [result for _, result in sorted(rows, key=lambda row: row[0])]
 
     def _bucket_rows(self, files: int) -> int:
         row_bytes = self._bytes / max(1, int(self._rows.sum()))
@@ -252,7 +244,7 @@ class _Rewrite:
 
 def _shuffled(deal: DealRows, write: WriteRows, lanes: int, shares: DataFrame) -> DataFrame:
     pieces = shares.mapInArrow(deal, PIECES_SCHEMA)
-    return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, WRITTEN_SCHEMA)
+    return pieces.repartitionById(lanes, "lane").sortWithinPartitions("bucket").mapInArrow(write, RESULT_SCHEMA)
 
 
 def _rows_in(written: Sequence[Sequence[TaskResult]]) -> int:

@@ -8,7 +8,6 @@ memory, however many rows a file has.
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
 from ..engine.tasks.writer import TaskWriter
-from .parts import from_ipc, parts_in, to_ipc
+from .jobs import from_ipc, parts_in, result_row, to_ipc
 from .shares import Share, groups_of_share
 
 PIECES_SCHEMA = "lane int, bucket int, partition string, rows binary"
-WRITTEN_SCHEMA = "number long, result binary"
 _BATCH_ROWS = 1 << 16
 _DEALT_BYTES = 64 << 20  # rows that wait to be dealt out together
 _PIECE_ROWS = 1 << 16
@@ -82,7 +80,7 @@ class DealRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pieces of the rows of the parts that came, which are lists of FileShare, as PIECES_SCHEMA has them."""
-        for part in parts_in(batches):
+        for _, part in parts_in(batches):
             texts: dict[int, str] = {}
             waiting: list[tuple[pa.Table, np.ndarray]] = []
             waiting_bytes = dealt = 0
@@ -133,7 +131,7 @@ class WriteRows:
     order: RowOrder
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row, as WRITTEN_SCHEMA has it: the lane, and what its TaskWriter made; none where no rows came."""
+        """One row of `RESULT_SCHEMA`: the lane, and what its TaskWriter made; none where no rows came."""
         lane = None
         with TaskWriter(self.spec) as task:
             pending: list[pa.Table] = []
@@ -149,8 +147,7 @@ class WriteRows:
             if current is not None:
                 self._write(task, current[1], pending)
         if lane is not None:
-            result = pickle.dumps(task.result)
-            yield pa.RecordBatch.from_pydict({"number": pa.array([lane], pa.int64()), "result": pa.array([result])})
+            yield result_row(lane, task.result)
 
     def _write(self, task: TaskWriter, partition: str, tables: list[pa.Table]) -> None:
         rows = pa.concat_tables(tables)

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError
-from .jobs import described, run_parts, slots
-from .parts import split_evenly
+from .jobs import PARTS_PER_CORE, described, map_parts
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
 from .rewriting_tasks import DeleteRows, Written
 from .sessions import read_where
+from .shares import OPEN_BYTES, split_evenly
+from .spark_versions import slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PARTS_A_CORE = 4
-_OPEN_BYTES = 1 << 20
 
 
 @described("delete")
@@ -68,7 +66,7 @@ def delete(
         check_alone(table, plan, tasks)
         deleted = {task.path: task.row_count for task in tasks if task.all_match and task.is_exact}
         files = old_files(plan, [task for task in tasks if task.path not in deleted])
-        slices = split_evenly([file.task.size_bytes + _OPEN_BYTES for file in files], _PARTS_A_CORE * slots(spark))
+        slices = split_evenly([file.task.size_bytes + OPEN_BYTES for file in files], PARTS_PER_CORE * slots(spark))
         with table.transaction() as tx:
             spec = with_codec_of(tx.task_spec(), table, plan, tasks)
             written: list[Written] = []
@@ -78,7 +76,7 @@ def delete(
                 written.append(part)
 
             try:
-                run_parts(
+                map_parts(
                     spark,
                     DeleteRows(plan.planning.context, spec),
                     [files[part] for part in slices],

@@ -16,11 +16,11 @@ from ..engine.open import open_pair
 from ..engine.scan.planned_rows import to_merge
 from ..engine.scan.steps import count_of
 from ..errors import InvalidArgumentError, NotReadableError
-from .loads import has_unused_filter, loads_of
+from .columns import where_node, where_of
+from .relations import find_relations, has_unpushed_filter
 from .shares import cut_of
 from .source import pinned
 from .spark_versions import check_spark
-from .where_text import where_node, where_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,14 +43,16 @@ def explain(frame: DataFrame) -> str:
     Raises InvalidArgumentError where no scan of ours is in the plan.
     """
     check_spark("4.0", "explain()")
-    scans = [(request, load.is_scan) for load in loads_of(frame) if (request := load.request()) is not None]
+    scans = [(request, each.is_scan) for each in find_relations(frame) if (request := each.explained()) is not None]
     if not scans:
         raise InvalidArgumentError(
             'no scan of Skipstone is in this DataFrame; explain those of scan(), or of format("skipstone")'
         )
     texts = [_explained(request, is_ours) for request, is_ours in scans]
-    if has_unused_filter(frame):
-        texts[-1] += "\n\nSpark's own filter above a scan prunes nothing; sks.optimized(df) gives it to the scan"
+    if has_unpushed_filter(frame):
+        texts[-1] += (
+            "\n\nSpark's own filter above a scan does not use the index; sks.optimized(df) passes it to the scan"
+        )
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(f"scan {number} of {len(texts)}\n{text}" for number, text in enumerate(texts, 1))

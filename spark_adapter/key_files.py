@@ -14,7 +14,7 @@ from ..engine.indexes.secondary.choice import covered_by
 from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of
 from ..engine.scan.planning import PlannedScan
-from .jobs import watched
+from .jobs import run_action
 from .spark_versions import collected
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def uncovered_units(plan: PlannedScan, table: Table, index: IndexState) -> np.nd
 def key_range(keys: DataFrame, names: Sequence[str], progress: Progress | None = None) -> Node:
     """The ranges in which keys lie, whose columns are k0, k1 and so on. Runs a job."""
     ends = [f"{end}(k{i}) as {end}{i}" for i in range(len(names)) for end in ("min", "max")]
-    row = watched(keys.sparkSession, partial(collected, keys.selectExpr(*ends)), "range of keys", progress)
+    row = run_action(keys.sparkSession, partial(collected, keys.selectExpr(*ends)), "range of keys", progress)
     columns = [
         pa.chunked_array([*row.column(f"min{i}").chunks, *row.column(f"max{i}").chunks]) for i in range(len(names))
     ]

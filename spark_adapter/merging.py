@@ -12,8 +12,7 @@ Keys are compared as `lookup` compares them: in one encoded form, in which rows 
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -34,13 +33,13 @@ from ..engine.scan.plan import Plan
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
-from .jobs import described, run_frame, slots, watched
+from .jobs import RESULT_SCHEMA, batches_only, described, frame_of_parts, run_action, run_frame
 from .key_files import key_range, uncovered_units
 from .rewriting import RowChanges, check_alone, old_files, with_codec_of
-from .rewriting_tasks import WRITTEN_SCHEMA, InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
+from .rewriting_tasks import InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
 from .semi_join_tasks import ShippedLookup, find_rows
 from .shares import pack
-from .spark_versions import collected, frame_of_rows
+from .spark_versions import collected, slots
 from .wire_types import arrow_schema, check_incoming, names_in
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from ..engine.tasks.spec import TaskSpec
 
 R = TypeVar("R")
-Batches = Iterable[pa.RecordBatch]
 WhenMatched = Literal["update", "delete"]
 WhenNotMatched = Literal["insert"]
 
@@ -171,7 +169,9 @@ class _Merge:
         self._spark, self._table, self._keys, self._progress = spark, table, keys, progress
         fields = [StructField(f"s{i}", field.dataType) for i, field in enumerate(source.schema)]
         named = source.toDF(*(field.name for field in fields))
-        keyed = named.mapInArrow(_batches(keys.add_to_source), StructType([*fields, StructField("key", BinaryType())]))
+        keyed = named.mapInArrow(
+            batches_only(keys.add_to_source), StructType([*fields, StructField("key", BinaryType())])
+        )
         # Kept, not computed again: what changes between two computations would be in some files and not in others.
         self._source = self._watched(keyed.localCheckpoint, "source")
 
@@ -192,22 +192,10 @@ class _Merge:
         planning = PlannedScan(ScanRequest.of(self._table.handle), key_range(keys, names, self._progress))
         if index is None:
             return Plan(planning), planning.readable_tasks()
-        lookup = ShippedLookup(
-            location=self._table.location,
-            version=self._table.version,
-            log_position=self._table.handle.log_position,
-            index_location=self._table.handle.index_storage.uri,
-            storage_options=self._table.handle.storage_options,
-            names=tuple(names),
-            leading=len(leading),
-            index=index.id,
-            columns=(),
-            key=None,
-            wire=pa.schema([]),
-        )
+        lookup = ShippedLookup.of(self._table, names, len(leading), index)
         sought = keys.select(*keys.columns[: len(leading)]).distinct()
         sought = sought.repartitionByRange(*sought.columns).sortWithinPartitions(*sought.columns)
-        rows = sought.mapInArrow(_batches(partial(find_rows, lookup)), "file long, row long")
+        rows = sought.mapInArrow(batches_only(partial(find_rows, lookup)), "file long, row long")
         hits = self._watched(partial(collected, rows.select("file").distinct()), "keys")
         units = planning.pruned.units
         ids = to_numpy(units.files.column("file_id"))
@@ -223,7 +211,7 @@ class _Merge:
         return None if few.num_rows > FEW_KEYS else col(names[0]).is_in(few.column(0).combine_chunks())
 
     def _watched(self, act: Callable[[], R], step: str) -> R:
-        return watched(self._spark, act, step, self._progress)
+        return run_action(self._spark, act, step, self._progress)
 
     def write(
         self, plan: Plan, tasks: Sequence[FileTask], spec: TaskSpec, when_matched: str | None, inserts: bool
@@ -240,17 +228,17 @@ class _Merge:
             )
             count = min(len(tasks), _PARTS_A_CORE * slots(self._spark))
             dealt = rows.repartition(count, rows["file"]).sortWithinPartitions("file")
-            frames.append(dealt.mapInArrow(_batches(write), WRITTEN_SCHEMA))
+            frames.append(dealt.mapInArrow(batches_only(write), RESULT_SCHEMA))
         if inserts:
             rest = self._source
             if matched is not None:
                 rest = rest.join(matched.select("key").distinct(), ["key"], "left_anti")
             rest = rest.select(*(f"s{i}" for i in range(len(self._keys.given))))
-            frames.append(rest.mapInArrow(_batches(InsertRows(self._keys, spec)), WRITTEN_SCHEMA))
+            frames.append(rest.mapInArrow(batches_only(InsertRows(self._keys, spec)), RESULT_SCHEMA))
         results: list[Written] = []
         for frame, step in zip(frames, ("merge, parts", "insert, parts"), strict=False):
             parts = run_frame(self._spark, frame, slots(self._spark), step=step, progress=self._progress)
-            results += [pickle.loads(part) for part in parts]
+            results += [part for _, part in parts]
         return results
 
     def _matched(self, plan: Plan, tasks: Sequence[FileTask]) -> DataFrame:
@@ -258,9 +246,8 @@ class _Merge:
         context = plan.planning.context_for(self._keys.on, *self._keys.on)
         numbers = {task.path: number for number, task in enumerate(tasks)}
         work = KeysOfFiles(self._keys, context, numbers)
-        encoded = pa.array([work.encode(shares) for shares in pack(tasks, slots(self._spark))], pa.binary())
-        parts = frame_of_rows(self._spark, pa.table({"part": encoded}), "part binary")
-        of_files = parts.mapInArrow(_batches(work), "file long, key binary")
+        parts = frame_of_parts(self._spark, pack(tasks, slots(self._spark)))
+        of_files = parts.mapInArrow(batches_only(work), "file long, key binary")
         of_source = self._source.select("key").where("key is not null").distinct()
         return of_files.join(of_source, ["key"], "left_semi").distinct()
 
@@ -271,8 +258,3 @@ def _whole(files: list[OldFile]) -> list[OldFile]:
         replace(file, task=replace(file.task, all_match=True, rows=None, rows_exact=False, fine=(), filters={}))
         for file in files
     ]
-
-
-def _batches(work: Callable[[Batches], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """A function of batches alone, as Spark takes it."""
-    return lambda batches: work(batches)

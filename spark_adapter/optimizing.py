@@ -1,24 +1,53 @@
-"""`optimized`, `sql` and `session`: plain queries that read only what their filters leave (`plan_rewriting`)."""
+"""`optimized` and `sql`: plain queries of Spark that read only what their filters leave.
+
+Catalyst pushes filters down to each relation of a query, those that follow from joins included. Its optimized plan is
+read here: a relation of ours, with the filters right above it, is loaded again with these as its predicate, and with
+the columns that are used. The filters stay, so that Spark tests the rows; a part that is not understood prunes nothing.
+
+    Project [k]                         Project [k]
+    +- Filter (u = 'u7')                +- Filter (u = 'u7')
+       +- relation of ours                 +- Project [k, u under the names and ids that the plan has]
+                                              +- relation of ours, where u = 'u7', of columns k and u
+
+Spark's own relations of a folder are treated alike if the folder is a table of ours and Spark listed exactly its live
+files. A folder keeps files that are no longer live: `delete`, `merge`, `cluster` and every other replace leave the old
+files to older versions until a clean. Spark's reader lists them too, so it returns deleted rows: that is an error.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import threading
-import weakref
-from collections.abc import Iterator
+import re
+import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError
-from .loads import check_frame
-from .plan_rewriting import rewritten
+from ..base.caching import cached_property
+from ..engine.commit.sync import is_own_file
+from ..engine.open import open_pair, open_table
+from ..engine.predicates import And, Constant, Node, bind
+from ..errors import InvalidArgumentError, NotReadableError, SkipstoneError
+from . import catalyst
+from .catalyst import FilteredRelation, ListedFiles
+from .columns import from_tree, where_node, where_of, without_unknowns
+from .options import encode_predicate, local_path
+from .parquet_reader import read_files
+from .pushdown_guard import without_old_times
+from .relations import Relation, check_frame, relation_of
+from .sessions import register, session_of
+from .shares import is_bulk_read
+from .source import load
 from .spark_versions import check_spark
+from .wire_types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_blocks: weakref.WeakKeyDictionary[SparkSession, list[int]] = weakref.WeakKeyDictionary()  # threads, once a block
-_blocks_lock = threading.Lock()
+    from ..engine.table import Table
+    from .spark_semantics import Session
+
+_Listed = set[tuple[str, int, int]]  # path below the table's folder, size in bytes, time of change in ms
+
+_PATTERN = re.compile(r"[*?\[{]")
 
 
 def optimized(frame: DataFrame) -> DataFrame:
@@ -28,21 +57,35 @@ def optimized(frame: DataFrame) -> DataFrame:
         sks.optimized(spark.table("flights").join(planes, "tailnum").where("tailnum = 'N14228'")).show()
 
     Relations are those of `scan`, of `format("skipstone")` and of `view`, each at its version; and of
-    `spark.read.parquet(path)` where the table at `path` has an index whose latest version has the very files that Spark
-    would read. What the clock says (`current_timestamp()`) is fixed now. Filter, join and select first: what is put on
-    the result is Spark's again. Below what depends on the order of rows (`sample`, `rand(7)`, row numbers, functions of
-    Python that are not deterministic) relations are read as Spark reads them, so that its result is the same.
+    `spark.read.parquet(path)` if the table at `path` has an index whose latest version has exactly the files that Spark
+    would read. `current_timestamp()` is fixed now. Filter, join and select first: what is put on the result is Spark's
+    again. Below what depends on the order of rows (`sample`, `rand(7)`, row numbers, functions of Python that are not
+    deterministic) relations are read as Spark reads them, so that its result is the same. `explain` shows what the
+    result skips.
 
-    A plan that is not understood is left as it is, with a warning.
+    A plan that is not understood is left unchanged, with a warning.
 
     Raises NotReadableError for a folder that `spark.read.parquet` (or a table of the catalog) lists whole although the
     table there has replaced or removed some of its files, as `delete`, `merge` and `cluster` do: Spark would return
-    deleted rows. Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over
-    Spark Connect, where no plan can be seen: use `scan` with `where=`.
+    deleted rows. Use `view`, `scan` or `read_parquet` instead. Raises InvalidArgumentError over Spark Connect, where no
+    plan can be seen: use `scan` with `where=`.
     """
     check_frame(frame, "optimized")
     _check_classic(frame.sparkSession)
-    return rewritten(frame)
+    try:
+        plan = catalyst.optimized_plan(frame)
+        stale = _stale_read(plan)
+        if stale is None:
+            rewriting = _Rewriting(frame.sparkSession)
+            new = rewriting.rewrite(plan)
+            return catalyst.frame_of_plan(frame, new) if rewriting.is_changed else frame
+    except Exception as error:  # of a version of Spark with other internals
+        warnings.warn(
+            f"this query is left as it is, and skips nothing by its filters: {type(error).__name__}: {error}",
+            stacklevel=2,
+        )
+        return frame
+    raise stale
 
 
 def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
@@ -53,43 +96,200 @@ def sql(spark: SparkSession, text: str, *args: Any, **kwargs: Any) -> DataFrame:
     Raises as `optimized`, and what `spark.sql` raises.
     """
     _check_classic(spark)
-    return optimized(type(spark).sql(spark, text, *args, **kwargs))
-
-
-@contextlib.contextmanager
-def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Within a block, each `spark.sql` of this thread is `sks.sql`.
-
-        with sks.session(spark):
-            spark.sql("SELECT count(*) FROM flights WHERE tailnum = 'N14228'").show()
-
-    Raises as `optimized`.
-    """
-    _check_classic(spark)
-    thread = threading.get_ident()
-    with _blocks_lock:
-        _blocks.setdefault(spark, []).append(thread)
-        spark.__dict__["sql"] = functools.partial(_sql_of_block, weakref.ref(spark))
-    try:
-        yield spark
-    finally:
-        with _blocks_lock:
-            _blocks[spark].remove(thread)
-            if not _blocks[spark]:
-                del spark.__dict__["sql"]
-
-
-def _sql_of_block(session: weakref.ref[SparkSession], *args: Any, **kwargs: Any) -> DataFrame:
-    spark = session()
-    assert spark is not None
-    frame = type(spark).sql(spark, *args, **kwargs)
-    return optimized(frame) if threading.get_ident() in _blocks[spark] else frame
+    return optimized(spark.sql(text, *args, **kwargs))
 
 
 def _check_classic(spark: Any) -> None:
     check_spark("4.0", "optimized()")
-    if not hasattr(spark, "_jsparkSession"):
+    if not catalyst.is_classic(spark):
         raise InvalidArgumentError(
             "over Spark Connect a query's plan is the server's alone: give the filter to the load, "
             "sks.scan(spark, path, where=..., columns=[...]), and query that"
         )
+
+
+class _Rewriting:
+    """One pass over an optimized plan."""
+
+    def __init__(self, spark: Any):
+        self._spark = spark
+        self.is_changed = False
+
+    @cached_property
+    def _settings(self) -> Session:
+        return session_of(self._spark)
+
+    def rewrite(self, node: Any) -> Any:
+        """The plan with its relations loaded again; the node itself if nothing below it changes."""
+        if catalyst.is_order_sensitive(node):
+            return node
+        relation = catalyst.filtered_relation(node)
+        if relation is None:
+            return catalyst.map_subqueries(catalyst.map_children(node, self.rewrite), self.rewrite)
+        loaded = self._loaded(relation)
+        new = relation.node
+        if loaded is not None:
+            self.is_changed = True
+            new = catalyst.project_as(loaded, relation)
+        return catalyst.with_relation(node, relation.node, new, self.rewrite)
+
+    def _loaded(self, relation: FilteredRelation) -> DataFrame | None:
+        """The relation under its conditions, as a load of its own; None if it is not ours, or gains nothing."""
+        ours = relation_of(relation.node)
+        if ours is None:
+            return self._parquet(relation)
+        return self._scanned(relation, ours) if ours.request() is not None else None
+
+    def _scanned(self, relation: FilteredRelation, ours: Relation) -> DataFrame | None:
+        request = ours.pinned_request()
+        if request.first_rows is not None:  # a filter above chooses among the first rows
+            return None
+        place = request.path, request.version, request.log_position, request.index_path, request.storage_options
+        with open_pair(*place) as table:
+            node = self._predicate(relation, table)
+            if node is None and (not ours.is_scan or relation.used == relation.columns):
+                return None
+            before = where_node(where_of(request), table.schema)
+            wanted = [each for each in (before, node) if isinstance(each, Node)]
+            both = None if not wanted else wanted[0] if len(wanted) == 1 else And(tuple(wanted))
+            plan = table.scan(both, relation.used, mode=request.mode)
+            if not ours.is_scan and is_bulk_read(plan.planning):  # Spark's own reader goes on reading it
+                return None
+            wire = wire_schema(table.schema, plan.columns)
+        register(self._spark)
+        predicate = None if both is None else encode_predicate(both)
+        return load(self._spark, replace(request, where=None, predicate=predicate), spark_schema(wire))
+
+    def _predicate(self, relation: FilteredRelation, table: Table) -> Node | None:
+        """What the conditions mean, as far as it is understood; None if nothing is."""
+        trees = map(catalyst.tree_of_expression, relation.conditions)
+        nodes = [without_unknowns(from_tree(tree, table.schema, self._settings)) for tree in trees]
+        kept = [node for node in nodes if node != Constant(True)]
+        return None if not kept else kept[0] if len(kept) == 1 else And(tuple(kept))
+
+    def _parquet(self, relation: FilteredRelation) -> DataFrame | None:
+        """Spark's own relation of a folder, by the files that the conditions leave."""
+        place = catalyst.plain_parquet_root(relation.node) if relation.conditions else None
+        if place is None:
+            return None
+        root = local_path(place)
+        try:
+            table = open_table(root)
+        except SkipstoneError:
+            return None
+        with table:
+            node = self._predicate(relation, table)
+            if node is None or not set(relation.used) <= set(table.schema.names):
+                return None
+            listed = ListedFiles.of(relation.node)
+            if listed is None or not _is_live(_below(place, listed), table):
+                warnings.warn(
+                    f"{root}: Spark lists other files than the index contains, so this query skips none of them; call "
+                    "sync() if files were added or changed, or query the table by sks.view or sks.read_parquet, which "
+                    "leave out what sync() quarantines",
+                    stacklevel=5,
+                )
+                return None
+            safe = without_old_times(bind(node, table.schema))
+            loaded = read_files(self._spark, root, table, table.scan(safe, relation.used), node)
+        read, types = catalyst.types_of(catalyst.analyzed_plan(loaded)), catalyst.types_of(relation.node)
+        return loaded if all(types[name] == kind for name, kind in read.items()) else None
+
+
+# -- files that are not live ------------------------------------------------------------------------------------------
+
+
+def _stale_read(plan: Any) -> NotReadableError | None:
+    """The error for a query, by the leaves of its optimized plan, of which one is a folder of Parquet files that Spark
+    listed, and the table there has replaced or removed some of these files, or has deleted rows of them; None if there
+    is no such leaf. Files that no version of the table contains are no error: other writers added them, and Spark's
+    answer is what the folder contains."""
+    for leaf in catalyst.leaves_of(plan):
+        listed = ListedFiles.of(leaf) if relation_of(leaf) is None else None
+        for folder in [] if listed is None else _folders(listed):
+            stale = _stale_below(folder, listed)  # type: ignore[arg-type]
+            if stale:
+                return NotReadableError(
+                    f"{local_path(folder)}: Spark would read {len(stale):,} files of this folder that the table has "
+                    f"replaced, removed or deleted rows of ({stale[0]}, for one), and return rows that are not in the "
+                    "table; query the table by sks.view(spark, name, path), sks.scan or sks.read_parquet",
+                    paths=stale,
+                )
+    return None
+
+
+def _folders(listed: ListedFiles) -> list[str]:
+    """The folders that may be those of tables. A partition's folder belongs to a table above it. Single files that the
+    caller named are the caller's choice, and no listing of a folder."""
+    found = {_place(path) for path, _, _ in listed.files}
+    folders = set()
+    for root in listed.roots:
+        if _place(root) in found:
+            if listed.path is None or not _PATTERN.search(listed.path):
+                continue
+            root = root.rpartition("/")[0]
+        while "=" in root.rpartition("/")[2]:
+            root = root.rpartition("/")[0]
+        folders.add(root)
+    return sorted(folders)
+
+
+def _below(folder: str, listed: ListedFiles) -> _Listed:
+    prefix = f"{_place(folder)}/"
+    places = ((_place(path), size, ms) for path, size, ms in listed.files)
+    return {(path.removeprefix(prefix), size, ms) for path, size, ms in places if path.startswith(prefix)}
+
+
+def _stale_below(folder: str, listed: ListedFiles) -> list[str]:
+    try:
+        table = open_table(local_path(folder))
+    except SkipstoneError:
+        return []  # no table, or one whose index is elsewhere
+    with table:
+        below = _below(folder, listed)
+        return [] if _is_live(below, table) else _stale(below, table)
+
+
+def _is_live(listed: _Listed, table: Table) -> bool:
+    """Whether Spark listed exactly the live files of a table, of the size and time (to the millisecond) that they had
+    when they were indexed, and each of them contains the rows of the table and no others."""
+    totals = table.handle.instant.totals
+    return totals["plain"] == totals["files"] and listed == _live(table)
+
+
+def _live(table: Table) -> _Listed:
+    snapshot = table.handle.snapshot
+    return _identities(snapshot.rows(snapshot.numbers(None), ["path", "size_bytes", "modified_ns"]))
+
+
+def _identities(files: Any) -> _Listed:
+    names = ("path", "size_bytes", "modified_ns")
+    rows = zip(*(files.column(name).to_pylist() for name in names), strict=True)
+    return {(path, size, (modified or -1) // 1_000_000) for path, size, modified in rows}
+
+
+def _stale(listed: _Listed, table: Table) -> list[str]:
+    """The listed files whose rows are not those of the table."""
+    handle, live = table.handle, _live(table)
+    totals = handle.instant.totals
+    stale: set[str] = set()
+    if totals["plain"] < totals["files"]:  # older bases of file groups, files with deletes or logs
+        units = table.scan().planning.pruned.units
+        paths = units.files.column("path").to_pylist()
+        exact = {path for path, unit in zip(paths, units.unit_of.tolist(), strict=True) if units.exact[unit]}
+        stale = {path for path, *_ in live if path not in exact}
+        live = {file for file in live if file[0] in exact}
+    live_paths = {path for path, *_ in live}
+    if handle.log is not None:  # its owner says which files are live
+        stale = {path for path, *_ in listed if path not in live_paths}
+    else:
+        stale &= {path for path, *_ in listed}
+        removed = _identities(handle.snapshot.removed_files())
+        stale |= {path for path, *_ in (listed & removed) - live}
+        stale |= {path for path, *_ in listed if path not in live_paths and is_own_file(path, handle.snapshot)}
+    return sorted(stale)
+
+
+def _place(path: str) -> str:
+    """A path of Hadoop's without its scheme, for comparisons: it is written with one, two or three slashes."""
+    return path.partition(":")[2].lstrip("/")

@@ -1,50 +1,19 @@
-"""What a load or a save asks for, as the options of a data source: texts, which is all that Spark passes on.
+"""The options of a load and of a save: texts, which is all that Spark passes to a data source.
 
-A load:
+    of a load     path, where (SQL text, or what `predicate` returned), index_path, mode, and one of version, savepoint
+                  and asOf (a time with its zone)
+    of a save     path, partitioning (of a new table: "year,month"), key (a retry commits once), partitionOverwriteMode,
+                  readVersion (of an overwrite: the version that the rows come from), row_group_rows, row_group_bytes,
+                  file_rows, file_bytes (also as 64m, 1g), index_path
+    of both       storage.*, what opens an object store; Spark hides those of secrets where it shows options
+    written by    predicate (a pickled predicate, base64), log_position (which state of another format's log is read
+    `scan`        with the version), parallelism, first_rows (JSON), residual (what Spark tests, for `explain`)
 
-    path         the table's directory
-    where        SQL text: which rows; or what `predicate` made
-    timeZone     of the text: the zone of times that name none; UTC, or the text may not depend on it
-    caseSensitive  of the text: whether names are taken with their case (true, false); where absent, it may not matter
-    index_path   where the index lies, if not in the table
-    version      which version; the latest where absent
-    savepoint    the version of a savepoint, by its name
-    asOf         the version that was the latest then: 2026-01-05T00:00:00Z, with a zone
-    mode         "read_optimized": of slices with logs the bases alone; "snapshot" where absent
-    log_position written with the version: which state of another format's log is read with it
-    storage.*    what opens an object store, each under its own name: storage.region, storage.aws_secret_access_key;
-                 Spark hides those of secrets where it shows options
-    predicate    written by `scan`, in place of `where`: a pickled predicate, base64
-    parallelism  written by `scan`: how many tasks run at a time; the driver's cores where absent
-    residual     written by `scan`, for `explain` alone: what Spark tests besides
-    first_rows   written by `scan`: a limit, and maybe an order, in JSON: one task reads the first rows
-    columns      written by `view`: which columns, a list in JSON; all where absent
+Any other option is refused: a `were` that is ignored would return every row.
 
-A save:
-
-    path                      the table's directory; where nothing is, a table is made
-    partitioning              of a table that is made: its partition columns, "year,month"
-    key                       makes a retry of the same save commit once
-    partitionOverwriteMode    of mode("overwrite"): "static" (every file goes) or "dynamic" (those of the partitions
-                              that get rows); where absent, the session's setting (spark.sql.sources.*)
-    readVersion               of mode("overwrite"): the version that the rows were read from; what others changed since
-                              in the partitions that are overwritten is a conflict. Written by `save`
-    row_group_rows, row_group_bytes, file_rows, file_bytes    as `Transaction.task_spec`; bytes also as 64m, 1g
-    index_path, storage.*     as in a load
-
-Any other option is refused: a `were` that nobody reads would return every row, and a `partition_by` would leave a table
-without partitions.
-
-In SQL, a view keeps its options, and Spark ignores others given where it is read (`SELECT ... FROM view WITH (...)`
-returns what the view's own options say):
-
-    CREATE TEMPORARY VIEW v USING skipstone OPTIONS (path 'lake/flights', where "tail_num = 'N14228'")
-
-A table of Spark's catalog keeps its columns and no option: PySpark 4.3 passes options to a source of Python when the
-table is made, and not when it is read. There each read gives them again, with the path; without it the read is refused:
-
-    CREATE TABLE flights USING skipstone OPTIONS (path 'lake/flights')
-    SELECT * FROM flights WITH (path = 'lake/flights', where = "tail_num = 'N14228'")
+In SQL a view keeps its options, and ignores those of a read. A table of Spark's catalog keeps its columns and no
+option: PySpark 4.3 passes options to a source of Python when the table is made, and not when it is read. So each read
+repeats them, `SELECT * FROM flights WITH (path = 'lake/flights', where = '...')`, and one without the path is refused.
 """
 
 from __future__ import annotations
@@ -67,21 +36,18 @@ if TYPE_CHECKING:  # the process in which Spark makes a source needs no predicat
 
 _PACKAGE = __name__.partition(".")[0]
 _TREE_MODULES = {f"{_PACKAGE}.engine.predicates.{name}" for name in ("ast", "literals", "operands")} | {
-    f"{_PACKAGE}.spark_adapter.{name}" for name in ("column_tree", "spark_semantics", "where_text")
+    f"{_PACKAGE}.spark_adapter.{name}" for name in ("spark_semantics", "columns")
 }
-UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
 # What pickles of Arrow types call: a cast names one.
 _ARROW_TYPES = frozenset(
     {"type_for_alias", "timestamp", "duration", "time32", "time64", "binary", "dictionary", "struct", "map_", "field"}
     | {"decimal32", "decimal64", "decimal128", "decimal256", "list_", "large_list", "list_view", "large_list_view"}
 )
 STORAGE_PREFIX = "storage."
-_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows", "columns")
+_WRITTEN_BY_US = ("log_position", "predicate", "parallelism", "residual", "first_rows")
 _OPTIONS_OF_LOADS = (
     "path",
     "where",
-    "timeZone",
-    "caseSensitive",
     "index_path",
     "version",
     "savepoint",
@@ -90,18 +56,13 @@ _OPTIONS_OF_LOADS = (
     *_WRITTEN_BY_US,
 )
 _LOST = frozenset(
-    {"where", "timezone", "casesensitive", "index_path", "version", "savepoint", "asof", "mode"}
-    | {"log_position", "predicate"}
+    {"where", "index_path", "version", "savepoint", "asof", "mode"} | {"log_position", "predicate"}
 )  # by a table of Spark's catalog
 OVERWRITE_MODE, READ_VERSION = "partitionOverwriteMode", "readVersion"
 _SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 _OPTIONS_OF_SAVES = ("path", "partitioning", "key", OVERWRITE_MODE, READ_VERSION, *_SIZES, "index_path")
 PREDICATE_PREFIX = "skipstone:predicate:"  # of option where: what follows is no SQL
-_FIELDS = {
-    "timeZone": "time_zone",
-    "caseSensitive": "case_sensitive",
-    "asOf": "as_of",
-}  # of a Request
+_FIELDS = {"asOf": "as_of"}  # of a Request
 _BYTES = re.compile(r"([0-9]+)\s*([kmg])?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -143,8 +104,6 @@ class Request:
 
     path: str
     where: str | None = None
-    time_zone: str | None = None
-    case_sensitive: bool | None = None
     predicate: str | None = None
     index_path: str | None = None
     version: int | None = None
@@ -155,7 +114,6 @@ class Request:
     parallelism: int | None = None
     residual: str | None = None
     first_rows: FirstRows | None = None
-    columns: tuple[str, ...] | None = None
     storage_options: StorageOptions = field(default_factory=_no_options)
 
     @classmethod
@@ -176,7 +134,7 @@ class Request:
         if unknown and unknown != ["paths"]:
             raise InvalidArgumentError(
                 f"option {unknown[0]!r} is not known to the data source skipstone; it takes "
-                f"{', '.join(_OPTIONS_OF_LOADS[:9])}, {STORAGE_PREFIX}*"
+                f"{', '.join(_OPTIONS_OF_LOADS[:7])}, {STORAGE_PREFIX}*"
             )
         if not values.get("path"):
             raise InvalidArgumentError(
@@ -193,8 +151,6 @@ class Request:
         return cls(
             path=local_path(values["path"]),
             where=where,
-            time_zone=_time_zone(values.get("timezone")),
-            case_sensitive=_flag("caseSensitive", values.get("casesensitive")),
             predicate=predicate,
             index_path=local_path(values["index_path"]) if "index_path" in values else None,
             version=_number("version", values.get("version")),
@@ -205,14 +161,12 @@ class Request:
             parallelism=_number("parallelism", values.get("parallelism")),
             residual=values.get("residual"),
             first_rows=FirstRows.from_text(values.get("first_rows")),
-            columns=_columns(values.get("columns")),
             storage_options=_storage_options(values),
         )
 
     def to_options(self) -> dict[str, str]:
         """The options that mean this request."""
         values = {name: getattr(self, _FIELDS.get(name, name)) for name in _OPTIONS_OF_LOADS}
-        values["columns"] = None if self.columns is None else json.dumps(self.columns)
         values["first_rows"] = None if self.first_rows is None else self.first_rows.to_text()
         storage = {f"{STORAGE_PREFIX}{name}": value for name, value in self.storage_options.items()}
         return {name: str(value) for name, value in values.items() if value is not None} | storage
@@ -309,20 +263,6 @@ def local_path(path: str) -> str:
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
-def _columns(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    try:
-        names = json.loads(text)
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(
-            f"option columns is a list of names in JSON, not {text!r}; .schema(...) chooses columns, too"
-        )
-    return tuple(names)
-
-
 def _number(name: str, text: str | None) -> int | None:
     """The number in an option, None where it is absent. Raises InvalidArgumentError for anything but a number."""
     if text is None:
@@ -348,21 +288,6 @@ def _moment(text: str | None) -> dt.datetime | None:
     if moment is None or moment.tzinfo is None:
         raise InvalidArgumentError(f"option asOf is a time with its zone, as 2026-01-05T00:00:00Z, not {text!r}")
     return moment
-
-
-def _time_zone(text: str | None) -> str | None:
-    if text is not None and text not in UTC_NAMES:
-        raise InvalidArgumentError(
-            f"option timeZone is UTC, not {text!r}: zones differ between machines; make the predicate where the "
-            "session is, by sks.predicate(spark, text)"
-        )
-    return text
-
-
-def _flag(name: str, text: str | None) -> bool | None:
-    if text is not None and text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"option {name} is true or false, not {text!r}")
-    return None if text is None else text.lower() == "true"
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

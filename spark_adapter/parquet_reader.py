@@ -18,14 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ..engine import hive
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
-from ..engine.predicates import Constant, columns_of, unknowns
+from ..engine.predicates import Constant, Node, columns_of, parse, unknowns
 from ..engine.predicates.coerce import plain_type
 from ..engine.scan.file_reader import check_identity
 from ..engine.scan.file_tasks import FileTask
@@ -35,29 +34,26 @@ from ..engine.storage import is_outside
 from ..engine.storage.places import is_uri
 from ..engine.storage.threads import prefetched
 from ..errors import NotReadableError, PredicateError, SchemaError
-from .column_tree import quoted
-from .loads import REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
+from .columns import quoted, where_node, without_unknowns
 from .old_calendar import in_utc, int96_columns, loaded_type, shifted_files
+from .options import Request, encode_predicate
 from .pushdown_guard import hide_from_pushdown, is_read_as, without_old_times
-from .sessions import as_column, read_where
+from .relations import PRUNED_OPTION, REQUEST_OPTION, TABLE_OPTION, VERSION_OPTION
+from .sessions import spark_where
 from .to_columns import has_floats, literal, to_column
 from .wire_types import holds_nanoseconds, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..engine.scan.planning import PlannedScan
     from ..engine.state import FileSchema
     from ..engine.table import Table
-    from .options import Request
 
 _listing = threading.Lock()
 _LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _PARTITIONS_APART_MAX = 100  # each is a scan of its own in Spark's plan
 _STATS_AT_ONCE = 8
 _TIMES_AS_STORED = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}  # whatever the session says
-_MUCH_BYTES = 128 << 20  # where a second reader's start costs less than it saves
-_MUCH_FILES_MAX = 10_000
 _PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]*|0")
 _PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ESCAPE_BEYOND_ASCII = re.compile(r"%[89A-Fa-f][0-9A-Fa-f]")
@@ -90,16 +86,21 @@ def read_parquet(
         Spark would not read as the table has them (`scan` reads some), or that changed since they were indexed.
     """
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        node = read_where(spark, where, table.schema)
-        where = as_column(spark, where) if isinstance(where, str) else where
+        node, tested, with_all = where, [], False
+        if isinstance(where, str | Column):
+            meaning = spark_where(spark, where, table.schema)
+            node, where, with_all = meaning.node, meaning.column, meaning.columns is None
+            tested = [name for name in table.schema.names if name in (meaning.columns or ())]
+        else:
+            node = where_node(where, table.schema)
         plan = table.scan(node, columns)
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         safe = without_old_times(plan.bound)
         pruned = plan if safe is plan.bound else table.scan(safe, plan.columns)
-        used = [top_level(table.schema, name) for name in columns_of(plan.bound)]
-        files = _Files(table, pruned, _root(path, table.location), with_all=isinstance(where, Column), used=used)
+        used = [*tested, *(top_level(table.schema, name) for name in columns_of(plan.bound))]
+        files = _Files(table, pruned, _root(path, table.location), with_all=with_all, used=used)
         condition = _filter(where, plan)
-        frame = files.frame(spark)
+        frame = files.frame(spark, **_explained(table, node if pruned is plan else None))
         if condition is not None:
             may_lose_floats = condition is where and (bool(unknowns(plan.bound)) or has_floats(plan.bound))
             frame = hide_from_pushdown(frame, table.schema, files.schemas(), with_floats=may_lose_floats)
@@ -108,28 +109,32 @@ def read_parquet(
     return frame.select([quoted(name) for name in plan.columns])
 
 
-def read_files(spark: SparkSession, path: str, table: Table, plan: Plan) -> DataFrame:
+def read_files(spark: SparkSession, path: str, table: Table, plan: Plan, where: Node) -> DataFrame:
     """All rows, in the plan's columns, of the files that a plan leaves, by Spark's own reader: no row is tested.
+    `where`: what chose the files, for `explain`.
 
     Raises NotReadableError for files that Spark would not read as the table has them, or that changed.
     """
-    frame = _Files(table, plan, _root(path, table.location), with_all=False, used=[]).frame(spark)
+    files = _Files(table, plan, _root(path, table.location), with_all=False, used=[])
+    frame = files.frame(spark, **_explained(table, where))
     return frame.select([quoted(name) for name in plan.columns])
 
 
-def reads_much(planning: PlannedScan) -> bool:
-    """Whether so much is left that Spark's own reader is the faster one: two to three times, of what is read whole. Not
-    where an index has named the rows or row groups, which that reader would not know of, nor where looking at each file
-    first, as it must, would take long."""
-    if planning.instant.totals["bytes"] < _MUCH_BYTES or is_uri(planning.location):
-        return False
-    survivors = planning.pruned
-    if survivors.rows_matching is not None or survivors.fine or len(survivors.ids) > _MUCH_FILES_MAX:
-        return False
-    return (pc.sum(survivors.units.files.column("size_bytes")).as_py() or 0) >= _MUCH_BYTES
+def _explained(table: Table, where: object) -> dict[str, str]:
+    """The option by which `explain` finds what chose the files of a read."""
+    predicate = None if where is None else encode_predicate(without_unknowns(parse(where)))
+    request = Request(
+        path=table.location,
+        predicate=predicate,
+        index_path=table.handle.index_storage.uri,
+        version=table.version,
+        log_position=table.handle.log_position,
+        storage_options=table.handle.storage_options,
+    )
+    return {PRUNED_OPTION: json.dumps(request.to_options())}
 
 
-def handed_over(
+def read_by_spark(
     spark: SparkSession, table: Table, plan: Plan, condition: Column | None, request: Request
 ) -> DataFrame | None:
     """The rows of a scan, in the plan's columns, by Spark's own reader; None where that would read otherwise.

@@ -16,9 +16,7 @@ from ..engine.predicates import Node, parse
 from ..engine.scan.coarse_snapshot import FILTER_BYTES, Coarse, coarse_of
 from ..engine.state import Instant
 from ..errors import InvalidArgumentError, is_integer
-from .column_tree import tree_of
-from .from_columns import text_tree
-from .where_text import SparkPredicate, where_node
+from .columns import SparkPredicate, text_tree, where_node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,21 +113,14 @@ def predicate(spark: SparkSession, where: object, coarse: Coarse | None = None) 
 
 
 def _spark_predicate(spark: SparkSession, where: Any) -> SparkPredicate:
-    from .sessions import active, session_of
+    from . import catalyst, connect
+    from .sessions import session_of
 
-    if not isinstance(where, str):
-        from .catalyst_tree import tree_of_expression
-        from .spark_versions import catalyst_expression
-
-        expression = catalyst_expression(where)
-        tree = tree_of(where) if expression is None else tree_of_expression(expression)
-        return SparkPredicate(tree, session_of(spark), str(where))
-    if not hasattr(spark, "_jsparkSession"):
-        return SparkPredicate(text_tree(where), session_of(spark), where)
-    from .catalyst_tree import parsed
-
-    with active(spark):  # the parser reads the settings of the thread's session
-        return SparkPredicate(parsed(spark, where), session_of(spark), where)
+    if catalyst.is_classic(spark):
+        tree = catalyst.parse_expression(spark, where)
+    else:
+        tree = text_tree(where) if isinstance(where, str) else connect.tree_of(where)
+    return SparkPredicate(tree, session_of(spark), str(where))
 
 
 def prune_partition(

@@ -22,8 +22,7 @@ from ..engine.predicates import And, Node, Not, Or, Unknown
 from ..engine.predicates.bound import ColumnLeaf, Leaf
 from ..engine.predicates.coerce import is_list, plain_type
 from ..errors import SchemaError
-from .column_tree import quoted
-from .from_columns import without_unknowns
+from .columns import quoted, without_unknowns
 from .spark_versions import READER_WIDENS
 from .wire_types import wire_schema
 

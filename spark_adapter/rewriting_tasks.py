@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,10 +22,10 @@ from ..engine.storage import Counted, open_storage
 from ..engine.tasks.spec import TaskSpec
 from ..engine.tasks.writer import TaskWriter, fitted
 from ..errors import CorruptionError, InvalidArgumentError
-from .shares import Share, rows_of_shares
+from .jobs import parts_in, result_row
+from .shares import rows_of_shares
 from .wire_types import gathered, to_table_types
 
-WRITTEN_SCHEMA = "number long, result binary"
 _INSERTED = -1  # the number of a result that belongs to no file
 
 
@@ -150,18 +148,13 @@ class KeysOfFiles:
     context: ReadContext
     numbers: dict[str, int]
 
-    def encode(self, shares: Sequence[Share]) -> bytes:
-        """A part of the work; it travels over Spark's own channel."""
-        return zlib.compress(pickle.dumps(shares), 1)
-
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Batches of (file, key), of batches of encoded shares."""
-        for batch in batches:
-            for part in batch.column(0).to_pylist():
-                for path, rows in rows_of_shares(self.context, pickle.loads(zlib.decompress(part))):
-                    key = self.keys.of(rows).unique().drop_null()
-                    number = pa.repeat(pa.scalar(self.numbers[path], pa.int64()), len(key))
-                    yield pa.RecordBatch.from_arrays([number, key], names=["file", "key"])
+        """Batches of (file, key), of parts that are lists of shares."""
+        for _, shares in parts_in(batches):
+            for path, rows in rows_of_shares(self.context, shares):
+                key = self.keys.of(rows).unique().drop_null()
+                number = pa.repeat(pa.scalar(self.numbers[path], pa.int64()), len(key))
+                yield pa.RecordBatch.from_arrays([number, key], names=["file", "key"])
 
 
 @dataclass(frozen=True)
@@ -185,7 +178,7 @@ class MergeRows:
                 file = self.files[number]
                 changed[file.task.path] = self._rewrite(file, source, data, writer)
         if changed:
-            yield _result(Written(writer.result, changed))
+            yield result_row(_INSERTED, Written(writer.result, changed))
 
     def _rewrite(self, file: OldFile, source: pa.Table, data: Counted, writer: TaskWriter) -> int:
         keys = source.column("key").combine_chunks()
@@ -253,12 +246,7 @@ class InsertRows:
                 count += rows.num_rows
                 writer.write(to_table_types(rows, self.keys.given, self.keys.schema))
         if count:
-            yield _result(Written(writer.result, {}, count))
-
-
-def _result(written: Written) -> pa.RecordBatch:
-    columns = [pa.array([_INSERTED], pa.int64()), pa.array([pickle.dumps(written)], pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["number", "result"])
+            yield result_row(_INSERTED, Written(writer.result, {}, count))
 
 
 def _by_file(batches: Batches) -> Iterator[tuple[int, pa.Table]]:

@@ -14,11 +14,11 @@ from ..engine.choices import SaveMode
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
 from ..errors import InvalidArgumentError, NotATableError
-from .jobs import described, watched
-from .loads import loads_of, unseen_in
+from .catalyst import active
+from .jobs import described, run_action
 from .options import OVERWRITE_MODE, READ_VERSION, STORAGE_PREFIX, WriteRequest
-from .scanning import register
-from .sessions import active
+from .relations import find_relations, opaque_part
+from .sessions import register
 from .source import SkipstoneSource, writer_of
 from .spark_versions import IS_SPARK_4, write_by_tasks
 
@@ -81,14 +81,13 @@ def save(
             texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
 
         def act() -> None:
-            with active(spark):  # of the thread in which it is watched, too
-                if IS_SPARK_4:
-                    frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
-                else:
-                    request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
-                    write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
+            if IS_SPARK_4:
+                frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
+            else:
+                request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
+                write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
 
-        watched(spark, act, "rows", report)
+        run_action(spark, act, "rows", report)
 
 
 def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, storage_options: Any) -> int | None:
@@ -98,8 +97,8 @@ def _read_version(frame: DataFrame, path: str | os.PathLike, index_path: Any, st
             table_id = table.handle.instant.table_id
     except NotATableError:
         return None  # the save will make it
-    versions = [load.version() for load in loads_of(frame) if load.table_id() == table_id]
-    unseen = unseen_in(frame)
+    versions = [each.version() for each in find_relations(frame) if each.table_id() == table_id]
+    unseen = opaque_part(frame)
     if unseen is not None:
         raise InvalidArgumentError(
             f"the version that {unseen} reads is not known here: pass the version of this table that the rows were "

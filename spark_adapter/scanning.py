@@ -1,4 +1,7 @@
-"""`register`, `scan` and `refresh`: the driver checks arguments, where errors are ours, and pins a version."""
+"""`scan`, `refresh` and `view`: the driver checks arguments, pins a version, plans, and chooses the reader.
+
+Spark reads the rows through the data source "skipstone", or, if much is left, by its own Parquet reader.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,23 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
 from ..engine.open import open_table
 from ..engine.parquet.leaves import top_level
 from ..engine.predicates import parse, unknowns
 from ..errors import InvalidArgumentError
-from .column_tree import columns_needed, quoted
-from .formats import activate, watch_formats
-from .from_columns import without_unknowns
-from .jobs import declared_slots
-from .loads import bare_load, check_frame
+from . import catalyst
+from .columns import quoted, where_node, where_of, without_unknowns
 from .options import FirstRows, Request, encode_predicate
-from .parquet_reader import handed_over, reads_much
-from .sessions import active, as_column, is_classic, spark_node
-from .source import SkipstoneSource, load
-from .spark_versions import IS_SPARK_4, check_spark
-from .where_text import where_node, where_of
+from .relations import check_frame, single_relation
+from .sessions import read_where, register, spark_where
+from .shares import is_bulk_read
+from .source import load
+from .spark_versions import IS_SPARK_4, check_spark, default_parallelism
 from .wire_types import readable_schema, spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -38,49 +38,17 @@ if TYPE_CHECKING:
 _RESIDUAL_CHARACTERS = 300  # that travel with the load, for `explain`
 _FIRST_ROWS_MAX = 100_000  # that one task takes; more are sorted by Spark
 _scans: weakref.WeakKeyDictionary[DataFrame, _Scan] = weakref.WeakKeyDictionary()
-_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """What a DataFrame was asked for, where its load does not say all of it."""
+    """The arguments of `scan`, if a DataFrame's load does not contain all of them."""
 
     where: object
     order_by: OrderBy | None
     limit: int | None
     hand_over: bool | None = None
     request: Request | None = None
-
-
-def register(spark: SparkSession) -> None:
-    """Makes the data source "skipstone" known to a session; and from then on, in this process, a plain save work in
-    any thread, and a stream of it be refused where it is asked for.
-
-        spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
-
-    Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
-    """
-    check_spark("4.0", 'format("skipstone")')
-    activate(spark)
-    if spark in _registered:
-        return
-    watch_formats(spark)
-    if not _try_register(spark):
-        # Spark checks the name in the thread's active session, which need not be this one.
-        with active(spark):
-            _try_register(spark)
-    _registered.add(spark)
-
-
-def _try_register(spark: SparkSession) -> bool:
-    """False where the name is registered already, as it is where Spark found `pyspark_skipstone` by itself."""
-    try:
-        spark.dataSource.register(SkipstoneSource)
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
-        return False
-    return True
 
 
 def scan(
@@ -134,16 +102,16 @@ def scan(
     """
     given = _Scan(where, order_by, limit, hand_over)
     if IS_SPARK_4:
-        register(spark)  # also where the rows are handed over: a plain save may follow
+        register(spark)  # also if Spark's own reader reads the rows: a plain save may follow
     with open_table(path, version=version, index_path=index_path, storage_options=storage_options) as table:
-        residual, is_tested = None, False
+        residual, names_tested, is_tested, condition = None, None, False, None
         if isinstance(where, str | Column):
-            node = spark_node(spark, where, table.schema)
-            is_tested = bool(unknowns(node))
-            # What Spark meant by a text is tested by Spark too, where it says which columns that takes.
-            if is_tested or (isinstance(where, str) and is_classic(spark)):
-                residual = as_column(spark, where)
-            where = without_unknowns(node)
+            meaning = spark_where(spark, where, table.schema)
+            is_tested, condition = bool(unknowns(meaning.node)), meaning.column
+            # Spark tests what it means by a text, too, if it tells which columns that reads.
+            if is_tested or (isinstance(where, str) and catalyst.is_classic(spark)):
+                residual, names_tested = meaning.column, meaning.columns
+            where = without_unknowns(meaning.node)
         else:
             where = where_node(where, table.schema)
         plan = table.scan(where, columns, limit=limit, order_by=order_by, mode=mode)
@@ -154,8 +122,7 @@ def scan(
             first, residual = FirstRows(limit, _as_given(keys)), None
         needed = [] if first else [top_level(table.schema, key.column) for key in keys]
         if residual is not None:
-            whole = readable_schema(table.schema)
-            needed += columns_needed(spark, residual, spark_schema(whole))
+            needed += _tested_columns(names_tested, readable_schema(table.schema).names)
         wire = wire_schema(table.schema, list(dict.fromkeys([*names, *needed])))
         sorts = [] if first else [_sort(spark, key, table.schema) for key in keys]
         request = Request(
@@ -168,13 +135,14 @@ def scan(
             version=table.version,
             mode=mode,
             log_position=table.handle.log_position,
-            parallelism=declared_slots(spark),
+            parallelism=default_parallelism(spark),
             storage_options=table.handle.storage_options,
         )
         result = None
-        if first is None and hand_over is not False and (hand_over or reads_much(plan.planning)):
-            condition = as_column(spark, given.where) if isinstance(given.where, str | Column) else None
-            result = handed_over(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
+        if first is None and hand_over is not False and (hand_over or is_bulk_read(plan.planning)):
+            from .parquet_reader import read_by_spark
+
+            result = read_by_spark(spark, table, table.scan(where, wire.names, mode=mode), condition, request)
     if result is None:
         frame = load(spark, request, spark_schema(wire))
         result = frame if residual is None else frame.where(residual)
@@ -188,6 +156,13 @@ def scan(
     return result
 
 
+def _tested_columns(names: set[str] | None, readable: Sequence[str]) -> Sequence[str]:
+    """The columns of a table that Spark's test reads, all if that is not known. A source of Python learns which columns
+    to read when it is loaded, not when the query is planned."""
+    lowered = None if names is None else {name.lower() for name in names}
+    return [name for name in readable if lowered is None or name.lower() in lowered]
+
+
 def _as_given(keys: Sequence[SortKey]) -> tuple[tuple[str, ...], ...] | None:
     """Sort keys as `Table.scan` takes them."""
     words = [(key.column, *["desc"] * key.is_max, *["nulls_first"] * key.nulls_first) for key in keys]
@@ -198,7 +173,7 @@ def _sort(spark: SparkSession, key: SortKey, schema: pa.Schema) -> Column:
     """A sort key as Spark's Column."""
     top = top_level(schema, key.column)
     rest = key.column[len(top) + 1 :].split(".") if len(key.column) > len(top) else []
-    column: Any = as_column(spark, quoted(top, *rest))
+    column: Any = catalyst.as_column(spark, quoted(top, *rest))
     if key.is_max:
         return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
@@ -213,8 +188,8 @@ def refresh(frame: DataFrame) -> DataFrame:
     """
     check_frame(frame, "refresh")
     given = _scans.get(frame)
-    load = bare_load(frame) if given is None else None
-    request = given.request if given is not None else None if load is None else load.request()
+    relation = single_relation(frame) if given is None else None
+    request = given.request if given is not None else None if relation is None else relation.request()
     if request is None:
         raise InvalidArgumentError(
             'refresh() takes what scan(), or spark.read.format("skipstone").load(), returned; refresh that, and apply '
@@ -236,3 +211,50 @@ def refresh(frame: DataFrame) -> DataFrame:
         index_path=request.index_path,
         storage_options=request.storage_options,
     )
+
+
+def view(
+    spark: SparkSession,
+    name: str,
+    path: str | os.PathLike[str],
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    *,
+    index_path: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Make, or replace, a temporary view of a session that reads the latest version of a table at each query.
+
+        sks.view(spark, "flights", "lake/flights")
+        spark.sql("SELECT count(*) FROM flights WHERE origin = 'JFK'")
+
+    Each query calls this process, which plans a `scan`. Without `where`, Spark's own Parquet reader reads the live
+    files, if it reads the same rows. A DataFrame made of the view (`spark.sql`, `spark.table`) stays with the version
+    of that moment. A query that names the view twice plans it twice, and a commit may come between. The columns are
+    those of now: call this again after some were added. Nothing can be inserted into it; `save` to the table's path.
+
+    Args:
+        name: of the view.
+        where, columns, index_path, storage_options: as in `scan`, but all of a Column or a text must be understood. Its
+            meaning is fixed now, by the session's present settings.
+
+    Raises:
+        As `scan`. InvalidArgumentError over Spark Connect, where a view stays with one version.
+    """
+    check_spark("4.0", "view()")
+    if not catalyst.is_classic(spark):
+        raise InvalidArgumentError(
+            "over Spark Connect a view stays with the version that it was made at: make a DataFrame by scan() for each "
+            "query, or the view again, by scan(...).createOrReplaceTempView(name); or make a table of the catalog, "
+            "CREATE TABLE t USING skipstone OPTIONS (path '...'), and the view AS SELECT * FROM t WITH (path = '...')"
+        )
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        node = read_where(spark, where, table.schema)
+        plan = table.scan(node, columns)
+        plan.planning.check_evaluable()
+        wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
+        fixed = None if node is None else parse(node)
+        location, names = table.location, list(plan.columns)
+    register(spark)
+    read = partial(scan, spark, location, fixed, names, hand_over=True if fixed is None else None)
+    catalyst.define_view(spark, name, partial(read, index_path=index_path, storage_options=storage_options))

@@ -11,7 +11,7 @@ of its own. What runs in executors: `semi_join_tasks`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,15 +29,15 @@ from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
-from .column_tree import quoted
-from .jobs import described, slots, watched
+from .columns import quoted
+from .jobs import batches_only, described, frame_of_parts, run_action
 from .key_files import key_range, uncovered_units
-from .loads import check_frame
+from .relations import check_frame
 from .scanning import scan
-from .semi_join_tasks import Batches, ShippedLookup, UncoveredFiles, encode_keys, find_rows, read_rows, read_uncovered
+from .semi_join_tasks import ShippedLookup, encode_keys, find_rows, read_rows, read_uncovered
 from .sessions import read_where
 from .shares import pack
-from .spark_versions import arrow_schema_of, collected, frame_of_rows
+from .spark_versions import arrow_schema_of, collected, slots
 from .to_columns import to_column
 from .wire_types import spark_schema, wire_schema
 
@@ -108,7 +108,7 @@ def lookup(
         key_set(sample, [leaves[name] for name in names])  # raises for types that are not compared
         condition = None if where is None else parse(read_where(spark, where, table.schema))
         if len(names) == 1:
-            few = watched(spark, partial(collected, key_frame.limit(FEW_KEYS + 1)), "keys", report)
+            few = run_action(spark, partial(collected, key_frame.limit(FEW_KEYS + 1)), "keys", report)
             if few.num_rows <= FEW_KEYS:
                 among = parse(col(names[0]).is_in(few.column(0).drop_null().unique()))
                 # The caller's version, not the one opened: only the latest is read with another format's log.
@@ -150,19 +150,8 @@ def _joined(
         key += "_"
     read = tuple(dict.fromkeys([*wanted, *tops]))
     wire = wire_schema(table.schema, read)
-    lookup = ShippedLookup(
-        location=table.location,
-        version=table.version,
-        log_position=table.handle.log_position,
-        index_location=table.handle.index_storage.uri,
-        storage_options=table.handle.storage_options,
-        names=tuple(names),
-        leading=leading,
-        index=None if index is None else index.id,
-        columns=read,
-        key=key,
-        wire=wire.append(pa.field(key, pa.binary())),
-    )
+    with_key = wire.append(pa.field(key, pa.binary()))
+    lookup = ShippedLookup.of(table, names, leading, index, columns=read, key=key, wire=with_key)
     for i in range(len(names)):
         given = given.where(given[f"k{i}"].isNotNull())
     # Where the index covers the whole key, its rows are the result; all others are compared with the keys once more.
@@ -176,7 +165,9 @@ def _joined(
         candidates.append(_rows_by_index(spark, given, lookup))
     if candidates:
         rows = candidates[0] if len(candidates) == 1 else candidates[0].union(candidates[1])
-        encoded = given.mapInArrow(_encode(lookup, table.schema), "key binary").withColumnRenamed("key", key)
+        encoded = given.mapInArrow(
+            batches_only(partial(encode_keys, lookup, table.schema)), "key binary"
+        ).withColumnRenamed("key", key)
         rows = rows.join(encoded, [key], "left_semi")
         results.append(rows.select(*[rows[quoted(name)] for name in base]))
     if not results:  # no file may hold a key
@@ -191,10 +182,10 @@ def _rows_by_index(spark: SparkSession, given: DataFrame, lookup: ShippedLookup)
     # A task's keys lie side by side in the index, so that each of its blocks is read by few tasks.
     keys = given.select(*key).distinct()
     keys = keys.repartitionByRange(*keys.columns).sortWithinPartitions(*keys.columns)
-    hits = keys.mapInArrow(_find(lookup), "file long, row long")
+    hits = keys.mapInArrow(batches_only(partial(find_rows, lookup)), "file long, row long")
     # With a number of partitions: Spark would choose one by the bytes of the hits, which say nothing about the rows.
     dealt = hits.repartition(_PARTS_A_CORE * slots(spark), hits["file"]).sortWithinPartitions("file", "row")
-    return dealt.mapInArrow(_read(lookup), spark_schema(lookup.wire))
+    return dealt.mapInArrow(batches_only(partial(read_rows, lookup)), spark_schema(lookup.wire))
 
 
 def _uncovered_rows(
@@ -223,9 +214,9 @@ def _uncovered_rows(
     if not tasks:
         return None
     packs = pack(tasks, slots(spark))
-    encoded = pa.array([UncoveredFiles(plan.context, shares).to_bytes() for shares in packs], pa.binary())
-    parts = frame_of_rows(spark, pa.table({"part": encoded}), "part binary")
-    return parts.mapInArrow(_read_uncovered(lookup), spark_schema(lookup.wire))
+    parts = frame_of_parts(spark, packs)
+    read = partial(read_uncovered, lookup, plan.context)
+    return parts.mapInArrow(batches_only(read), spark_schema(lookup.wire))
 
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
@@ -237,22 +228,3 @@ def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
     if missing:
         raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(keys.columns)}")
     return names
-
-
-# Functions of batches alone, as Spark takes them.
-
-
-def _find(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
-    return lambda batches: find_rows(lookup, batches)
-
-
-def _read(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
-    return lambda batches: read_rows(lookup, batches)
-
-
-def _read_uncovered(lookup: ShippedLookup) -> Callable[[Batches], Batches]:
-    return lambda batches: read_uncovered(lookup, batches)
-
-
-def _encode(lookup: ShippedLookup, schema: pa.Schema) -> Callable[[Batches], Batches]:
-    return lambda batches: encode_keys(lookup, schema, batches)

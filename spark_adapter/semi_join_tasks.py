@@ -9,11 +9,10 @@ compared in one form everywhere, the index's own, so it does not matter which fi
 
 from __future__ import annotations
 
-import pickle
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +33,9 @@ from ..engine.state.runs import DamagedRun
 from ..engine.storage import StorageOptions
 from ..engine.table import Table
 from ..errors import CorruptionError
-from .hang_ups import leave_out_hang_ups
-from .shares import Share, rows_of_shares
+from .jobs import Batches, parts_in
+from .shares import rows_of_shares
 from .wire_types import wire_batches
-
-Batches = Iterator[pa.RecordBatch]
 
 HITS = pa.schema([pa.field("file", pa.int64()), pa.field("row", pa.int64())])
 _KEYS_AT_ONCE = 1 << 20
@@ -66,9 +63,26 @@ class ShippedLookup:
     names: tuple[str, ...]
     leading: int
     index: int | None
-    columns: tuple[str, ...]
-    key: str | None
-    wire: pa.Schema
+    columns: tuple[str, ...] = ()
+    key: str | None = None
+    wire: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    @classmethod
+    def of(
+        cls, table: Table, names: Sequence[str], leading: int, index: IndexState | None, **rows: Any
+    ) -> ShippedLookup:
+        """`rows`: columns, key and wire, if rows are read and not only found."""
+        return cls(
+            location=table.location,
+            version=table.version,
+            log_position=table.handle.log_position,
+            index_location=table.handle.index_storage.uri,
+            storage_options=table.handle.storage_options,
+            names=tuple(names),
+            leading=leading,
+            index=None if index is None else index.id,
+            **rows,
+        )
 
     def open(self) -> Table:
         return open_pair(self.location, self.version, self.log_position, self.index_location, self.storage_options)
@@ -85,7 +99,6 @@ class ShippedLookup:
 
 def find_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Keys, a column for each name, to the rows that hold them, by the index: batches of HITS."""
-    leave_out_hang_ups()
     chunks = _chunks(batches, _KEYS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
@@ -115,7 +128,6 @@ def _hits(positions: Positions) -> Batches:
 
 def read_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
     """Batches of HITS, ascending, to the rows themselves."""
-    leave_out_hang_ups()
     chunks = _chunks(batches, _ROWS_AT_ONCE)
     first = next(chunks, None)
     if first is None:
@@ -136,25 +148,11 @@ def read_rows(lookup: ShippedLookup, batches: Batches) -> Batches:
                 yield from _to_wire(lookup, pa.Table.from_batches([batch]), table.schema, table.location)
 
 
-@dataclass(frozen=True)
-class UncoveredFiles:
-    """Files that the index does not cover, as a part of the work. Picklable; travels over Spark's own channel."""
-
-    context: ReadContext
-    shares: list[Share]
-
-    def to_bytes(self) -> bytes:
-        return zlib.compress(pickle.dumps(self), 1)
-
-
-def read_uncovered(lookup: ShippedLookup, batches: Batches) -> Batches:
-    """Pickled `UncoveredFiles`, one a row, to the rows of the files."""
-    leave_out_hang_ups()
-    for batch in batches:
-        for data in batch.column(0).to_pylist():
-            files: UncoveredFiles = pickle.loads(zlib.decompress(data))
-            for path, rows in rows_of_shares(files.context, files.shares):
-                yield from _to_wire(lookup, rows, files.context.schema, path)
+def read_uncovered(lookup: ShippedLookup, context: ReadContext, batches: Batches) -> Batches:
+    """Parts, lists of shares, to the rows of their files."""
+    for _, shares in parts_in(batches):
+        for path, rows in rows_of_shares(context, shares):
+            yield from _to_wire(lookup, rows, context.schema, path)
 
 
 def encode_keys(lookup: ShippedLookup, schema: pa.Schema, batches: Batches) -> Batches:

@@ -1,50 +1,103 @@
-"""What a session of Spark decides: what a text or a Column means, and which session a thread's work runs in."""
+"""What a session of Spark decides: what a text or a Column means, and which data sources it knows."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column
 
-from ..engine.predicates import Node
+from ..engine.predicates import Node, Unknown
 from ..errors import PredicateError
-from .catalyst_tree import meaning_of
-from .from_columns import from_column, from_tree
-from .spark_semantics import Session
-from .spark_versions import IS_SPARK_4, java_sessions
-from .where_text import where_node
+from . import catalyst
+from .columns import NESTED_TOO_DEEPLY, from_tree, where_node
+from .source import SkipstoneSource
+from .spark_semantics import Session, Tree
+from .spark_versions import IS_SPARK_4, check_spark
 from .wire_types import readable_schema, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # a second time, Spark warns
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source "skipstone" known to a session. If the thread has no active session, as a thread that Python
+    starts, this session becomes the active one of the thread: Spark looks there when `df.write` saves.
+
+        spark.read.format("skipstone").option("where", "k = 5").load("lake/flights")
+
+    Options: `where` (SQL text), `index_path`, `version`, `storage.*`. `.schema(...)` chooses the columns.
+    """
+    check_spark("4.0", 'format("skipstone")')
+    catalyst.activate(spark)
+    if spark in _registered:
+        return
+    if not _try_register(spark):
+        # Spark checks the name in the thread's active session, which need not be this one.
+        with catalyst.active(spark):
+            _try_register(spark)
+    _registered.add(spark)
+
+
+def _try_register(spark: SparkSession) -> bool:
+    """False if the name is registered already, as it is if Spark found `pyspark_skipstone` by itself."""
+    try:
+        spark.dataSource.register(SkipstoneSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class SparkWhere:
+    """A Column or a text, as a session means it.
+
+    node       the same in our nodes; what is not understood is Unknown
+    column     as Spark's Column
+    columns    the names of the columns that it reads; None if they are not known
+    """
+
+    node: Node
+    column: Column
+    columns: set[str] | None
+
+
+def spark_where(spark: SparkSession, where: str | Column, schema: pa.Schema) -> SparkWhere:
+    """What a session means by a Column or a text over a table.
+
+    Raises PredicateError, with Spark's message, if Spark cannot resolve it.
+    """
+    column = catalyst.as_column(spark, where)
+    try:
+        if catalyst.is_classic(spark):
+            column = catalyst.balanced(column)
+            analyzed = catalyst.analyze(spark, column, spark_schema(readable_schema(schema)))
+            if analyzed is None:
+                return SparkWhere(Unknown(str(column), "Spark filters by more than an expression"), column, None)
+            tree: Tree = analyzed.tree
+            names: set[str] | None = analyzed.columns
+        else:
+            from .connect import columns_of, tree_of
+
+            tree, names = tree_of(column), columns_of(column)
+    except RecursionError:
+        raise PredicateError(NESTED_TOO_DEEPLY) from None
+    return SparkWhere(from_tree(tree, schema, session_of(spark)), column, names)
+
 
 def read_where(spark: SparkSession | None, where: object, schema: pa.Schema) -> object:
-    """What `scan` may be given, as `Table.scan` takes it: a Column and SQL text mean what they mean to Spark. Without a
-    session a text is read as an option's is."""
-    if isinstance(where, Column) or (isinstance(where, str) and spark is not None):
-        return spark_node(spark, where, schema)
+    """What `scan` accepts, as `Table.scan` accepts it: a Column and SQL text mean what they mean to Spark. Without a
+    session a text is read as an option's text is."""
+    if spark is not None and isinstance(where, str | Column):
+        return spark_where(spark, where, schema).node
     return where_node(where, schema)
-
-
-def as_column(spark: SparkSession, where: str | Column) -> Column:
-    """A text as the Column that it is to a session. Raises PredicateError, with Spark's message, if Spark 3.5 cannot
-    parse it; later versions parse it when it is analyzed."""
-    if isinstance(where, Column):
-        return where
-    if is_classic(spark):
-        from pyspark.sql.functions import expr
-    else:
-        from pyspark.sql.connect.functions import expr
-    try:
-        with active(spark):  # Spark 3.5 parses it now, by the settings of the thread's session
-            return expr(where)
-    except ParseException as error:
-        raise PredicateError(f"Spark finds no meaning in the predicate: {error}") from error
 
 
 def session_of(spark: Any) -> Session:
@@ -56,34 +109,3 @@ def session_of(spark: Any) -> Session:
     if legacy is None:
         is_null = not IS_SPARK_4 or str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "false"
     return Session(str(zone), str(case).lower() == "true", is_null)
-
-
-def spark_node(spark: Any, where: str | Column, schema: pa.Schema) -> Node:
-    """What a session's Spark means by a Column or a text; what is not understood is Unknown."""
-    if is_classic(spark) and (isinstance(where, str) or not IS_SPARK_4):
-        tree = meaning_of(spark, as_column(spark, where), spark_schema(readable_schema(schema)))
-        return from_tree(tree, schema, session_of(spark))
-    return from_column(as_column(spark, where), schema, session_of(spark))
-
-
-def is_classic(spark: Any) -> bool:
-    """False over Spark Connect."""
-    return hasattr(spark, "_jsparkSession")
-
-
-@contextlib.contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Within, a session is the active one of this thread; Spark Connect needs none."""
-    if not is_classic(spark):
-        yield
-        return
-    sessions = java_sessions(spark)
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()

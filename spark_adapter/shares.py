@@ -14,11 +14,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..base.arrays import from_numpy, to_numpy
 from ..engine.parquet.footers import open_parquet
@@ -28,19 +29,43 @@ from ..engine.scan.planned_rows import slices_of, to_merge
 from ..engine.scan.row_groups import row_groups_of
 from ..engine.scan.rows import read_matches
 from ..engine.storage import Counted, Storage, open_storage
-from .parts import split_evenly
+from ..engine.storage.places import is_uri
 
 if TYPE_CHECKING:
     from ..engine.handle import Handle
     from ..engine.scan.planning import PlannedScan
 
+_MUCH_BYTES = 128 << 20  # where a second reader's start costs less than it saves
+_MUCH_FILES_MAX = 10_000
 PARTITIONS_MAX = 20_000
+OPEN_BYTES = 1 << 20  # what opening a file costs, as bytes of reading
 _PARTITIONS_A_CORE = 3
 _PARTITION_BYTES_MIN = 8 << 20  # about what is read in the time that a task costs by itself
 _PARTITION_BYTES_MAX = 1 << 30  # as long as they are not too many
-_OPEN_BYTES = 1 << 20  # opening a file and asking its fine index, as bytes of reading
 _FILES_AT_ONCE = 1 << 17  # whose tasks lie in the driver's memory
 _CODEC = "zstd"
+
+
+def split_evenly(weights: Sequence[float] | np.ndarray, parts: int) -> list[slice]:
+    """Return slices of a sequence, in order, at most `parts` of about the same weight, none empty. Weights are above
+    0."""
+    sums = np.cumsum(weights)
+    total = float(sums[-1]) if len(sums) else 0.0
+    cuts = np.searchsorted(sums, np.arange(1, parts) * (total / parts)) + 1
+    ends = sorted({0, len(sums), *(int(cut) for cut in cuts if cut < len(sums))})
+    return [slice(low, high) for low, high in pairwise(ends)]
+
+
+def is_bulk_read(planning: PlannedScan) -> bool:
+    """Whether so much is left that Spark's own reader is the faster one: two to three times, of what is read whole. Not
+    where an index has named the rows or row groups, which that reader would not know of, nor where looking at each file
+    first, as it must, would take long."""
+    if planning.instant.totals["bytes"] < _MUCH_BYTES or is_uri(planning.location):
+        return False
+    survivors = planning.pruned
+    if survivors.rows_matching is not None or survivors.fine or len(survivors.ids) > _MUCH_FILES_MAX:
+        return False
+    return (pc.sum(survivors.units.files.column("size_bytes")).as_py() or 0) >= _MUCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -73,7 +98,7 @@ class Cut:
             sizes: int64 [files], bytes.
             parallelism: how many tasks run at a time.
         """
-        total = int(sizes.sum()) + _OPEN_BYTES * len(sizes)
+        total = int(sizes.sum()) + OPEN_BYTES * len(sizes)
         most = min(max(_PARTITIONS_A_CORE * parallelism, total // _PARTITION_BYTES_MAX), PARTITIONS_MAX)
         count = max(1, min(total // _PARTITION_BYTES_MIN, most))
         share_counts = np.clip(-(-sizes // max(1, total // count)), 1, count).astype(np.int32)
@@ -81,7 +106,7 @@ class Cut:
         begins = np.cumsum(share_counts, dtype=np.int32) - share_counts
         numbers = np.arange(len(files), dtype=np.int32) - np.repeat(begins, share_counts)
         counts = share_counts[files]
-        return cls(files, numbers, counts, split_evenly(sizes[files] // counts + _OPEN_BYTES, count))
+        return cls(files, numbers, counts, split_evenly(sizes[files] // counts + OPEN_BYTES, count))
 
 
 def cut_of(planning: PlannedScan, parallelism: int) -> Cut:
@@ -120,7 +145,7 @@ def packed_slices(planning: PlannedScan, parallelism: int) -> list[bytes]:
     if not merged.any():
         return []
     slices = list(slices_of(planning, merged))
-    sizes = np.array([sum(task.size_bytes for task in one.tasks) + _OPEN_BYTES for one in slices], dtype=np.int64)
+    sizes = np.array([sum(task.size_bytes for task in one.tasks) + OPEN_BYTES for one in slices], dtype=np.int64)
     parts = split_evenly(sizes, min(len(slices), _PARTITIONS_A_CORE * parallelism))
     return [pickle.dumps(slices[part]) for part in parts]
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import CommitConflictError, InvalidArgumentError, NotATableError
-from .hang_ups import leave_out_hang_ups
 from .options import OVERWRITE_MODE, READ_VERSION, Request, WriteRequest
 from .spark_versions import (
     IS_SPARK_4,
@@ -79,14 +78,11 @@ class SkipstoneSource(DataSource):
         return self._load_request()
 
     def schema(self) -> StructType:
-        """The columns of the pinned version, all or those that option columns names. Raises SchemaError for one that
-        Spark has no type for, or that is not there."""
+        """The columns of the pinned version. Raises SchemaError for one that Spark has no type for."""
         from .wire_types import spark_schema, wire_schema
 
-        request = self._load_request()
-        with _open(request) as table:
-            names = None if request.columns is None else table.scan(columns=request.columns).columns
-            return spark_schema(wire_schema(table.schema, names))
+        with _open(self._load_request()) as table:
+            return spark_schema(wire_schema(table.schema))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         return SkipstoneReader(self._load_request(), schema)
@@ -111,10 +107,10 @@ class _NoStream(DataSourceStreamReader):
     """Refuses a stream when its query starts: PySpark hides an error of `streamReader` behind one of its own."""
 
     def initialOffset(self) -> dict:
-        raise no_stream_to_read()
+        raise _no_stream("reads versions of a table")
 
     def read(self, partition: InputPartition) -> NoReturn:
-        raise no_stream_to_read()
+        raise _no_stream("reads versions of a table")
 
 
 class FilePartition(InputPartition):
@@ -164,8 +160,8 @@ class SkipstoneReader(DataSourceReader):
 
     def _planned(self) -> list[InputPartition]:
         from ..engine.scan.planned_rows import to_merge
+        from .columns import where_node, where_of
         from .shares import cut_of, packed, packed_slices, share_schema
-        from .where_text import where_node, where_of
         from .wire_types import check_spark_schema, wire_schema
 
         with _open(self._request) as table:
@@ -189,7 +185,6 @@ class SkipstoneReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        leave_out_hang_ups()
         from .shares import rows_of_shares, rows_of_slices, unpacked
         from .wire_types import wire_batches
 
@@ -210,7 +205,7 @@ class SkipstoneReader(DataSourceReader):
     def _first_rows(self, names: list[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from .where_text import where_node, where_of
+        from .columns import where_node, where_of
         from .wire_types import wire_batches, wire_schema
 
         first = self._request.first_rows
@@ -247,11 +242,6 @@ def pinned(request: Request) -> Request:
     with opened as table:
         version, position = table.version, table.handle.log_position
     return replace(request, version=version, log_position=position, savepoint=None, as_of=None)
-
-
-def no_stream_to_read() -> InvalidArgumentError:
-    """The error for whoever reads a table as a stream."""
-    return _no_stream("reads versions of a table")
 
 
 def _no_stream(what: str) -> InvalidArgumentError:

@@ -1,4 +1,4 @@
-"""Where a comparison means the same to Spark and to us.
+"""Expressions of Spark as small trees, and where a comparison means the same to Spark and to us.
 
 Spark casts both sides of a comparison to a common type, by rules that differ with the session (ANSI or not); we compare
 exact values. For most pairs that is the same: an integer column and an integer, a string and a string. For some it is
@@ -17,6 +17,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -37,16 +38,84 @@ from ..engine.predicates import (
     unknowns,
 )
 from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
-from ..engine.predicates.literals import Temporal, parse_temporal
-from .column_tree import Value
-from .options import UTC_NAMES
+from ..engine.predicates.literals import LiteralValue, Temporal, parse_temporal
 
+UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
 _ZONE_NS_MAX = 19 * 3_600_000_000_000  # more than java.time.ZoneOffset.MAX
 _MICROSECOND_NS = 1_000
 _EXACT_IN_DOUBLE, _EXACT_IN_FLOAT = 1 << 53, 1 << 24
 _DECIMAL_DIGITS_MAX = 38
 _BIGINT_DIGITS, _CONNECT_DIGITS = 20, 10  # Spark's DECIMAL for a BIGINT; the least that a client gives a literal
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column by the parts of its name."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A literal. `type` is Spark's: null, boolean, int (of any width), float, double, decimal, string, binary, date,
+    timestamp (an instant), timestamp_ntz, or timestamp_sql, which may be either."""
+
+    type: str
+    value: LiteralValue
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function by its name in lower case; operators are functions: =, <=>, <, <=, >, >=, !, and, or."""
+
+    name: str
+    arguments: tuple[Tree, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True)
+class CastTo:
+    """A cast that the session decides how to make (no try_cast). `type` is Spark's name of it, in lower case."""
+
+    child: Tree
+    type: str
+
+    def __str__(self) -> str:
+        return f"CAST({self.child} AS {self.type})"
+
+
+@dataclass(frozen=True)
+class Extract:
+    """A field of a struct, an element of an array, or a value of a map: which one depends on the child's type."""
+
+    child: Tree
+    key: Tree
+
+    def __str__(self) -> str:
+        return f"{self.child}[{self.key}]"
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """What cannot be looked into, and why."""
+
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Tree: TypeAlias = Name | Value | Call | CastTo | Extract | Opaque
 
 
 @dataclass(frozen=True)
@@ -79,8 +148,9 @@ def plain_operand(column: Column, kind: pa.DataType) -> ComparedColumn:
     return ComparedColumn(column, (kind if isinstance(kind, pa.BaseExtensionType) else plain_type(kind),))
 
 
-def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> ComparedColumn | None:
-    """A cast of a column of this type; None where it may change a value, or Spark means something else."""
+def cast_operand(inner: ComparedColumn, target: pa.DataType) -> ComparedColumn | None:
+    """A cast of a column, or of such a cast; None if it may change a value, or Spark means something else."""
+    kind = inner.kinds[-1]
     if isinstance(kind, pa.BaseExtensionType):
         return None
     plain = plain_type(kind)
@@ -88,7 +158,8 @@ def cast_operand(node: Cast, kind: pa.DataType, target: pa.DataType) -> Compared
     of_one_family = any(family(plain) and family(target) for family in families)
     widened = pa.types.is_integer(plain) and (pa.types.is_floating(target) or pa.types.is_decimal(target))
     if plain == target or ((of_one_family or widened) and is_exact_widening(plain, target)):
-        return ComparedColumn(node, (plain, target))
+        column = inner.node.operand if isinstance(inner.node, Cast) else inner.node
+        return ComparedColumn(Cast(column, target), (plain, *inner.kinds[1:], target))
     return None
 
 

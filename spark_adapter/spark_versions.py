@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 IS_SPARK_4 = _VERSION >= (4, 0)
+_UNKNOWN_SLOTS = 8
 READER_WIDENS = IS_SPARK_4  # the Parquet reader: an INT file as BIGINT
 
 if TYPE_CHECKING or IS_SPARK_4:
@@ -65,11 +66,14 @@ __all__ = [
     "arrow_schema_of",
     "catalyst_expression",
     "check_spark",
+    "classic_column",
     "classic_frame",
     "collected",
+    "default_parallelism",
     "frame_of_rows",
     "java_sessions",
     "read_by_tasks",
+    "slots",
     "spark_schema_of",
     "write_by_tasks",
 ]
@@ -137,9 +141,33 @@ def classic_frame(dataset: Any, spark: SparkSession) -> DataFrame:
     return frame
 
 
+def classic_column(column: Any) -> Any:
+    """The Column of one in the JVM."""
+    return import_module("pyspark.sql.classic.column" if IS_SPARK_4 else "pyspark.sql.column").Column(column)
+
+
 def catalyst_expression(column: Any) -> Any:
-    """The expression that a classic Column is in Spark 3.5; None in Spark 4, where it is a tree of its own nodes."""
-    return None if IS_SPARK_4 else column._jc.expr()
+    """The unresolved expression that a classic Column is; in Spark 4 a Column is a tree of nodes of its own."""
+    if not IS_SPARK_4:
+        return column._jc.expr()
+    from pyspark import SparkContext
+
+    converter = getattr(SparkContext._jvm, "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$")
+    return getattr(converter, "MODULE$").apply(column._jc.node())
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def default_parallelism(spark: SparkSession) -> int | None:
+    """Return how many tasks run at a time; None over Spark Connect, where a client does not see it."""
+    context = getattr(spark, "_sc", None)
+    return None if context is None else max(1, context.defaultParallelism)
+
+
+def slots(spark: SparkSession) -> int:
+    """Return how many tasks run at a time; a guess over Spark Connect."""
+    return default_parallelism(spark) or _UNKNOWN_SLOTS
 
 
 # -- data sources, where Spark has none in Python ---------------------------------------------------------------------

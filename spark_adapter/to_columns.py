@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from ..engine.predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual, leaves_of
 from ..errors import PredicateError, SchemaError
-from .column_tree import quoted
+from .columns import quoted
 from .wire_types import spark_schema, wire_schema
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -67,20 +67,6 @@ def literal(value: pa.Scalar, wire: pa.DataType) -> Column:
     if pa.types.is_decimal(wire):
         return F.lit(format(value.as_py(), "f") if pa.types.is_decimal(value.type) else str(value.as_py())).cast(kind)
     return F.lit(value.as_py()).cast(kind)
-
-
-def sql_literal(value: pa.Scalar, wire: pa.DataType) -> str:
-    """`literal` as SQL that means the same in any session: a whole number, a decimal, a day or an instant."""
-    kind = spark_schema(pa.schema([pa.field("v", wire)]))["v"].dataType.simpleString()
-    if not value.is_valid:
-        return f"CAST(NULL AS {kind})"
-    if pa.types.is_timestamp(wire):
-        us = value.cast(pa.timestamp("us", value.type.tz)).value
-        is_instant = wire.tz is not None
-        return f"timestamp_micros({us}L)" if is_instant else f"CAST('{np.datetime64(us, 'us')}' AS {kind})"
-    if pa.types.is_date(wire):
-        return f"date_from_unix_date({value.cast(pa.date32()).value})"
-    return f"CAST('{value.as_py():f}' AS {kind})" if pa.types.is_decimal(wire) else f"CAST({value.as_py()} AS {kind})"
 
 
 def _column(node: Node, is_negated: bool) -> Column:

@@ -145,7 +145,7 @@ def wire_type(kind: pa.DataType, column: str) -> pa.DataType:
         return _WIDER[kind]
     if pa.types.is_decimal(kind) and kind.precision <= _SPARK_DECIMAL_DIGITS_MAX and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
-    if is_string(kind):
+    if coerce.is_text(kind):
         return pa.string()
     if is_binary(kind):
         return pa.binary()
@@ -174,10 +174,6 @@ def _is_variant(kind: pa.DataType) -> bool:
     if not pa.types.is_struct(kind) or {f.name for f in kind} - {"typed_value"} != {"metadata", "value"}:
         return False
     return all(is_binary(kind.field(name).type) for name in ("metadata", "value"))
-
-
-def is_string(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -330,7 +326,7 @@ def _is_wire(given: pa.DataType, wire: pa.DataType) -> bool:
     """True where rows of a type are those of a wire type: whatever the width of strings and the name of the zone."""
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wire):
         return given.unit == wire.unit and (given.tz is None) == (wire.tz is None)
-    for is_one in (is_string, is_binary):
+    for is_one in (coerce.is_text, is_binary):
         if is_one(given) and is_one(wire):
             return True
     if is_list(given) and is_list(wire):

@@ -70,33 +70,25 @@ SPARK_MODULES = (
     "spark_versions",
     "options",
     "wire_types",
-    "parts",
     "jobs",
-    "hang_ups",
     "shares",
     "clustering_tasks",
     "semi_join_tasks",
     "rewriting_tasks",
-    "builders",
     "key_files",
     "old_calendar",
     "rewriting",
-    "column_tree",
-    "catalyst_tree",
     "spark_semantics",
-    "from_columns",
-    "where_text",
+    "columns",
+    "connect",
+    "catalyst",
     "to_columns",
     "pushdown_guard",
-    "metadata_answers",
     "source",
-    "listed_files",
-    "loads",
-    "formats",
+    "relations",
     "sessions",
     "parquet_reader",
     "scanning",
-    "plan_rewriting",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter")}
@@ -431,7 +423,7 @@ def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: 
 )
 def test_an_arrow_between_verbs_of_spark_is_seen(tmp_path: Path, text: str, is_wrong: bool) -> None:
     files = {f"spark_adapter/{name}.py": "X = 0\n" for name in ("__init__", "options", "saving")}
-    assert len(_house(tmp_path, {**files, "spark_adapter/views.py": text}).arrows_up_in_spark()) == is_wrong
+    assert len(_house(tmp_path, {**files, "spark_adapter/explaining.py": text}).arrows_up_in_spark()) == is_wrong
 
 
 def test_a_circle_is_seen(tmp_path: Path) -> None:

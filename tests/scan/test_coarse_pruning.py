@@ -29,7 +29,7 @@ from predicate_strategies import predicates, row_matches
 from skipstone import col
 from skipstone import spark_adapter as sks
 from skipstone.engine.storage import LocalStorage
-from skipstone.spark_adapter.where_text import text_predicate
+from skipstone.spark_adapter.columns import text_predicate
 from soundness_lakes import make_lake
 from soundness_predicates import FORMS, Pool, outcomes_of, random_tree, where_of
 from test_slice_scan import TABLE_SCHEMA, groups, live, table_of, worlds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter import builders
+from skipstone.spark_adapter import maintenance
 
 FILES = 12
 
@@ -87,20 +86,17 @@ def test_a_file_that_cannot_be_read_is_a_hole(spark, lake: Path) -> None:
 
 def test_a_build_that_fails_leaves_the_table_as_it_was(spark, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ss.open(lake)
-    monkeypatch.setattr(builders, "_PART_BYTES_MIN", 1)
+    monkeypatch.setattr(maintenance, "_PART_BYTES_MIN", 1)
     for error, kept in ((ss.SchemaError, False), (RuntimeError, True)):
-        real = builders.BuildPart
+        real = maintenance._build_part
 
-        def dying(*shared: object, real=real, error=error) -> Callable:
-            def work(files: pa.Table) -> object:
-                if any(path.endswith("7.parquet") for path in files.column("path").to_pylist()):
-                    raise error("an executor died")
-                return real(*shared)(files)
-
-            return work
+        def dying(work: object, files: pa.Table, real=real, error=error) -> object:
+            if any(path.endswith("7.parquet") for path in files.column("path").to_pylist()):
+                raise error("an executor died")
+            return real(work, files)
 
         with monkeypatch.context() as patch:
-            patch.setattr(builders, "BuildPart", dying)
+            patch.setattr(maintenance, "_build_part", dying)
             with pytest.raises(Exception, match="an executor died") as caught:
                 sks.create_index(spark, lake, "k", "secondary")
         assert isinstance(caught.value, error) == (error is ss.SchemaError)
@@ -118,9 +114,9 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
     spark, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second wave's driver is lost, as by a kill: nothing of it is cleaned up. Then the build goes on."""
-    monkeypatch.setattr(builders, "_FIRST_BYTES_A_CORE", 3 * builders._OPEN_BYTES)
+    monkeypatch.setattr(maintenance, "_FIRST_BYTES_PER_CORE", 3 * maintenance.OPEN_BYTES)
     waves: list[int] = []
-    real = builders.run_parts
+    real = maintenance.map_parts
 
     def killed(*args, **given):
         waves.append(1)
@@ -130,7 +126,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
 
     for kind in ("secondary", "bloom"):
         waves.clear()
-        monkeypatch.setattr(builders, "run_parts", killed)
+        monkeypatch.setattr(maintenance, "map_parts", killed)
         with pytest.raises(GeneratorExit):
             sks.create_index(spark, lake, "k", kind)
         table = ss.open(lake)
@@ -139,7 +135,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         value = table.scan(columns=["k"]).to_table().column("k")[17].as_py()
         before = table.scan(ss.col("k") == value).count()
         assert before >= 1
-        monkeypatch.setattr(builders, "run_parts", real)
+        monkeypatch.setattr(maintenance, "map_parts", real)
         steps: list[tuple[str, int, int | None]] = []
         sks.refresh_index(spark, lake, "k", kind, progress=lambda *told, steps=steps: steps.append(told))
         table.refresh()

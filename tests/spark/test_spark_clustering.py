@@ -318,14 +318,14 @@ def test_older_schemas_are_written_in_the_present_one(tmp_path: Path) -> None:
 
 def commit_meanwhile(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Runs `change` when the rows have been written, and before they are published."""
-    real = clustering.run_job
+    real = clustering.run_frame
 
-    def run_job(*arguments: Any, **more: Any) -> Any:
+    def run_frame(*arguments: Any, **more: Any) -> Any:
         found = real(*arguments, **more)
         change()
         return found
 
-    monkeypatch.setattr(clustering, "run_job", run_job)
+    monkeypatch.setattr(clustering, "run_frame", run_frame)
 
 
 @pytest.mark.usefixtures("here")

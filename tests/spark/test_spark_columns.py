@@ -19,11 +19,12 @@ from library_versions import needs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
-from skipstone.engine.predicates import unknowns
-from skipstone.spark_adapter.column_tree import columns_needed
-from skipstone.spark_adapter.from_columns import from_column, without_unknowns
-from skipstone.spark_adapter.sessions import spark_node
-from skipstone.spark_adapter.spark_semantics import Session
+from skipstone.engine.predicates import Node, unknowns
+from skipstone.spark_adapter import connect
+from skipstone.spark_adapter.columns import from_tree, without_unknowns
+from skipstone.spark_adapter.scanning import _tested_columns
+from skipstone.spark_adapter.sessions import spark_where
+from skipstone.spark_adapter.spark_semantics import Call, Name, Session, Value
 from skipstone.spark_adapter.spark_versions import IS_SPARK_4
 from skipstone.spark_adapter.wire_types import spark_schema, wire_schema
 
@@ -113,7 +114,7 @@ def test_columns_keep_what_spark_keeps(spark: SparkSession, lake: str, plain: Da
     columns = {case: made() for case, (made, _) in CASES.items()}
     table = ss.open(lake)
     for case, truth in zip(columns, _truths(plain, "n", list(columns.values())), strict=True):
-        node = spark_node(spark, columns[case], table.schema)
+        node = spark_where(spark, columns[case], table.schema).node
         if unknowns(node):
             assert not IS_SPARK_4, case  # Spark 3.5 puts casts around some columns before they are read
             found = table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()
@@ -130,16 +131,20 @@ UNKNOWN = {
     "a regular expression": lambda: F.col("s").rlike("^a12"),
     "a cast that loses": lambda: F.col("k").cast("int") == 12,
     "a cast that may fail": lambda: F.col("s").try_cast("int").isNull(),
+    "a choice": lambda: F.when(F.col("k") == 12, True).otherwise(False),
+    "a BIGINT beside a double that many of them are": lambda: F.col("k") < 1e18,
+}
+UNKNOWN_OF_CONNECT = {  # without an analyzer
     "SQL with double quotes": lambda: F.expr('s = "a12%"'),
     "SQL with an escape": lambda: F.expr(r"s = 'a12\u0025'"),
-    "a choice": lambda: F.when(F.col("k") == 12, True).otherwise(False),
     "a text beside a number": lambda: F.col("k") == "12",
-    "a BIGINT beside a double that many of them are": lambda: F.col("k") < 1e18,
 }
 
 
 @needs("pyspark", 4, what="Columns of nodes")
-def test_what_is_not_understood_prunes_nothing_and_hides_nothing(lake: str, plain: DataFrame) -> None:
+def test_what_is_not_understood_prunes_nothing_and_hides_nothing(
+    spark: SparkSession, lake: str, plain: DataFrame
+) -> None:
     table = ss.open(lake)
     made = {case: column() for case, column in UNKNOWN.items()}
     around = [
@@ -156,7 +161,7 @@ def test_what_is_not_understood_prunes_nothing_and_hides_nothing(lake: str, plai
     ]
     tried = few_of(around, 25)  # each form around some of them
     for (case, where, files), truth in zip(tried, _truths(plain, "n", [w for _, w, _ in tried]), strict=True):
-        node = from_column(where, table.schema)
+        node = spark_where(spark, where, table.schema).node
         assert unknowns(node), case
         assert table.scan(node).files().num_rows == files, case
         assert set(table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()) >= truth, case
@@ -203,13 +208,14 @@ def test_a_column_that_spark_cannot_read_is_an_error(spark: SparkSession, lake: 
     other = spark.createDataFrame([(1,)], ["k"])
     with pytest.raises(ss.PredicateError, match="no meaning in the predicate"):  # not taken for the table's own k
         sks.scan(spark, lake, where=other.k == 12)
-    with pytest.raises(ss.PredicateError, match="no column is named 'nosuch'") as refused:
+    with pytest.raises(ss.PredicateError, match="nosuch") as refused:
         sks.scan(spark, lake, where=F.col("nosuch") == 12)
     assert type(refused.value) is ss.PredicateError  # its name is printed
     with pytest.raises(ss.PredicateError, match="nosuch"):
         sks.scan(spark, lake, where=F.upper("nosuch") == "A")
     with pytest.raises(ss.PredicateError, match="no column is named 'K'"):
-        from_column(F.col("K") == 12, ss.open(lake).schema, Session(case_sensitive=True))
+        tree = Call("=", (Name(("K",)), Value("int", 12)))
+        from_tree(tree, ss.open(lake).schema, Session(case_sensitive=True))
 
 
 @needs("pyspark", 4, what="Columns of nodes")
@@ -218,7 +224,7 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     for number in range(1, 300):
         column = column | (F.col("k") == 100 * number)
     table = ss.open(lake)
-    plan = table.scan(from_column(column, table.schema))
+    plan = table.scan(spark_where(spark, column, table.schema).node)
     assert (plan.files().num_rows, plan.count()) == (1, 1)
 
 
@@ -248,20 +254,27 @@ def _of_connect(case: str) -> object:
     connect = pytest.importorskip("pyspark.sql.connect.functions", reason="Spark Connect needs grpcio")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "F", connect)
-        return CASES[case][0]() if case in CASES else UNKNOWN[case]()
+        return CASES[case][0]() if case in CASES else (UNKNOWN | UNKNOWN_OF_CONNECT)[case]()
+
+
+def _node_of_connect(column: object, schema: pa.Schema) -> Node:
+    return from_tree(connect.tree_of(column), schema, Session())
 
 
 @needs("pyspark", 4, what="Columns of nodes")
 @pytest.mark.parametrize("case", CASES)
 def test_columns_of_connect_mean_the_same(lake: str, spark: SparkSession, case: str) -> None:
-    schema = ss.open(lake).schema
-    assert from_column(_of_connect(case), schema) == from_column(CASES[case][0](), schema)
+    table = ss.open(lake)
+    remote = table.scan(_node_of_connect(_of_connect(case), table.schema), ["n"])
+    classic = table.scan(spark_where(spark, CASES[case][0](), table.schema).node, ["n"])
+    assert remote.to_table() == classic.to_table()
+    assert remote.files()["path"] == classic.files()["path"]
 
 
 @needs("pyspark", 4, what="Columns of nodes")
-@pytest.mark.parametrize("case", UNKNOWN)
+@pytest.mark.parametrize("case", [*UNKNOWN, *UNKNOWN_OF_CONNECT])
 def test_what_is_not_understood_of_connect_is_unknown(lake: str, case: str) -> None:
-    node = from_column(_of_connect(case), ss.open(lake).schema)
+    node = _node_of_connect(_of_connect(case), ss.open(lake).schema)
     assert unknowns(node) == [node]
 
 
@@ -271,11 +284,11 @@ def test_what_a_residual_of_connect_needs_to_be_read(lake: str) -> None:
     schema = spark_schema(wire_schema(ss.open(lake).schema))
 
     def needed(column: object) -> list[str]:
-        return columns_needed(None, column, schema)  # a column of Connect asks no session
+        return _tested_columns(connect.columns_of(column), schema.names)
 
     assert needed((C.length("S") > C.col("k") + 1) & C.col("p.q").isNull()) == ["k", "s", "p"]
     assert needed(C.when(C.col("`day`") < C.lit("2020"), C.col("flag"))) == ["flag", "day"]
     assert needed(C.col("p").getField("q") % 2 == 0) == ["p"]
     assert needed(C.expr("length(s) = 3")) == schema.names
     assert needed(C.rand() < 0.5) == []
-    assert unknowns(from_column(C.col("a.`b"), ss.open(lake).schema)), "no name at all"
+    assert unknowns(_node_of_connect(C.col("a.`b"), ss.open(lake).schema)), "no name at all"

@@ -29,8 +29,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
 from skipstone.engine.predicates import unknowns
-from skipstone.spark_adapter.from_columns import without_unknowns
-from skipstone.spark_adapter.sessions import spark_node
+from skipstone.spark_adapter.columns import without_unknowns
+from skipstone.spark_adapter.sessions import spark_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +164,7 @@ def _check(frame: DataFrame, table: ss.Table, columns: list[Column], session: Sp
     understood = 0
     for at, column in enumerate(evaluable):
         truth = {row[0] for row in rows if row[at + 1]}
-        node = spark_node(session, column, table.schema)
+        node = spark_where(session, column, table.schema).node
         found = set(table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist())
         assert truth <= found, column
         if not unknowns(node):

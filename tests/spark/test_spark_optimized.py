@@ -1,13 +1,11 @@
-"""sks.optimized, sql and session: plain queries read what their filters leave, and return what Spark returns."""
+"""sks.optimized and sql: plain queries read what their filters leave, and return what Spark returns."""
 
 from __future__ import annotations
 
 import datetime as dt
 import random
 import re
-import threading
 import warnings
-from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -23,7 +21,6 @@ from example_counts import few_of, is_thorough
 from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
-from skipstone.spark_adapter.to_columns import literal, sql_literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,34 +106,6 @@ def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -
             assert len(made.inputFiles()) == len(set(made.inputFiles())) <= sum(QUERIES[query])
         else:
             assert _files_read(made) == QUERIES[query]
-
-
-AGGREGATES = {  # and whether metadata answer
-    "SELECT count(*) FROM {v}": True,
-    "SELECT max(k) AS most, count(1), min(k) AS least, max(k) AS again FROM {v}": True,
-    "SELECT o.k, a.n FROM (SELECT count(*) AS n, min(k) FROM {v}) a JOIN other o ON o.k < a.n": True,
-    "SELECT 2 * count(*) FROM {v} HAVING count(*) > 3": False,
-    "SELECT count(*) FROM {v} WHERE k > 3": False,
-    "SELECT count(k), count(DISTINCT k), max(k) FILTER (WHERE k < 9) FROM {v}": False,
-    "SELECT max(x), min(u) FROM {v}": False,
-    "SELECT max(k), count(*) FROM {v} GROUP BY g": False,
-    "SELECT max(k + 1), min(2) FROM {v}": False,
-}
-
-
-@pytest.mark.some_cases(3)
-@pytest.mark.parametrize("query", AGGREGATES)
-def test_counts_and_extremes_of_a_whole_table_read_none_of_it(session: SparkSession, query: str) -> None:
-    for name in few_of(VIEWS, 3):
-        text = query.format(v=name)
-        expected = session.sql(text)
-        answered = sks.sql(session, text)
-        assert answered.schema.simpleString() == expected.schema.simpleString()
-        assert _rows(answered) == _rows(expected)
-        leaves = answered._jdf.queryExecution().optimizedPlan().collectLeaves()
-        kinds = {leaves.apply(i).getClass().getSimpleName() for i in range(leaves.size())}
-        is_read = not kinds.isdisjoint({"DataSourceV2ScanRelation", "LogicalRelation"})
-        assert is_read == (name == "plain" or not AGGREGATES[query])
 
 
 def test_of_views_under_filters_few_columns_are_read(session: SparkSession) -> None:
@@ -323,19 +292,6 @@ def test_a_filter_stays_above_the_first_rows(session: SparkSession, lake: Path) 
     assert sks.optimized(frame).count() == 2
 
 
-def test_each_sql_of_a_block_skips(session: SparkSession) -> None:
-    query = "SELECT u FROM ours WHERE k = 7"
-    elsewhere = []
-    with sks.session(session) as given, sks.session(given):
-        assert _files_read(given.sql(query)) == [1]
-        assert _files_read(session.sql("SELECT u FROM ours WHERE k = :k", args={"k": 7})) == [1]
-        thread = threading.Thread(target=lambda: elsewhere.append(_files_read(session.sql(query))))
-        thread.start()
-        thread.join()
-    assert elsewhere == [[4]]
-    assert _files_read(session.sql(query)) == [4]
-
-
 def test_connect_is_refused_with_the_way_that_works() -> None:
     remote = SimpleNamespace(sparkSession=SimpleNamespace())
     for refused in (lambda: sks.optimized(remote), lambda: sks.sql(remote.sparkSession, "SELECT 1")):  # type: ignore[arg-type]
@@ -410,33 +366,3 @@ def test_old_times_in_the_new_calendar_are_handed_over_and_rewritten(session: Sp
     frame = sks.scan(session, tmp_path / "lake", "d < date '1500-01-13'", hand_over=True)
     assert "handed over" in sks.explain(frame) and frame.count() == 3
     assert sks.delete(session, tmp_path / "lake", "id = 0").deleted == 1
-
-
-LITERALS = [
-    (pa.int8(), [-128, 127, None]),
-    (pa.int32(), [-(2**31), 0]),
-    (pa.int64(), [-(2**63), 2**63 - 1, None]),
-    (pa.decimal128(38, 10), [Decimal("-9999999999999999999999999999.9999999999"), Decimal("0.0000000001"), None]),
-    (pa.date32(), [dt.date.min, dt.date(1582, 10, 10), dt.date.max, None]),
-    (pa.timestamp("us"), [dt.datetime.min, dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime.max, None]),
-    (pa.timestamp("us", "UTC"), [dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, 1, 2, 3, 4, dt.UTC)]),
-]
-
-
-@pytest.mark.parametrize("ansi", ["true", "false"])
-def test_a_literal_as_sql_is_the_column(spark: SparkSession, ansi: str) -> None:
-    """Answers from metadata are SQL texts, which are to mean the same in any session."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    session.conf.set("spark.sql.ansi.enabled", ansi)
-    pairs = [(pa.scalar(value, kind), kind) for kind, values in LITERALS for value in values]
-    names = [f"c{i}" for i in range(len(pairs))]
-    texts = ", ".join(sql_literal(*pair) for pair in pairs)
-    as_sql = session.sql(f"SELECT * FROM VALUES ({texts})").toDF(*names)
-    assert "LocalTableScan" in as_sql._jdf.queryExecution().executedPlan().toString()  # no job is run for them
-    as_columns = session.range(1).select(*[literal(*pair).alias(f"c{i}") for i, pair in enumerate(pairs)])
-    assert [each.dataType for each in as_sql.schema] == [each.dataType for each in as_columns.schema]
-    given = as_sql.toArrow()
-    assert given.to_pylist() == as_columns.toArrow().to_pylist()
-    for (value, kind), column in zip(pairs, given.columns, strict=True):
-        assert column[0].cast(kind) == value

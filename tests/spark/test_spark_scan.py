@@ -432,7 +432,7 @@ def test_executors_test_what_pyarrow_means(spark: SparkSession, lake: Path) -> N
         ({"where": "k ="}, None, "PredicateError"),
         ({"wher": "k = 5"}, None, "option 'wher' is not known"),
         ({"version": "zero"}, None, "option version is a whole number"),
-        ({"columns": "k, s"}, None, "option columns is a list of names in JSON"),
+        ({"columns": "k, s"}, None, "option 'columns' is not known"),
         ({"predicate": "AAAA"}, None, "option predicate is written by scan"),
         ({}, "k string", "column 'k' is bigint in the table, not string"),
         ({}, "k bigint NOT NULL", "may not say NOT NULL"),

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.predicates import Node, unknowns
 from skipstone.errors import PredicateError
-from skipstone.spark_adapter.where_text import text_predicate
+from skipstone.spark_adapter.columns import from_tree, text_tree
+from skipstone.spark_adapter.spark_semantics import Session
 from spark_texts import ROWS, texts
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _is_taken(asked: Callable[[list[str]], DataFrame], text: str) -> bool:
 def _read(text: str) -> Node | None:
     """The predicate; None where a session decides, or a part is left to Spark."""
     try:
-        node = text_predicate(text, "UTC", False).node(ROWS.schema)
+        node = from_tree(text_tree(text), ROWS.schema, Session("UTC", False))
     except PredicateError:
         return None
     return None if unknowns(node) else node

@@ -14,7 +14,6 @@ pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e 
 
 import skipstone as ss
 from skipstone import spark_adapter as sks
-from skipstone.engine.perf import perf_of
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
 
@@ -102,42 +101,3 @@ def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -
     assert len(data) >= FOLDERS - 1 and not any((lake / path).exists() for path in data)
     assert sks.scan(spark, lake).count() == 1
     assert [finding.kind for finding in ss.open(lake).verify(deep=True)] == ["quarantined"]
-
-
-def test_perf_measures_the_calls(spark, lakes: tuple[Path, Path]) -> None:
-    lake, _ = lakes
-    measured = sks.perf(spark, lake, rounds=1)
-    calls = {call.name: call.answers for call in measured.calls}
-    assert calls["all files"] == FOLDERS // 2 and measured.version == ss.open(lake).version
-    by_driver = {call.name: call.listing for call in perf_of(ss.open(lake), rounds=1).calls}
-    for call in measured.calls:
-        alone = by_driver[call.name]
-        assert (call.listing is None) == (alone is None)
-        assert alone is None or (call.listing.folders, call.listing.files) == (alone.folders, alone.files), call.name
-
-
-def test_perf_lists_by_executors(spark, tmp_path: Path) -> None:
-    """Two levels of folders, more than the driver lists alone."""
-    for number in range(FOLDERS):
-        folder = tmp_path / f"p={number}" / "q=1"
-        folder.mkdir(parents=True)
-        if number % 20 == 0:
-            pq.write_table(pa.table({"k": [number]}), folder / "a.parquet")
-    ss.create(tmp_path).close()
-    spark.sparkContext.setJobGroup("perf", "counted")
-    steps = []
-    try:
-        measured = sks.perf(spark, tmp_path, rounds=1, progress=lambda step, done, total: steps.append(step))
-        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("perf")
-    finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
-    listings = {call.name: call.listing for call in measured.calls}
-    assert listings["all partitions"].folders == FOLDERS + 1
-    assert (listings["all files"].folders, listings["all files"].files) == (2 * FOLDERS + 1, FOLDERS // 20)
-    assert len(jobs) >= 2 and steps.count("folders, parts") >= 4
-
-
-def test_perf_refuses_a_partition_that_is_not_there(spark, lakes: tuple[Path, Path]) -> None:
-    lake, _ = lakes
-    with pytest.raises(ss.InvalidArgumentError):
-        sks.perf(spark, lake, "p=none")

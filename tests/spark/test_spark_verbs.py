@@ -69,7 +69,6 @@ def test_every_verb(spark: SparkSession, tmp_path: Path) -> None:
     assert sks.verify(spark, lake, deep=True) == []
     removed = sks.clean(spark, lake, retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
     assert removed.num_rows > 2 * FILES
-    assert sks.perf(spark, lake, rounds=1).version == ss.open(lake).version
     assert sks.scan(spark, lake).count() == 20 * FILES + 1
     assert {"rows", "keys", "source", "merge, parts"} <= set(told)
 
@@ -90,21 +89,11 @@ def _read(spark: SparkSession, lake: Path) -> None:
             yield pa.record_batch({"path": [path for path, _ in kept]})
 
     assert _rows(paths.mapInArrow(pruned, "path string")) == [(f"{lake}/000.parquet",)]
-    few = spark.createDataFrame([(5,), (10**6,)], "k bigint")
-    if hasattr(spark, "_jsparkSession"):
-        assert _rows(sks.join(sks.scan(spark, lake), few, "k")) == [(5, "u5")]
-    else:
-        with pytest.warns(UserWarning, match="over Spark Connect a join skips nothing"):
-            assert _rows(sks.join(sks.scan(spark, lake), few, "k")) == [(5, "u5")]
 
 
 def _refused_over_connect(spark: SparkSession, lake: Path) -> None:
     frame, text = sks.scan(spark, lake), f"SELECT u FROM lake_of_verbs WHERE u = 'u{FILES}'"
     frame.createOrReplaceTempView("lake_of_verbs")
-
-    def of_session() -> DataFrame:
-        with sks.session(spark):
-            return spark.sql(text)
 
     def of_view() -> DataFrame:
         sks.view(spark, "view_of_verbs", lake)
@@ -113,7 +102,6 @@ def _refused_over_connect(spark: SparkSession, lake: Path) -> None:
     verbs: list[Callable[[], DataFrame]] = [
         lambda: sks.optimized(frame.where(f"u = 'u{FILES}'").select("u")),
         lambda: sks.sql(spark, text),
-        of_session,
         of_view,
     ]
     for verb in verbs:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from skipstone.spark_adapter import clustering
+from skipstone.spark_adapter import clustering, jobs
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -46,17 +46,23 @@ class Frame:
 def run_here(patch: pytest.MonkeyPatch, tries: int = 1) -> None:
     """Makes clustering run its jobs here; the session that it is given is not used."""
 
-    def run_parts(spark: object, work: Callable, parts: Iterable, **_: object) -> list:
-        return [cloudpickle.loads(cloudpickle.dumps((work, part)))[0](part) for part in parts]
+    def map_parts(spark: object, function: Callable, parts: Iterable, **_: object) -> list:
+        return [cloudpickle.loads(cloudpickle.dumps((function, part)))[0](part) for part in parts]
 
-    def run_job(spark: object, parts: Iterable, job: Callable[[Frame], Frame], **_: object) -> list:
-        fields = {"number": pa.int64(), "part": pa.binary(), "path": pa.string()}
-        rows = [{"number": at, "part": cloudpickle.dumps(part), "path": None} for at, part in enumerate(parts)]
-        told = job(Frame([[pa.RecordBatch.from_pylist([row], pa.schema(fields.items()))] for row in rows], tries))
-        return sorted(
-            (row["number"], row["result"]) for batches in told.partitions for b in batches for row in b.to_pylist()
-        )
+    def frame_of_parts(spark: object, parts: Iterable) -> Frame:
+        return Frame([[row] for row in real(None, parts)], tries)  # type: ignore[arg-type]
 
-    patch.setattr(clustering, "run_parts", run_parts)
-    patch.setattr(clustering, "run_job", run_job)
+    def run_frame(spark: object, frame: Frame, tasks: int, **_: object) -> list:
+        rows = [row for batches in frame.partitions for batch in batches for row in batch.to_pylist()]
+        return [(row["number"], cloudpickle.loads(row["result"])) for row in rows]
+
+    real = clustering.frame_of_parts
+    patch.setattr(jobs, "frame_of_rows", lambda spark, rows, schema: _one_by_one(rows))
+    patch.setattr(clustering, "map_parts", map_parts)
+    patch.setattr(clustering, "frame_of_parts", frame_of_parts)
+    patch.setattr(clustering, "run_frame", run_frame)
     patch.setattr(clustering, "slots", lambda spark: 2)
+
+
+def _one_by_one(rows: pa.Table) -> list[pa.RecordBatch]:
+    return [rows.slice(at, 1).combine_chunks().to_batches()[0] for at in range(rows.num_rows)]

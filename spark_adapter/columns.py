@@ -1,9 +1,12 @@
-"""PySpark Columns read as predicates, under a table's schema and a session's settings.
+"""Predicates as Spark means them, read into ours under a table's schema and a session's settings.
 
-    from_column(column, schema, session) -> Node     what Spark means by the column, in our nodes
-    from_tree(tree, schema, session) -> Node         the same of a Column's tree
-    text_tree(text) -> Tree                          SQL text that Spark's parser and ours read alike
-    without_unknowns(node) -> Node                   a predicate that holds wherever the given one does, all understood
+    from_tree(tree, schema, session) -> Node    what Spark means by an expression, in our nodes
+    text_tree(text) -> Tree                     SQL text that Spark's parser and DuckDB's read alike
+    where_node(where, schema)                   any predicate but a Column, as `Table.scan` takes it
+    without_unknowns(node) -> Node              a predicate that is TRUE wherever the given one is, all understood
+
+An expression of Spark is a small tree here: `catalyst` reads it from the JVM, `connect` from the client of a server,
+and `text_tree` from a text if there is no session: in options of a load, and in executors.
 
 A part that may mean something else to Spark than to us (`spark_semantics`), or that cannot be read, becomes `Unknown`:
 it never prunes, and Spark itself tests the rows by it. Names are resolved as in Spark: without regard to case, unless
@@ -13,7 +16,8 @@ the session says otherwise; a name with dots is one name only between backticks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -42,8 +46,23 @@ from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, 
 from ..engine.predicates.sql_allowed import parse_sql
 from ..engine.predicates.sql_extensions import in_duckdb_sql
 from ..errors import PredicateError
-from .column_tree import Call, CastTo, Extract, Name, Opaque, Sql, Tree, Value, tree_of
-from .spark_semantics import ComparedColumn, Session, cast_operand, columns_agree, compared, listed, plain_operand
+from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
+from .spark_semantics import (
+    Call,
+    CastTo,
+    ComparedColumn,
+    Extract,
+    Name,
+    Opaque,
+    Session,
+    Tree,
+    Value,
+    cast_operand,
+    columns_agree,
+    compared,
+    listed,
+    plain_operand,
+)
 
 _COMPARISONS = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -67,10 +86,7 @@ _TYPES = {
 _SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith"})
 _SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_WAYS_OUT = (
-    "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan, or say it by options timeZone "
-    "and caseSensitive"
-)
+_WAYS_OUT = "make the predicate where the session is, by sks.predicate(spark, text) or sks.scan"
 # SQL that Spark's parser and ours read alike: no escapes, adjacent strings, typed numbers, comments or double quotes.
 _PLAIN_SQL = re.compile(
     r"(?:\s+|'[^'\\]*'(?!\s*')|`[^`.]+`|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
@@ -79,30 +95,30 @@ _PLAIN_SQL = re.compile(
 )
 
 
+def quoted(*parts: str) -> str:
+    """Write a name as Spark takes it literally, whatever characters its parts contain."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+NESTED_TOO_DEEPLY = "the predicate is nested too deeply; use isin for a long list of values"
+
+
 class _NotUnderstoodError(Exception):
     """One part cannot be read; it becomes Unknown with this reason."""
 
 
-def from_column(column: Any, schema: pa.Schema, session: Session | None = None) -> Node:
-    """The predicate that a PySpark Column, classic or of Spark Connect, means over a table of this schema.
-
-    Raises PredicateError for a name that is not in the table, or a Column nested too deeply.
-    """
-    return from_tree(lambda: tree_of(column), schema, session or Session())
-
-
-def from_tree(tree: Tree | Callable[[], Tree], schema: pa.Schema, session: Session) -> Node:
-    """The predicate that a Column's tree, or what makes the tree, means over a table of this schema.
+def from_tree(tree: Tree, schema: pa.Schema, session: Session) -> Node:
+    """Return the predicate that a tree means over a table of this schema.
 
     Raises PredicateError for a name that is not in the table, a tree nested too deeply, and for what depends on a
     setting that `session` does not know.
     """
     try:
-        return _Reader(schema, session).predicate(tree() if callable(tree) else tree)
+        return _Reader(schema, session).predicate(tree)
     except _RefusedError as error:
         raise PredicateError(str(error)) from None  # a name that users can catch
     except RecursionError:
-        raise PredicateError("the predicate is nested too deeply; use isin for a long list of values") from None
+        raise PredicateError(NESTED_TOO_DEEPLY) from None
 
 
 def text_tree(text: str) -> Tree:
@@ -153,8 +169,6 @@ class _Reader:
     def _understood(self, tree: Tree) -> Node:
         if isinstance(tree, Call):
             return self._call(tree)
-        if isinstance(tree, Sql):
-            return self._sql(tree.text)
         if isinstance(tree, Value) and tree.type in ("boolean", "null"):
             return Constant(tree.value)  # type: ignore[arg-type]
         if isinstance(tree, Name | Extract):
@@ -238,32 +252,29 @@ class _Reader:
             raise _NotUnderstoodError("a column of texts and a text are expected")
         return operand.node, right.value
 
-    # -- SQL texts ----------------------------------------------------------------------------------------------------
-
-    def _sql(self, text: str) -> Node:
-        return self.predicate(text_tree(text))
-
     # -- operands -----------------------------------------------------------------------------------------------------
 
     def _operand_beside(self, tree: Tree, values: Sequence[Value]) -> ComparedColumn:
-        """The operand that is compared with literals. Spark casts a time to the type of the literals, which `compared`
-        allows for."""
-        of_times = isinstance(tree, CastTo) and tree.type in ("timestamp", "timestamp_ntz")
-        if of_times and all(value.type in (tree.type, "null") for value in values):  # type: ignore[union-attr]
-            column, kind = self._column(self._path(tree.child))  # type: ignore[union-attr]
-            if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-                return plain_operand(column, kind)
+        """The operand that is compared with literals. Spark casts a time to the type of the literals, and an integer
+        or a decimal to that of a floating-point literal, which `compared` and `listed` allow for."""
+        if isinstance(tree, CastTo) and all(value.type in (tree.type, "null") for value in values):
+            is_time, is_float = tree.type in ("timestamp", "timestamp_ntz"), tree.type in ("float", "double")
+            if is_time or (is_float and not isinstance(tree.child, CastTo)):
+                column, kind = self._column(self._path(tree.child))
+                is_number = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and tree.type == "double")
+                if is_number if is_float else pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+                    return plain_operand(column, kind)
         return self._operand(tree)
 
     def _operand(self, tree: Tree) -> ComparedColumn:
-        if isinstance(tree, CastTo):
-            inner, target = self._path(tree.child), _type_named(tree.type)
-            column, kind = self._column(inner)
-            operand = None if target is None else cast_operand(Cast(column, target), kind, target)
-            if operand is None:
-                raise _NotUnderstoodError(f"a cast of a {kind} to {tree.type} may change values")
-            return operand
-        return plain_operand(*self._column(self._path(tree)))
+        if not isinstance(tree, CastTo):
+            return plain_operand(*self._column(self._path(tree)))
+        # Spark casts a BIGINT beside a DECIMAL twice: each step keeps every value.
+        inner, target = self._operand(tree.child), _type_named(tree.type)
+        operand = None if target is None else cast_operand(inner, target)
+        if operand is None:
+            raise _NotUnderstoodError(f"a cast of a {inner.kinds[-1]} to {tree.type} may change values")
+        return operand
 
     def _path(self, tree: Tree) -> tuple[str, ...]:
         if isinstance(tree, Name):
@@ -379,3 +390,58 @@ def _value_of(value: LiteralValue) -> Tree:
         if isinstance(value, type_):
             return Value(kind, value)
     return Value("null", None) if value is None else Value("decimal", value)
+
+
+# -- away from a session -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SparkPredicate:
+    """A predicate that `predicate` made of a text or a Column, with the settings of its session. It pickles; `str` of
+    it is what option `where` takes: `.option("where", made)`."""
+
+    tree: Tree
+    session: Session
+    source: str = field(default="", compare=False)
+
+    def node(self, schema: pa.Schema) -> Node:
+        """What it means over a table of this schema; a part that is not understood is Unknown.
+
+        Raises PredicateError for a name that is not in the table.
+        """
+        return from_tree(self.tree, schema, self.session)
+
+    def __str__(self) -> str:
+        return PREDICATE_PREFIX + encode_predicate(self)
+
+    def __repr__(self) -> str:
+        return f"<predicate of Spark: {self.source}>"
+
+
+def text_predicate(text: str) -> SparkPredicate:
+    """What Spark means by a text in any session. Its `node` raises PredicateError, with the way out, if the meaning
+    depends on a session: on its time zone, case sensitivity or ANSI mode.
+
+    Raises PredicateError for a text that is no SQL, or that Spark's parser may read otherwise than ours.
+    """
+    tree = text_tree(text)
+    if isinstance(tree, Opaque) and tree.text == text:
+        raise PredicateError(
+            f"{text}: {tree.reason}, so a session's parser must read it: make the predicate where the session is, by "
+            "sks.predicate(spark, text) or sks.scan"
+        )
+    return SparkPredicate(tree, Session(None, None), text)
+
+
+def where_node(where: object, schema: pa.Schema) -> object:
+    """A predicate of any form but a Column, as `Table.scan` takes it; a text as `text_predicate` reads it."""
+    if isinstance(where, str):
+        where = text_predicate(where)
+    return where.node(schema) if isinstance(where, SparkPredicate) else where
+
+
+def where_of(request: Request) -> Node | SparkPredicate | None:
+    """The predicate of a load. Raises PredicateError as `text_predicate`, and for a pickle that is none of ours."""
+    if request.predicate is not None:
+        return decode_predicate(request.predicate)
+    return None if request.where is None else text_predicate(request.where)

@@ -1,0 +1,494 @@
+"""`create`, `create_index`, `refresh_index`, `optimize`, `sync`, `verify`, `clean`: the methods of a table, with the
+work on many files done by executors, who must see the table under the same name.
+
+The driver decides, commits, and does small work alone. Executors list folders, read footers and columns, check and
+remove files. A task may run twice, so the files that it writes have fresh names; the driver commits those of one
+attempt, and a clean removes the others. No other process sees anything before the commit. Results and errors are those
+of the methods.
+
+A large index is built in waves of about a minute: each is a job, and a version. After a driver was killed,
+`refresh_index` continues from there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine.choices import IndexKindName, Maintenance, NewColumns, NewTypes
+from ..engine.commit.clean import clean as clean_here
+from ..engine.commit.clean import remove_file, remove_here, walk
+from ..engine.commit.indexing import create_index as create_index_here
+from ..engine.commit.indexing import optimize as optimize_here
+from ..engine.commit.indexing import refresh_all
+from ..engine.commit.indexing import refresh_index as refresh_index_here
+from ..engine.commit.sync import SyncResult, sync_directory
+from ..engine.commit.sync_log import sync_log
+from ..engine.create import create as create_here
+from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
+from ..engine.indexes.task_result import TaskResult
+from ..engine.lakes.directory import entries_of, list_below
+from ..engine.open import open_table
+from ..engine.progress import Progress, progress_function
+from ..engine.state import IndexState, Run
+from ..engine.state.leftovers import Leftovers
+from ..engine.state.paths import task_path
+from ..engine.storage import Entry, Storage, StorageOptions, open_storage, options_of
+from ..engine.tasks.attach import TASK_FILES, AttachRequest, FooterReading, attach_all, attach_files
+from ..engine.verify import Checker, Finding, file_findings, run_findings
+from ..engine.verify import verify as verify_here
+from ..errors import InvalidArgumentError
+from .jobs import PARTS_PER_CORE, described, map_parts
+from .shares import OPEN_BYTES, split_evenly
+from .spark_versions import slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..engine.handle import Handle
+    from ..engine.indexes.task_result import AddedFiles
+    from ..engine.table import Table
+
+_PART_FILES_MIN = 64  # footers that take about as long as a task
+_PART_BYTES_MIN = 16 << 20  # of data files: reading a column of them takes about as long as a task
+_FIRST_BYTES_PER_CORE = 256 << 20  # of the first wave of a build, which shows how fast the next ones are
+_FOLDERS_PER_CORE = 64  # fewer are listed in the time that a job takes
+_DEEP_BYTES_MIN = 64 << 20  # of the index: about what is checked in the time of a job
+
+
+@dataclass(frozen=True)
+class _Places:
+    """What an executor opens a table with."""
+
+    location: str
+    index_location: str
+    options: StorageOptions
+
+    @classmethod
+    def of(cls, storage: Storage, index_storage: Storage) -> _Places:
+        return cls(storage.uri, index_storage.uri, options_of(storage, index_storage))
+
+    def storage(self) -> Storage:
+        return open_storage(self.location, self.options)
+
+    def index_storage(self) -> Storage:
+        return open_storage(self.index_location, self.options, is_index=True)
+
+
+def _even(spark: SparkSession, items: Any, weights: Sequence[float] | None = None) -> list[Any]:
+    """Divide a sequence or a table into a few parts per core."""
+    cuts = split_evenly(weights or [1.0] * len(items), PARTS_PER_CORE * slots(spark))
+    return [items[cut] for cut in cuts]
+
+
+# -- create and sync --------------------------------------------------------------------------------------------------
+
+
+@described("create")
+def create(spark: SparkSession, path: str | os.PathLike, **options: Any) -> Table:
+    """Index Parquet files in place, as `skipstone.create` with its arguments (`partitioning`, `files`, `columns`,
+    `index_path`, `storage_options`, `progress`, ...). Executors read the footers.
+
+    With `source="delta"` or `"iceberg"`, whose logs contain what footers would, and for a table that starts empty or
+    whose files an Arrow table describes, the driver does it alone.
+
+    Returns:
+        The table, open on the driver.
+
+    Raises:
+        As `skipstone.create`.
+    """
+    return create_here(path, attach=partial(_attach, spark), **options)
+
+
+@described("sync")
+def sync(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    new_columns: NewColumns = "adopt",
+    new_types: NewTypes = "widen",
+    refresh: bool = False,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> SyncResult:
+    """As `Table.sync`: executors list many folders and read the footers of many new files. With `refresh` they also
+    build what indexes lack. The driver follows a log of another format.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        new_columns, new_types, refresh, progress: as of `Table.sync`.
+        index_path, storage_options: as for `scan`.
+
+    Returns:
+        The version, an int, with what was added, removed and quarantined.
+
+    Raises as `Table.sync`.
+    """
+    if new_columns not in ("adopt", "report"):
+        raise InvalidArgumentError(f'new_columns= is "adopt" or "report", not {new_columns!r}')
+    if new_types not in ("widen", "quarantine"):
+        raise InvalidArgumentError(f'new_types= is "widen" or "quarantine", not {new_types!r}')
+    report = progress_function(progress)
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        handle = table.handle
+        handle.check_latest()
+        if handle.log is not None:
+            instant, result = sync_log(handle, report)
+        else:
+            instant, result = sync_directory(
+                handle,
+                report,
+                adopts=new_columns == "adopt",
+                widens=new_types == "widen",
+                list_files=partial(_list_files, spark),
+                attach=partial(_attach, spark),
+            )
+        handle.move_to(instant)
+        return result.moved_to(refresh_all(handle, progress=report, builder=_Builder(spark))) if refresh else result
+
+
+def _list_files(
+    spark: SparkSession, storage: Storage, index_storage: Storage, progress: Progress | None = None
+) -> pa.Table:
+    """As `list_parquet`. The driver lists until many folders wait, and executors what is below these."""
+    most = _FOLDERS_PER_CORE * slots(spark)
+    listed, waiting = list_below(storage, index_storage.uri, [""], progress, folders_max=most)
+    work = partial(_list_part, _Places.of(storage, index_storage))
+    parts = map_parts(spark, work, _even(spark, waiting), step="folders, parts", progress=progress)
+    listed = pa.concat_tables([listed, *parts])
+    return listed.take(pc.sort_indices(listed.column("path")))
+
+
+def _list_part(places: _Places, folders: list[str]) -> pa.Table:
+    return list_below(places.storage(), places.index_location, folders)[0]
+
+
+def _attach(spark: SparkSession, request: AttachRequest) -> tuple[list[TaskResult], tuple[dict, ...]]:
+    """As `attach_all`; executors read the footers of many files, and progress is reported as "footers, parts"."""
+    listed, index_storage = request.listed, request.index_storage
+    if listed.num_rows < _PART_FILES_MIN:
+        return attach_all(request)
+    parts = min(PARTS_PER_CORE * slots(spark), -(-listed.num_rows // _PART_FILES_MIN))
+    cuts = split_evenly([1.0] * listed.num_rows, max(parts, -(-listed.num_rows // TASK_FILES)))
+    places = _Places.of(request.storage, index_storage)
+
+    def note(result: TaskResult) -> None:
+        if result.index is not None:
+            request.leftovers.add(index_storage, result.index.path)
+
+    results = map_parts(
+        spark,
+        partial(_attach_part, places, request.transaction, request.reading),
+        [listed[cut] for cut in cuts],
+        step="footers, parts",
+        progress=request.progress,
+        on_result=note,
+    )
+    for result in results:
+        if not result.files.num_rows and result.index is not None:
+            index_storage.delete(result.index.path)
+    quarantined = tuple(each for result in results for each in result.quarantined)
+    return [result for result in results if result.files.num_rows], quarantined
+
+
+def _attach_part(places: _Places, transaction: str, reading: FooterReading, listed: pa.Table) -> TaskResult:
+    """Read the footers of listed files, and write their task index file."""
+    index_storage, path = places.index_storage(), task_path(transaction, f"attached-{uuid.uuid4().hex[:12]}")
+    with Leftovers() as leftovers:
+        leftovers.add(index_storage, path)
+        return attach_files(places.storage(), index_storage, path, list(entries_of(listed)), reading)
+
+
+# -- indexes ----------------------------------------------------------------------------------------------------------
+
+
+@described("create_index")
+def create_index(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    columns: str | Sequence[str],
+    kind: IndexKindName,
+    *,
+    maintain: Maintenance = "commit",
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+    **options: Any,
+) -> int:
+    """As `Table.create_index`, built by executors. Return the version.
+
+    A large build publishes what it has about once a minute, each time a version; after a build that was killed,
+    `refresh_index` builds the rest.
+
+    Args:
+        kind: "bloom", "secondary" or "stats".
+        progress: a function called as f(step, done, total or None), or True for a bar on stderr.
+        options: those of the kind, as `fpp` and `shard_bytes`.
+
+    Raises:
+        As `Table.create_index`, and errors of executors by their own type.
+    """
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        how = {"maintain": maintain, "options": options, "progress": progress_function(progress)}
+        return create_index_here(table.handle, columns, kind, **how, builder=_Builder(spark))  # type: ignore[arg-type]
+
+
+@described("refresh_index")
+def refresh_index(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    columns: str | Sequence[str],
+    kind: IndexKindName,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> int:
+    """As `Table.refresh_index`: executors index the files that an index lacks, also after a build that was killed.
+    Return the version; no version is created if the index lacks nothing."""
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        report = progress_function(progress)
+        return refresh_index_here(table.handle, columns, kind, progress=report, builder=_Builder(spark))
+
+
+@described("optimize")
+def optimize(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> int:
+    """As `Table.optimize`: executors build what indexes lack, and the driver merges runs. Return the version; no
+    version is created if there is nothing to do."""
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        optimize_here(table.handle, progress_function(progress), _Builder(spark))
+        return table.version
+
+
+@dataclass(frozen=True)
+class _IndexWork:
+    """What executors need to build one index, except the files."""
+
+    places: _Places
+    version: int
+    transaction: str
+    index: IndexState
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Table, Job]]:
+        location, options = self.places.location, self.places.options
+        opened = open_table(
+            location, version=self.version, index_path=self.places.index_location, storage_options=options
+        )
+        with opened as table, Leftovers() as leftovers:
+            yield table, Job(self.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
+
+
+def _build_part(work: _IndexWork, files: pa.Table) -> Built:
+    """Write the runs of some files, which are rows of the manifest."""
+    runs: list[Run] = []
+    left_out: list[int] = []
+    with work.opened() as (table, job):
+        while files.num_rows:
+            built = kind_named(work.index.kind).build(table.handle, work.index, files, job)
+            runs += built.runs
+            left_out += built.left_out
+            files = files.slice(files.num_rows - len(built.not_reached))
+    return Built(tuple(runs), left_out)
+
+
+def _footers_part(work: _IndexWork, files: pa.Table) -> tuple[AddedFiles, list[int]]:
+    """Read the statistics in the footers of some files."""
+    from ..engine.indexes.stats.build import footers_of
+
+    with work.opened() as (table, job):
+        return footers_of(table.handle, work.index, files, job)
+
+
+class _Builder:
+    """A `Builder` of the engine: one job of Spark per call, over as many files as are worth publishing at a time."""
+
+    def __init__(self, spark: SparkSession):
+        self._spark = spark
+        self._slots = slots(spark)
+        self._wave_bytes: float = _FIRST_BYTES_PER_CORE * self._slots
+
+    def __call__(self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+        weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + OPEN_BYTES
+        if kind.name == "stats":  # aggregates count the files that they cover: all of them in one job
+            from ..engine.indexes.stats.build import built_of
+
+            return built_of(handle, index, self._run(_footers_part, handle, index, files, weights, job), job)
+        count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
+        start_s = time.monotonic()
+        parts: list[Built] = self._run(_build_part, handle, index, files.slice(0, count), weights[:count], job)
+        bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
+        self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
+        runs = tuple(run for part in parts for run in part.runs)
+        left_out = [number for part in parts for number in part.left_out]
+        return Built(runs, left_out, files.column("file_id")[count:].to_pylist())
+
+    def _run(
+        self, function: Callable, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job
+    ) -> list[Any]:
+        """What executors make of the files. Each file that they write is noted, in case the rest fails."""
+        storage = handle.index_storage
+        columns = ", ".join(handle.instant.names_of(index)[:3])
+        parts = max(1, min(PARTS_PER_CORE * self._slots, int(weights.sum()) // _PART_BYTES_MIN))
+        work = _IndexWork(
+            _Places(handle.location, storage.uri, handle.storage_options), handle.version, job.transaction, index
+        )
+
+        def note(built: Any) -> None:
+            for path in _written(built):
+                job.leftovers.add(storage, path)
+
+        return map_parts(
+            self._spark,
+            partial(function, work),
+            [files[cut] for cut in split_evenly(weights, parts)],
+            step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
+            progress=job.progress,
+            on_result=note,
+        )
+
+
+def _written(built: Built | tuple[AddedFiles, list[int]]) -> list[str]:
+    """The paths that an executor wrote."""
+    if isinstance(built, Built):
+        return [run.path for run in built.runs]
+    index = built[0].result.index
+    return [] if index is None else [index.path]
+
+
+# -- verify and clean -------------------------------------------------------------------------------------------------
+
+
+@described("verify")
+def verify(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    deep: bool = False,
+    *,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[Finding]:
+    """As `Table.verify`: executors look at the data files, and with `deep` read their footers and all bytes of the
+    index. Return what is wrong, in the order of `Table.verify`; [] if nothing is.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        deep: as of `Table.verify`.
+        index_path, storage_options: as for `scan`.
+        progress: called as f(step, done, total), or True for a bar on stderr.
+    """
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        return verify_here(table.handle, deep, _Checker(spark, progress_function(progress)))
+
+
+class _Checker(Checker):
+    def __init__(self, spark: SparkSession, progress: Progress | None):
+        self._spark, self._progress = spark, progress
+
+    def check_runs(self, handle: Handle, runs: Sequence[tuple[str, int | None]], deep: bool) -> list[Finding]:
+        weights = [float((size_bytes or 0) + OPEN_BYTES) for _, size_bytes in runs]
+        if not deep or sum(weights) < _DEEP_BYTES_MIN:
+            return super().check_runs(handle, runs, deep)
+        return self._run(_check_runs, handle, deep, _even(self._spark, runs, weights), "index, parts")
+
+    def check_files(self, handle: Handle, files: pa.Table, deep: bool) -> list[Finding]:
+        if files.num_rows < _PART_FILES_MIN:
+            return super().check_files(handle, files, deep)
+        return self._run(_check_files, handle, deep, _even(self._spark, files), "files, parts")
+
+    def _run(self, function: Callable, handle: Handle, deep: bool, parts: list[Any], step: str) -> list[Finding]:
+        work = partial(function, _Places(handle.location, handle.index_storage.uri, handle.storage_options), deep)
+        findings = map_parts(self._spark, work, parts, step=step, progress=self._progress)
+        return [finding for part in findings for finding in part]
+
+
+def _check_runs(places: _Places, deep: bool, runs: list[tuple[str, int | None]]) -> list[Finding]:
+    return run_findings(places.index_storage(), runs, deep)
+
+
+def _check_files(places: _Places, deep: bool, files: pa.Table) -> list[Finding]:
+    return file_findings(places.storage(), files, deep)
+
+
+@described("clean")
+def clean(
+    spark: SparkSession,
+    path: str | os.PathLike,
+    *,
+    retain_versions: int = 10,
+    min_age: dt.timedelta = dt.timedelta(hours=1),
+    delete_data: bool = False,
+    dry_run: bool = False,
+    index_path: str | os.PathLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | bool | None = None,
+) -> pa.Table:
+    """As `Table.clean`: the driver decides what is removed, and publishes it; executors list many folders, and remove
+    many files.
+
+    Args:
+        path: the table's directory; executors must see it under the same name.
+        retain_versions, min_age, delete_data, dry_run, progress: as of `Table.clean`.
+        index_path, storage_options: as for `scan`.
+
+    Returns:
+        What is removed (or would be): kind, path, size_bytes.
+
+    Raises as `Table.clean`.
+    """
+    with open_table(path, index_path=index_path, storage_options=storage_options) as table:
+        if delete_data:
+            table.handle.check_owns_files()
+        report = progress_function(progress)
+        list_data = partial(_list_data, spark, table.handle, report)
+        how = (retain_versions, min_age, delete_data, dry_run, report)
+        return clean_here(table.handle, *how, remove=partial(_remove, spark), list_data=list_data)
+
+
+def _list_data(spark: SparkSession, handle: Handle, progress: Progress | None, storage: Storage) -> list[Entry]:
+    """All files below the table's directory. The driver lists until many folders wait, and executors below these."""
+    entries, waiting = walk(storage, [""], _FOLDERS_PER_CORE * slots(spark))
+    work = partial(_walk_part, _Places(handle.location, handle.index_storage.uri, handle.storage_options))
+    for listed in map_parts(spark, work, _even(spark, waiting), step="folders, parts", progress=progress):
+        entries += listed
+    return entries
+
+
+def _walk_part(places: _Places, folders: list[str]) -> list[Entry]:
+    return walk(places.storage(), folders)[0]
+
+
+def _remove(spark: SparkSession, handle: Handle, files: Sequence[tuple[str, Entry]], progress: Progress | None) -> None:
+    if len(files) < _PART_FILES_MIN:
+        remove_here(handle, files, progress)
+        return
+    work = partial(_remove_part, _Places(handle.location, handle.index_storage.uri, handle.storage_options))
+    map_parts(spark, work, _even(spark, list(files)), step="clean, parts", progress=progress)
+
+
+def _remove_part(places: _Places, files: list[tuple[str, Entry]]) -> None:
+    storage, index_storage = places.storage(), places.index_storage()
+    for kind, entry in files:
+        remove_file(storage, index_storage, kind, entry)
