@@ -56,7 +56,7 @@ def _stage() -> None:
         if package.partition(".")[0] == "skipstone":
             folder = Path(*package.split(".")[1:])
             (STAGED / "python" / "skipstone" / folder).mkdir(parents=True, exist_ok=True)
-            for path in (REPOSITORY / folder).glob("*.py"):
+            for path in (REPOSITORY / folder).glob("*.py*"):
                 shutil.copy(path, STAGED / "python" / "skipstone" / folder)
 
 

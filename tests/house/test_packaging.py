@@ -66,7 +66,7 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
         shutil.copy(REPOSITORY / name, source)
     for package in packages:
         (source / _folder(package)).mkdir(exist_ok=True, parents=True)
-        for path in (REPOSITORY / _folder(package)).glob("*.py"):
+        for path in (REPOSITORY / _folder(package)).glob("*.py*"):
             shutil.copy(path, source / _folder(package))
     for folder in ("tests", "bench"):
         (source / folder).mkdir()
@@ -82,7 +82,8 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: list[str]) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     contents = {name for name in files if ".dist-info/" not in name}
-    assert contents == _modules(packages) | {"skipstone/py.typed", "skipstone/__init__.pyi"}
+    stubs = {"skipstone/__init__.pyi", "skipstone/spark_adapter/__init__.pyi"}
+    assert contents == _modules(packages) | stubs | {"skipstone/py.typed"}
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
 
