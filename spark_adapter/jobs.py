@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from .. import errors
 from ..errors import SkipstoneError, StorageError
-from .spark_versions import collected, frame_of_rows
+from .spark_versions import collected, context_of, frame_of_rows, jobs_with_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -245,7 +245,7 @@ class _Monitor:
 
     def __init__(self, spark: Any, step: str, progress: Progress, tasks: int | None):
         self._spark, self._step, self._progress, self._tasks = spark, step, progress, tasks
-        self._context: Any = getattr(spark, "_sc", None)
+        self._context: Any = context_of(spark)
         self._tag = f"skipstone-{uuid.uuid4().hex}"
         self._stages: list[tuple[int, int]] = []  # tasks, and how many of them are completed
         self._shown = 0
@@ -297,7 +297,7 @@ class _Monitor:
         """Return how many tasks are completed, and of how many."""
         if self._context is not None:
             tracker = self._context.statusTracker()
-            jobs = map(tracker.getJobInfo, self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
+            jobs = map(tracker.getJobInfo, jobs_with_tag(self._context, self._tag))
             ids = [stage for job in jobs if job is not None for stage in job.stageIds]
             states = [state for state in map(tracker.getStageInfo, ids) if state is not None]
             self._stages = [(state.numTasks, state.numCompletedTasks) for state in states]
@@ -342,7 +342,7 @@ def described(verb: str) -> Callable[[Callable[Rest, R]], Callable[Rest, R]]:
 @contextlib.contextmanager
 def _description(spark: Any, text: str) -> Iterator[None]:
     """Describe the jobs of this thread, after the caller's own description."""
-    context = getattr(spark, "_sc", None)
+    context = context_of(spark)
     if context is None:
         yield
         return

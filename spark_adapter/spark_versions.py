@@ -27,14 +27,12 @@ _UNKNOWN_SLOTS = 8
 READER_WIDENS = IS_SPARK_4  # the Parquet reader: an INT file as BIGINT
 
 if TYPE_CHECKING or IS_SPARK_4:
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamReader,
-        InputPartition,
-        WriterCommitMessage,
-    )
+    from pyspark.sql.datasource import DataSource as DataSource
+    from pyspark.sql.datasource import DataSourceArrowWriter as DataSourceArrowWriter
+    from pyspark.sql.datasource import DataSourceReader as DataSourceReader
+    from pyspark.sql.datasource import DataSourceStreamReader as DataSourceStreamReader
+    from pyspark.sql.datasource import InputPartition as InputPartition
+    from pyspark.sql.datasource import WriterCommitMessage as WriterCommitMessage
 else:
 
     class DataSource:
@@ -52,31 +50,6 @@ else:
     class DataSourceStreamReader: ...
 
     class WriterCommitMessage: ...
-
-
-__all__ = [
-    "IS_SPARK_4",
-    "READER_WIDENS",
-    "DataSource",
-    "DataSourceArrowWriter",
-    "DataSourceReader",
-    "DataSourceStreamReader",
-    "InputPartition",
-    "WriterCommitMessage",
-    "arrow_schema_of",
-    "catalyst_expression",
-    "check_spark",
-    "classic_column",
-    "classic_frame",
-    "collected",
-    "default_parallelism",
-    "frame_of_rows",
-    "java_sessions",
-    "read_by_tasks",
-    "slots",
-    "spark_schema_of",
-    "write_by_tasks",
-]
 
 
 def check_spark(least: str, feature: str) -> None:
@@ -159,9 +132,19 @@ def catalyst_expression(column: Any) -> Any:
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 
+def context_of(spark: Any) -> Any:
+    """Return the SparkContext of a classic session; None over Spark Connect."""
+    return getattr(spark, "_sc", None)
+
+
+def jobs_with_tag(context: Any, tag: str) -> list[int]:
+    """Return the ids of the jobs that have a tag."""
+    return list(context._jsc.sc().statusTracker().getJobIdsForTag(tag))
+
+
 def default_parallelism(spark: SparkSession) -> int | None:
     """Return how many tasks run at a time; None over Spark Connect, where a client does not see it."""
-    context = getattr(spark, "_sc", None)
+    context = context_of(spark)
     return None if context is None else max(1, context.defaultParallelism)
 
 

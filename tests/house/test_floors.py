@@ -426,6 +426,13 @@ def test_an_arrow_between_verbs_of_spark_is_seen(tmp_path: Path, text: str, is_w
     assert len(_house(tmp_path, {**files, "spark_adapter/explaining.py": text}).arrows_up_in_spark()) == is_wrong
 
 
+def test_private_classes_of_the_jvm_are_in_one_module() -> None:
+    """And in `spark_versions`, if they differ between versions. A new release of Spark then breaks one place."""
+    private = re.compile(r"\._(?:jdf|jvm|jsc|jc|jsparkSession|gateway)\b|getClass\(")
+    files = {path.stem for path in (REPOSITORY / "spark_adapter").glob("*.py") if private.search(path.read_text())}
+    assert files == {"catalyst", "spark_versions"}
+
+
 def test_a_circle_is_seen(tmp_path: Path) -> None:
     through_packages = {"engine/a/__init__.py": "from ..b import x\n", "engine/b/x.py": "from ..a import y\n"}
     assert _house(tmp_path / "1", through_packages).circles() != []
