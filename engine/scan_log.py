@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import InvalidArgumentError, StorageError
 from .observing import log
-from .predicates import And, Leaf, Node, Not, Or, brief, columns_read, leaves_of
+from .predicates import And, Node, Not, Or, Term, brief, columns_read, terms_of
 from .predicates.operands import Column
 
 VARIABLE, VALUES_VARIABLE = "SKIPSTONE_SCAN_LOG", "SKIPSTONE_SCAN_LOG_VALUES"
@@ -122,11 +122,11 @@ def _entry(bound: Node, key_columns: Sequence[str], facts: dict[str, Any], has_v
     value_count = 0
     for name in columns_read(bound):
         filters.setdefault(name, [])
-    for leaf in leaves_of(bound):
-        if isinstance(leaf, Leaf):
-            value_count += len(leaf.values)
-            if leaf.op not in filters.setdefault(leaf.column, []):
-                filters[leaf.column].append(leaf.op)
+    for term in terms_of(bound):
+        if isinstance(term, Term):
+            value_count += len(term.values)
+            if term.op not in filters.setdefault(term.column, []):
+                filters[term.column].append(term.op)
     is_whole = has_values and value_count <= _VALUES_MAX and not key_columns
     where = str(bound) if is_whole else brief(bound) if has_values else _masked(bound)
     if key_columns:
@@ -143,6 +143,6 @@ def _masked(node: Node) -> str:
         return (" AND " if isinstance(node, And) else " OR ").join(f"({_masked(child)})" for child in node.children)
     if isinstance(node, Not):
         return f"NOT ({_masked(node.child)})"
-    if isinstance(node, Leaf):
+    if isinstance(node, Term):
         return f"{Column(node.column)} {node.op.upper()}{' ?' if len(node.values) else ''}"
     return f"? of {', '.join(columns_read(node))}" if columns_read(node) else "?"

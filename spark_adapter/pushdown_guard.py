@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from ..engine.predicates import And, Node, Not, Or, Unknown
-from ..engine.predicates.bound import ColumnLeaf, Leaf
+from ..engine.predicates.bound import Term, TwoColumnTerm
 from ..engine.predicates.coerce import is_list, plain_type
 from ..errors import SchemaError
 from .columns import quoted, without_unknowns
@@ -48,8 +48,8 @@ def hide_from_pushdown(
         top, rest = path[0], path[1:]
         if top not in frame.columns:
             continue
-        leaf = F.col(quoted(*path))
-        value = F.greatest(leaf, leaf)  # the value itself, and no column to Spark
+        term = F.col(quoted(*path))
+        value = F.greatest(term, term)  # the value itself, and no column to Spark
         frame = frame.withColumn(top, F.col(quoted(top)).withField(quoted(*rest), value) if rest else value)
     return frame
 
@@ -62,18 +62,18 @@ def _unsafe_paths(schema: pa.Schema, stored: Iterable[FileSchema], with_floats: 
         for name in file.schema.names:
             if schema.get_field_index(name) >= 0:
                 written, declared = (plain_type(each.field(name).type) for each in (file.schema, schema))
-                paths.update(_unsafe_leaves(written, declared, (name,), file.is_declared, with_floats))
+                paths.update(_unsafe_terms(written, declared, (name,), file.is_declared, with_floats))
     return paths
 
 
-def _unsafe_leaves(
+def _unsafe_terms(
     stored: pa.DataType, declared: pa.DataType, path: ColumnPath, is_declared: bool, with_floats: bool
 ) -> Iterator[ColumnPath]:
     if pa.types.is_struct(stored) and pa.types.is_struct(declared):
         for field in declared:
             if stored.get_field_index(field.name) >= 0:
                 inner = plain_type(stored.field(field.name).type)
-                yield from _unsafe_leaves(inner, plain_type(field.type), (*path, field.name), is_declared, with_floats)
+                yield from _unsafe_terms(inner, plain_type(field.type), (*path, field.name), is_declared, with_floats)
     elif pa.types.is_floating(declared):
         if with_floats:
             yield path
@@ -104,10 +104,10 @@ def _older_as_unknown(node: Node) -> Node:
         children = tuple(map(_older_as_unknown, node.children))
         is_same = all(new is old for new, old in zip(children, node.children, strict=True))
         return node if is_same else type(node)(children)
-    if isinstance(node, ColumnLeaf):
+    if isinstance(node, TwoColumnTerm):
         is_shifted = pa.types.is_temporal(node.type)
     else:
-        is_shifted = isinstance(node, Leaf) and node.op != "is_null" and _is_old(node.ref.type, node.values)
+        is_shifted = isinstance(node, Term) and node.op != "is_null" and _is_old(node.ref.type, node.values)
     return Unknown(str(node), "Spark may shift times of long ago") if is_shifted else node
 
 

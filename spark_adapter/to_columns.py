@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..engine.predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual, leaves_of
+from ..engine.predicates import And, ColumnRef, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm, terms_of
 from ..errors import PredicateError, SchemaError
 from .columns import quoted
 from .wire_types import spark_schema, wire_schema
@@ -47,8 +47,8 @@ def has_floats(bound: Node) -> bool:
     """Whether a predicate compares floating point values."""
     return any(
         pa.types.is_floating(ref.type)
-        for leaf in leaves_of(bound)
-        for ref in ([leaf.ref] if isinstance(leaf, Leaf) else [leaf.left, leaf.right])
+        for term in terms_of(bound)
+        for ref in ([term.ref] if isinstance(term, Term) else [term.left, term.right])
     )
 
 
@@ -79,10 +79,10 @@ def _column(node: Node, is_negated: bool) -> Column:
         return ~_column(node.child, True)
     if isinstance(node, Residual):
         raise PredicateError(f"Spark cannot be told what {node.engine} tests: {node.text}; give a Column")
-    if isinstance(node, ColumnLeaf):
+    if isinstance(node, TwoColumnTerm):
         return _of_columns(node)
-    assert isinstance(node, Leaf)
-    return _of_leaf(node, is_negated)
+    assert isinstance(node, Term)
+    return _of_term(node, is_negated)
 
 
 def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
@@ -93,36 +93,36 @@ def _joined(join: Callable[[Column, Column], Column], parts: Sequence[Column]) -
     return join(_joined(join, parts[:middle]), _joined(join, parts[middle:]))
 
 
-def _of_leaf(leaf: Leaf, is_negated: bool) -> Column:
-    column, op = _named(leaf.ref), leaf.op
+def _of_term(term: Term, is_negated: bool) -> Column:
+    column, op = _named(term.ref), term.op
     if op == "is_null":
         return column.isNull()
     if op in ("always", "never"):
         return F.when(column.isNotNull(), F.lit(op == "always"))
-    wire = _wire(leaf, leaf.ref)
+    wire = _wire(term, term.ref)
     if pa.types.is_floating(wire):
-        return _of_floats(leaf, column, wire, is_negated)
+        return _of_floats(term, column, wire, is_negated)
     if op == "like":
-        if leaf.pattern is None or not pa.types.is_string(wire):
-            raise _refused(leaf, "Spark knows LIKE of texts only")
-        return column.like(leaf.pattern.sql())
-    values = [literal(_exact(leaf, value, wire), wire) for value in leaf.values]
+        if term.pattern is None or not pa.types.is_string(wire):
+            raise _refused(term, "Spark knows LIKE of texts only")
+        return column.like(term.pattern.sql())
+    values = [literal(_exact(term, value, wire), wire) for value in term.values]
     if op == "starts_with":
         return F.startswith(column, values[0])
     return _compared(op, column, values)
 
 
-def _of_floats(leaf: Leaf, column: Column, wire: pa.DataType, is_negated: bool) -> Column:
-    numbers = [value.as_py() for value in leaf.values]
+def _of_floats(term: Term, column: Column, wire: pa.DataType, is_negated: bool) -> Column:
+    numbers = [value.as_py() for value in term.values]
     is_special = any(math.isnan(number) or number == 0 for number in numbers)
-    if is_negated or is_special or leaf.op not in _SAFE_TO_PUSH:
+    if is_negated or is_special or term.op not in _SAFE_TO_PUSH:
         column = column + literal(pa.scalar(0.0, wire), wire)
     values = [literal(pa.scalar(number + 0.0, wire), wire) for number in numbers]
-    if leaf.op not in ("in", "not in"):
-        return _compared(leaf.op, column, values)
+    if term.op not in ("in", "not in"):
+        return _compared(term.op, column, values)
     # a long IN becomes a set in Spark, in which -0.0 is not 0.0
     equal = _joined(operator.or_, [column == value for value in values])
-    return equal if leaf.op == "in" else ~equal
+    return equal if term.op == "in" else ~equal
 
 
 def _compared(op: str, column: Column, values: Sequence[Column]) -> Column:
@@ -134,33 +134,33 @@ def _compared(op: str, column: Column, values: Sequence[Column]) -> Column:
     return _OPERATORS[op](column, values[0])
 
 
-def _of_columns(leaf: ColumnLeaf) -> Column:
-    wires = [_wire(leaf, ref) for ref in (leaf.left, leaf.right)]
+def _of_columns(term: TwoColumnTerm) -> Column:
+    wires = [_wire(term, ref) for ref in (term.left, term.right)]
     numbers = all(pa.types.is_integer(wire) or pa.types.is_floating(wire) for wire in wires)
     if wires[0] != wires[1] and not numbers:
-        raise _refused(leaf, f"Spark would compare {wires[0]} with {wires[1]} in its own way")
-    left, right = _named(leaf.left), _named(leaf.right)
-    return left.eqNullSafe(right) if leaf.op == "<=>" else _OPERATORS[leaf.op](left, right)
+        raise _refused(term, f"Spark would compare {wires[0]} with {wires[1]} in its own way")
+    left, right = _named(term.left), _named(term.right)
+    return left.eqNullSafe(right) if term.op == "<=>" else _OPERATORS[term.op](left, right)
 
 
 def _named(ref: ColumnRef) -> Column:
     return F.col(quoted(*ref.path))
 
 
-def _wire(leaf: Node, ref: ColumnRef) -> pa.DataType:
+def _wire(term: Node, ref: ColumnRef) -> pa.DataType:
     try:
         return wire_schema(pa.schema([pa.field("value", ref.type)])).field(0).type
     except SchemaError:
-        raise _refused(leaf, f"Spark has no {ref.type}") from None
+        raise _refused(term, f"Spark has no {ref.type}") from None
 
 
-def _exact(leaf: Leaf, value: pa.Scalar, wire: pa.DataType) -> pa.Scalar:
+def _exact(term: Term, value: pa.Scalar, wire: pa.DataType) -> pa.Scalar:
     """The value, if Spark can hold it: its timestamps are microseconds."""
     if pa.types.is_timestamp(wire):
         try:
             value.cast(pa.timestamp("us", value.type.tz))
         except pa.ArrowException:
-            raise _refused(leaf, "Spark's timestamps are microseconds") from None
+            raise _refused(term, "Spark's timestamps are microseconds") from None
     return value
 
 

@@ -16,7 +16,7 @@ from .. import html
 from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
 from ..parquet.leaves import leaf_type, leaf_types
-from ..predicates import And, Leaf, Node, columns_of, leaves_of
+from ..predicates import And, Node, Term, columns_of, terms_of
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
@@ -223,8 +223,8 @@ class _Workload:
         stats = {name for kind, names in has for name in names if kind == "stats"}
         filters = {name for kind, names in has for name in names if kind == "bloom"}
         keys = {names[0] for kind, names in has if kind == "secondary"}
-        equal = self._ranked(lambda leaf: leaf.op in _EQUAL)
-        named = self._ranked(lambda leaf: True)
+        equal = self._ranked(lambda term: term.op in _EQUAL)
+        named = self._ranked(lambda term: True)
         schema = instant.schema
         chosen: list[tuple[str, tuple[str, ...]]] = []
         chosen += [("stats", (name,)) for name in named if name not in stats and leaf_type(schema, name) is not None]
@@ -233,12 +233,12 @@ class _Workload:
         chosen += [("secondary", pair) for pair in self._pairs(equal) if ("secondary", pair) not in has]
         return chosen
 
-    def _ranked(self, is_meant: Callable[[Leaf], bool]) -> list[str]:
-        """Columns of data with such leaves, those of most queries first."""
+    def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
+        """Columns of data with such terms, those of most queries first."""
         counts: dict[str, int] = {}
         keys = set(self.handle.snapshot.instant.partitioning)
         for _, plan, weight in self.queries:
-            for name in {leaf.column for leaf in leaves_of(plan.bound) if isinstance(leaf, Leaf) and is_meant(leaf)}:
+            for name in {term.column for term in terms_of(plan.bound) if isinstance(term, Term) and is_meant(term)}:
                 if name not in keys and name in leaf_types(self.handle.schema):
                     counts[name] = counts.get(name, 0) + weight
         return sorted(counts, key=lambda name: (-counts[name], name))[:_COLUMNS_MAX]
@@ -248,7 +248,7 @@ class _Workload:
         pairs: dict[tuple[str, ...], None] = {}
         for _, plan, _ in self.queries:
             parts = plan.bound.children if isinstance(plan.bound, And) else ()
-            columns = {part.column for part in parts if isinstance(part, Leaf) and part.op in _EQUAL}
+            columns = {part.column for part in parts if isinstance(part, Term) and part.op in _EQUAL}
             pairs.update(dict.fromkeys(combinations([name for name in equal if name in columns], 2)))
         return list(pairs)[:2]
 

@@ -19,15 +19,15 @@ from ...base.arrays import from_numpy
 from ..predicates import (
     ANY,
     And,
-    ColumnLeaf,
-    Leaf,
     Node,
     Or,
+    Term,
+    TwoColumnTerm,
     by_first_child,
     columns_of,
     evaluate,
-    leaf_outcomes,
     parts_within,
+    term_outcomes,
 )
 from ..predicates.possible_values import Evidence
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-AnyLeaf = Leaf | ColumnLeaf
+AnyTerm = Term | TwoColumnTerm
 # What is known of a column: (evidence, bool [units] for which it holds), one for each type in which it was indexed.
 # Evidence in one type says nothing at all of units of another: not even that their values lie within the type.
 ColumnEvidence = list[tuple[Evidence, np.ndarray]]
@@ -49,7 +49,7 @@ ColumnEvidence = list[tuple[Evidence, np.ndarray]]
 class ProbeResult:
     """What one index says of some files, or of their row groups.
 
-    outcomes    a leaf of the predicate, or a conjunction or negation in it -> the outcomes that are possible, uint8
+    outcomes    a term of the predicate, or a conjunction or negation in it -> the outcomes that are possible, uint8
                 [n]; ANY where nothing is known. A file's own rows are meant: where files form slices the results of
                 their files are combined (`Units.combined`)
     covered     bool [n]: those that the index says something of at all
@@ -67,33 +67,33 @@ class ProbeResult:
 class Outcomes:
     """The outcomes that are possible in each of some units: uint8 [units], sets of TRUE, FALSE and NULL.
 
-    of_leaf    of each leaf of the predicate
-    of_part    of conjunctions and negations, where more is known of them than follows from their leaves
+    of_term    of each term of the predicate
+    of_part    of conjunctions and negations, where more is known of them than follows from their terms
     """
 
-    of_leaf: dict[AnyLeaf, np.ndarray]
+    of_term: dict[AnyTerm, np.ndarray]
     of_part: dict[Node, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def unknown(cls, leaves: Iterable[AnyLeaf], count: int) -> Outcomes:
+    def unknown(cls, terms: Iterable[AnyTerm], count: int) -> Outcomes:
         """Everything is possible in `count` units."""
-        return cls({leaf: np.full(count, ANY, dtype=np.uint8) for leaf in leaves})
+        return cls({term: np.full(count, ANY, dtype=np.uint8) for term in terms})
 
     def narrow(self, part: Node, sets: np.ndarray) -> None:
         """Leaves only those outcomes of a part possible that are in `sets` (uint8 [units]), too."""
-        if part in self.of_leaf:
-            self.of_leaf[part] &= sets  # type: ignore[index]
+        if part in self.of_term:
+            self.of_term[part] &= sets  # type: ignore[index]
         else:
             self.of_part[part] = self.of_part[part] & sets if part in self.of_part else sets
 
     def of_predicate(self, bound: Node, count: int) -> np.ndarray:
         """uint8 [count]: what the whole predicate may come out as."""
-        return evaluate(bound, self.of_leaf.__getitem__, count, self.of_part)
+        return evaluate(bound, self.of_term.__getitem__, count, self.of_part)
 
     def selected(self, units: np.ndarray) -> Outcomes:
         """The same of some units: their places, or bool [units]."""
         return Outcomes(
-            {leaf: sets[units] for leaf, sets in self.of_leaf.items()},
+            {term: sets[units] for term, sets in self.of_term.items()},
             {part: sets[units] for part, sets in self.of_part.items()},
         )
 
@@ -102,16 +102,16 @@ class Outcomes:
         """Of units one after the other, of which the same parts of a predicate are known."""
         first = parts[0]
         return cls(
-            {leaf: np.concatenate([part.of_leaf[leaf] for part in parts]) for leaf in first.of_leaf},
+            {term: np.concatenate([part.of_term[term] for part in parts]) for term in first.of_term},
             {node: np.concatenate([part.of_part[node] for part in parts]) for node in first.of_part},
         )
 
 
-def leaf_sets(leaf: AnyLeaf, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
-    """uint8 [count]: the possible outcomes of a leaf in each unit, from the evidence about its columns."""
+def term_sets(term: AnyTerm, evidence: Mapping[str, ColumnEvidence], count: int) -> np.ndarray:
+    """uint8 [count]: the possible outcomes of a term in each unit, from the evidence about its columns."""
     sets = np.full(count, ANY, dtype=np.uint8)
-    for choice, covered in _choices(columns_of(leaf), evidence):
-        sets &= np.where(covered, leaf_outcomes(leaf, choice, count), np.uint8(ANY))
+    for choice, covered in _choices(columns_of(term), evidence):
+        sets &= np.where(covered, term_outcomes(term, choice, count), np.uint8(ANY))
     return sets
 
 

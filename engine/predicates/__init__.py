@@ -8,9 +8,9 @@
                         from a term that DuckDB evaluates. `duckdb_trees.py` has the trees of DuckDB's versions
       from_arrow.py, from_polars.py    expressions, and the engines that test the parts that are not understood
     bind.py       names to columns, literals to values of the columns' types, exactly (`coerce.py`,
-                  `patterns.py`); the leaves that result are in `bound.py`
+                  `patterns.py`); the terms that result are in `bound.py`
     outcomes.py   which of TRUE, FALSE and NULL are possible, unit by unit: a set is 3 bits; AND, OR and NOT are tables
-                  of 8 x 8 and 8. Those of a leaf come from a column's `possible_values.py`
+                  of 8 x 8 and 8. Those of a term come from a column's `possible_values.py`
     rows.py       which rows match. The engine of a `Residual` tests its part (`residual.py`; `duckdb_engine.py` has
                   DuckDB's connection)
 
@@ -40,16 +40,16 @@ from .ast import (
 )
 from .bind import bind
 from .bound import (
-    ColumnLeaf,
     ColumnRef,
-    Leaf,
     Residual,
+    Term,
+    TwoColumnTerm,
     brief,
     columns_of,
     columns_read,
-    leaves_of,
     residuals,
     resolve,
+    terms_of,
     unknowns,
 )
 from .operands import Cast, Column, Literal
@@ -61,11 +61,11 @@ from .outcomes import (
     by_first_child,
     can_match,
     evaluate,
-    leaf_outcomes,
     member_outcomes,
     only_true,
     parts_within,
     probe_values,
+    term_outcomes,
 )
 from .parse import parse, prepare, simplify
 from .possible_values import Evidence

@@ -1,6 +1,6 @@
 """Binding: names become columns of a schema, literals become values of their types, exactly.
 
-    bind(node, schema) -> node        And, Or, Not, Constant, Unknown over bound leaves
+    bind(node, schema) -> node        And, Or, Not, Constant, Unknown over bound terms
 
 A name that the schema lacks, or a literal that a column's type gives no meaning, raises PredicateError. A comparison
 that has a meaning but not one that an index or our evaluator can follow becomes Unknown.
@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...base import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown
-from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, make_leaf, resolve
+from .bound import ColumnRef, Residual, Term, TwoColumnTerm, make_term, resolve
 from .coerce import (
     LiteralPosition,
     NoMeaningError,
@@ -42,7 +42,7 @@ def bind(node: Node, schema: pa.Schema) -> Node:
         return Not(bind(node.child, schema))
     binder = _BINDERS.get(type(node))
     if binder is None:
-        if isinstance(node, Constant | Unknown | Leaf | ColumnLeaf | Residual):
+        if isinstance(node, Constant | Unknown | Term | TwoColumnTerm | Residual):
             return node
         raise PredicateError(f"{node!r} is not a predicate")
     return binder(node, schema)
@@ -101,7 +101,7 @@ def _bind_comparison(node: Comparison, schema: pa.Schema) -> Node:
     if right.value is None:
         if op != "<=>":
             return Constant(None)
-        return _cast_by_duckdb(node, "a cast may change values") if ref is None else make_leaf(ref, "is_null")
+        return _cast_by_duckdb(node, "a cast may change values") if ref is None else make_term(ref, "is_null")
     if ref is None:
         return _cast_by_duckdb(node, "a cast may change values")
     special = _without_order(node, ref, op == "<=>")
@@ -145,8 +145,8 @@ def compare_values(ref: ColumnRef, op: str, values: Sequence[LiteralValue]) -> N
         elif position.where == "span":
             parts.append(_compare_span(ref, "=", position))
     if exact:
-        parts.insert(0, make_leaf(ref, "in", exact))
-    node = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_leaf(ref, "never")
+        parts.insert(0, make_term(ref, "in", exact))
+    node = parts[0] if len(parts) == 1 else Or(tuple(parts)) if parts else make_term(ref, "never")
     return Not(node) if op == "not in" else node
 
 
@@ -157,30 +157,30 @@ def locate_in(ref: ColumnRef, value: LiteralValue) -> LiteralPosition:
 
 def _compare_position(ref: ColumnRef, op: str, position: LiteralPosition) -> Node:
     if position.where == "exact":
-        return make_leaf(ref, op, [position.low])
+        return make_term(ref, op, [position.low])
     if position.where == "span":
         return _compare_span(ref, op, position)
     if op == "<=>":
         return Constant(False)
     if op in ("=", "!="):
-        return make_leaf(ref, "never" if op == "=" else "always")
+        return make_term(ref, "never" if op == "=" else "always")
     is_less = op in ("<", "<=")
     if position.where in ("over_all", "under_all"):
-        return make_leaf(ref, "always" if is_less == (position.where == "over_all") else "never")
+        return make_term(ref, "always" if is_less == (position.where == "over_all") else "never")
     if position.where == "above":
-        return make_leaf(ref, "<=" if is_less else ">", [position.low])
-    return make_leaf(ref, "<" if is_less else ">=", [position.low])
+        return make_term(ref, "<=" if is_less else ">", [position.low])
+    return make_term(ref, "<" if is_less else ">=", [position.low])
 
 
 def _compare_span(ref: ColumnRef, op: str, position: LiteralPosition) -> Node:
     if op in ("<", ">="):
-        return make_leaf(ref, op, [position.low])
+        return make_term(ref, op, [position.low])
     if op in ("<=", ">"):
-        return make_leaf(ref, op, [position.high])
+        return make_term(ref, op, [position.high])
     if op == "!=":
-        return Or((make_leaf(ref, "<", [position.low]), make_leaf(ref, ">", [position.high])))
-    inside = (make_leaf(ref, ">=", [position.low]), make_leaf(ref, "<=", [position.high]))
-    return And((*inside, Not(make_leaf(ref, "is_null")))) if op == "<=>" else And(inside)
+        return Or((make_term(ref, "<", [position.low]), make_term(ref, ">", [position.high])))
+    inside = (make_term(ref, ">=", [position.low]), make_term(ref, "<=", [position.high]))
+    return And((*inside, Not(make_term(ref, "is_null")))) if op == "<=>" else And(inside)
 
 
 def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: ColumnRef | None) -> Node:
@@ -189,14 +189,14 @@ def _bind_columns(node: Comparison, op: str, left: ColumnRef | None, right: Colu
     if left.path == right.path and canon.order_class(left.type) is not None:
         if op == "<=>":
             return Constant(True)
-        return make_leaf(left, "always" if op in ("=", "<=", ">=") else "never")
+        return make_term(left, "always" if op in ("=", "<=", ">=") else "never")
     kind = common_type(left.type, right.type)
     if kind is None or (left.is_uuid != right.is_uuid and (is_text(left.type) or is_text(right.type))):
         return _unknown(node, f"{_described(left)} and {_described(right)} cannot be compared")
-    return ColumnLeaf(op, left, right, kind)
+    return TwoColumnTerm(op, left, right, kind)
 
 
-# -- the other leaves -------------------------------------------------------------------------------------------------
+# -- the other terms -------------------------------------------------------------------------------------------------
 
 
 def _bind_in(node: In, schema: pa.Schema) -> Node:
@@ -237,7 +237,7 @@ def _bind_like(node: Like, schema: pa.Schema) -> Node:
             f"the LIKE pattern has {len(node.pattern):,} characters, and at most {LENGTH_MAX:,} are matched; "
             "starts_with and = take any length"
         )
-    return make_leaf(ref, "like", [_as_stored(pattern.prefix, ref.type)], pattern)
+    return make_term(ref, "like", [_as_stored(pattern.prefix, ref.type)], pattern)
 
 
 def _bind_starts_with(node: StartsWith, schema: pa.Schema) -> Node:
@@ -253,8 +253,8 @@ def _bind_starts_with(node: StartsWith, schema: pa.Schema) -> Node:
 
 def _starts_with(ref: ColumnRef, prefix: str | bytes) -> Node:
     if not prefix:
-        return make_leaf(ref, "always")
-    return make_leaf(ref, "starts_with", [_as_stored(prefix, ref.type)])
+        return make_term(ref, "always")
+    return make_term(ref, "starts_with", [_as_stored(prefix, ref.type)])
 
 
 def _as_stored(text: str | bytes, kind: pa.DataType) -> str | bytes:
@@ -279,7 +279,7 @@ def _bind_is_null(node: IsNull, schema: pa.Schema) -> Node:
     if isinstance(node.operand, Literal):
         return Constant(node.operand.value is None)
     ref = _column_of(node.operand, schema)
-    return _cast_by_duckdb(node, "a cast may make nulls") if ref is None else make_leaf(ref, "is_null")
+    return _cast_by_duckdb(node, "a cast may make nulls") if ref is None else make_term(ref, "is_null")
 
 
 _BINDERS: dict[type, Callable[[Any, pa.Schema], Node]] = {

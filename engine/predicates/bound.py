@@ -1,6 +1,6 @@
-"""Bound predicates: And, Or, Not, Constant and Unknown over two kinds of leaf; and the columns of a schema by name.
+"""Bound predicates: And, Or, Not, Constant and Unknown over two kinds of term; and the columns of a schema by name.
 
-A leaf contains its literals in the column's own type, so it compares exactly. Two operators exist only here: `always`
+A term contains its literals in the column's own type, so it compares exactly. Two operators exist only here: `always`
 and `never` are TRUE and FALSE for every value, and NULL for a null. `int8 < 1000.5` becomes the first, `int = 1.5` the
 second. A constant would be wrong under NOT.
 """
@@ -42,7 +42,7 @@ class ColumnRef:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf(Node):
+class Term(Node):
     """One column against literals.
 
     op       = <=> != < <= > >= (one value); in, not in (ascending, distinct); starts_with, like (the text that begins
@@ -78,7 +78,7 @@ class Leaf(Node):
         return self.ref, self.op, tuple(self.codes), self.pattern
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Leaf) and self._key == other._key
+        return isinstance(other, Term) and self._key == other._key
 
     def __hash__(self) -> int:
         return self._hash
@@ -107,7 +107,7 @@ class Leaf(Node):
 
 
 @dataclass(frozen=True)
-class ColumnLeaf(Node):
+class TwoColumnTerm(Node):
     """One column against another; `type` is the type in which their values are compared."""
 
     op: str
@@ -136,17 +136,17 @@ class Residual(Node):
 _NO_VALUES = pa.nulls(0)
 
 
-def make_leaf(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Pattern | None = None) -> Leaf:
-    """A leaf from raw values (see `coerce.array_of`); lists are sorted and made distinct, a list of one is = or !=."""
+def make_term(ref: ColumnRef, op: str, raws: Sequence[Any] = (), pattern: Pattern | None = None) -> Term:
+    """A term from raw values (see `coerce.array_of`); lists are sorted and made distinct, a list of one is = or !=."""
     if not raws:
-        return Leaf(ref, op, _NO_VALUES, pattern)
+        return Term(ref, op, _NO_VALUES, pattern)
     kind = pa.binary() if pa.types.is_fixed_size_binary(ref.type) and op in ("like", "starts_with") else ref.type
     values = array_of(raws, kind)
-    return list_leaf(ref, op, values) if op in ("in", "not in") else Leaf(ref, op, values, pattern)
+    return list_term(ref, op, values) if op in ("in", "not in") else Term(ref, op, values, pattern)
 
 
-def list_leaf(ref: ColumnRef, op: str, values: pa.Array) -> Leaf:
-    """An `in` or `not in` leaf over values of the column's type, in any order, repeated or not."""
+def list_term(ref: ColumnRef, op: str, values: pa.Array) -> Term:
+    """An `in` or `not in` term over values of the column's type, in any order, repeated or not."""
     if canon.is_bytes_like(ref.type):  # Arrow cannot take from views
         values = array_of(sorted(set(canon.order_bytes(values).to_pylist())), ref.type)
     else:
@@ -156,7 +156,7 @@ def list_leaf(ref: ColumnRef, op: str, values: pa.Array) -> Leaf:
         values = values.take(array_of([first_of[form] for form in sorted(first_of)], pa.int64()))
     if len(values) == 1:
         op = "=" if op == "in" else "!="
-    return Leaf(ref, op, values)
+    return Term(ref, op, values)
 
 
 # -- the parts of a predicate -----------------------------------------------------------------------------------------
@@ -174,9 +174,9 @@ def _nodes(node: Node) -> Iterator[Node]:
             waiting.append(node.child)
 
 
-def leaves_of(node: Node) -> list[Leaf | ColumnLeaf]:
-    """The distinct leaves of a bound predicate, in order."""
-    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Leaf | ColumnLeaf)))
+def terms_of(node: Node) -> list[Term | TwoColumnTerm]:
+    """The distinct terms of a bound predicate, in order."""
+    return list(dict.fromkeys(part for part in _nodes(node) if isinstance(part, Term | TwoColumnTerm)))
 
 
 def unknowns(node: Node) -> list[Unknown]:
@@ -199,9 +199,9 @@ def columns_of(node: Node) -> list[str]:
     and residuals, which no index can help with."""
     names: dict[str, None] = {}
     for part in _nodes(node):
-        if isinstance(part, Leaf):
+        if isinstance(part, Term):
             names[part.ref.name] = None
-        elif isinstance(part, ColumnLeaf):
+        elif isinstance(part, TwoColumnTerm):
             names.update({part.left.name: None, part.right.name: None})
         else:
             names.update((column.name, None) for column in _operands(part))
@@ -224,7 +224,7 @@ def _operands(part: Node) -> Iterator[Column]:
 
 def brief(node: Node) -> str:
     """A predicate as text for people: the first values of a long list, the first of many terms. It may be no SQL."""
-    if isinstance(node, In | Leaf) and len(node.values) > _SHOWN_MAX:
+    if isinstance(node, In | Term) and len(node.values) > _SHOWN_MAX:
         listed = str(replace(node, values=node.values[:_SHOWN_MAX]))
         return f"{listed.removesuffix(')')}, ... {len(node.values) - _SHOWN_MAX:,} more)"
     if isinstance(node, And | Or) and node.children:
@@ -232,7 +232,7 @@ def brief(node: Node) -> str:
         more = len(node.children) - len(terms)
         terms += [f"... {more:,} more"] if more else []
         return (" AND " if isinstance(node, And) else " OR ").join(terms)
-    if isinstance(node, Not) and isinstance(node.child, In | Leaf | And | Or):
+    if isinstance(node, Not) and isinstance(node.child, In | Term | And | Or):
         return f"NOT ({brief(node.child)})"
     return str(node)
 

@@ -9,9 +9,9 @@ knowledge. An inverted comparison is not: `x != 5` over [1, 10] may be TRUE and 
 The empty set means that the unit has no rows, or that the evidence contradicts itself. It is absorbing, and `can_match`
 treats it as unknown: contradictory evidence must never prune.
 
-A unit's possible values are null, NaN and an interval (see `possible_values`); the outcome set of a leaf is the union
+A unit's possible values are null, NaN and an interval (see `possible_values`); the outcome set of a term is the union
 of what each of these gives. Intervals are compared as order codes (int64) or order bytes (binary), so little here
-depends on types. Loops run over literals, never over units. A filter excludes outcomes of a leaf (`probe_values`,
+depends on types. Loops run over literals, never over units. A filter excludes outcomes of a term (`probe_values`,
 `member_outcomes`); the sets of several sources are intersected by `&`.
 """
 
@@ -28,7 +28,7 @@ from ...base import canon
 from ...errors import PredicateError
 from .ast import And, Constant, Node, Not, Or, Unknown
 from .bind import compare_values
-from .bound import ColumnLeaf, ColumnRef, Leaf, Residual
+from .bound import ColumnRef, Residual, Term, TwoColumnTerm
 from .coerce import array_of, is_exact_widening, plain_type
 from .literals import literal_value
 from .possible_values import NAN_CODE, ByteInterval, CodeInterval, Evidence, Pair, interval_of
@@ -86,18 +86,18 @@ def not_outcomes(child: np.ndarray) -> np.ndarray:
 
 def evaluate(
     node: Node,
-    leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray],
+    term_outcomes: Callable[[Term | TwoColumnTerm], np.ndarray],
     count: int,
     inner: Mapping[Node, np.ndarray] | None = None,
 ) -> np.ndarray:
     """uint8 [count]: the set of possible outcomes of a bound predicate in each of `count` units.
 
-    `leaf_outcomes` gives the sets of one leaf (of any shape that broadcasts to [count]); evidence from several sources
-    about one leaf is intersected (&) there. `inner` holds what is known, of units, of negations, and of conjunctions
+    `term_outcomes` gives the sets of one term (of any shape that broadcasts to [count]); evidence from several sources
+    about one term is intersected (&) there. `inner` holds what is known, of units, of negations, and of conjunctions
     (maybe parts of larger ones) as a whole: more than follows from their parts.
     """
     inner = inner or {}
-    result = _evaluate(node, leaf_outcomes, inner, by_first_child(inner))
+    result = _evaluate(node, term_outcomes, inner, by_first_child(inner))
     return result if result.shape == (count,) else np.broadcast_to(result, (count,)).copy()
 
 
@@ -120,23 +120,23 @@ def parts_within(node: And, conjunctions: Mapping[Node, Sequence[And]]) -> Itera
 
 def _evaluate(
     node: Node,
-    leaf_outcomes: Callable[[Leaf | ColumnLeaf], np.ndarray],
+    term_outcomes: Callable[[Term | TwoColumnTerm], np.ndarray],
     inner: Mapping[Node, np.ndarray],
     conjunctions: Mapping[Node, Sequence[And]],
 ) -> np.ndarray:
-    if isinstance(node, Leaf | ColumnLeaf):
-        return leaf_outcomes(node)
+    if isinstance(node, Term | TwoColumnTerm):
+        return term_outcomes(node)
     if isinstance(node, And | Or):
         combined, neutral = (and_outcomes, TRUE) if isinstance(node, And) else (or_outcomes, FALSE)
         result = np.array([neutral], dtype=np.uint8)
         for child in node.children:
-            result = combined(result, _evaluate(child, leaf_outcomes, inner, conjunctions))
+            result = combined(result, _evaluate(child, term_outcomes, inner, conjunctions))
         if isinstance(node, And):
             for part in parts_within(node, conjunctions):
                 result = result & (inner[part] | np.uint8(ANY & ~TRUE))  # TRUE where all parts are, and only there
         return result
     if isinstance(node, Not):
-        result = not_outcomes(_evaluate(node.child, leaf_outcomes, inner, conjunctions))
+        result = not_outcomes(_evaluate(node.child, term_outcomes, inner, conjunctions))
         return result & inner[node] if node in inner else result
     if isinstance(node, Constant):
         return np.array([_BIT[node.value]], dtype=np.uint8)
@@ -159,49 +159,49 @@ _EQUALITIES = ("=", "<=>", "in", "!=", "not in")
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
-def leaf_outcomes(leaf: Leaf | ColumnLeaf, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
-    """uint8 [n]: the possible outcomes of a bound leaf in each unit, from the evidence by column name.
+def term_outcomes(term: Term | TwoColumnTerm, evidence: Mapping[str, Evidence], count: int | None = None) -> np.ndarray:
+    """uint8 [n]: the possible outcomes of a bound term in each unit, from the evidence by column name.
 
     The outcome is unknown for a column without evidence, and for a comparison of two columns. `count` is then the
     number of units; if it is None and no column has evidence, the result has one element, which broadcasts.
     """
     if count is None:
         count = len(next(iter(evidence.values()))) if evidence else 1
-    of_column = evidence.get(leaf.column) if isinstance(leaf, Leaf) else None
+    of_column = evidence.get(term.column) if isinstance(term, Term) else None
     if of_column is None:
         return np.full(count, ANY, dtype=np.uint8)
-    return _literal_outcomes(leaf, of_column)  # type: ignore[arg-type]
+    return _literal_outcomes(term, of_column)  # type: ignore[arg-type]
 
 
-def _literal_outcomes(leaf: Leaf, evidence: Evidence) -> np.ndarray:
-    if leaf.op in ("is_null", "always", "never"):
-        return _null_outcomes(leaf.op, evidence)
+def _literal_outcomes(term: Term, evidence: Evidence) -> np.ndarray:
+    if term.op in ("is_null", "always", "never"):
+        return _null_outcomes(term.op, evidence)
     kind = plain_type(evidence.type)
-    if not is_exact_widening(kind, leaf.type) or canon.order_class(kind) is None:
+    if not is_exact_widening(kind, term.type) or canon.order_class(kind) is None:
         return np.full(len(evidence), ANY, dtype=np.uint8)
-    if kind != leaf.type and not canon.is_bytes_like(kind):
+    if kind != term.type and not canon.is_bytes_like(kind):
         # the same comparison in the older type: its values are the ones now read, only fewer were possible
-        ref = ColumnRef(leaf.ref.name, leaf.ref.path, kind)
-        older: Node = compare_values(ref, leaf.op, [literal_value(value) for value in leaf.values])
+        ref = ColumnRef(term.ref.name, term.ref.path, kind)
+        older: Node = compare_values(ref, term.op, [literal_value(value) for value in term.values])
         return evaluate(older, lambda part: _literal_outcomes(part, evidence), len(evidence))  # type: ignore[arg-type]
     interval = interval_of(evidence)
-    if leaf.op in ("starts_with", "like"):
-        true, false = _prefix_outcomes(leaf, interval)
-    elif leaf.op in _EQUALITIES:
-        true, false = interval.member_of(_without_nan(leaf))
-        if leaf.op in ("!=", "not in"):
+    if term.op in ("starts_with", "like"):
+        true, false = _prefix_outcomes(term, interval)
+    elif term.op in _EQUALITIES:
+        true, false = interval.member_of(_without_nan(term))
+        if term.op in ("!=", "not in"):
             true, false = false, true
-    elif leaf.op in ("<", ">="):
-        true, false = interval.less_than(leaf.codes[0])
-        true, false = (true, false) if leaf.op == "<" else (false, true)
+    elif term.op in ("<", ">="):
+        true, false = interval.less_than(term.codes[0])
+        true, false = (true, false) if term.op == "<" else (false, true)
     else:
-        false, true = interval.greater_than(leaf.codes[0])
-        true, false = (true, false) if leaf.op == "<=" else (false, true)
+        false, true = interval.greater_than(term.codes[0])
+        true, false = (true, false) if term.op == "<=" else (false, true)
     values = true.view(np.uint8) * np.uint8(TRUE) | false.view(np.uint8) * np.uint8(FALSE)
     result = values * evidence.may_be_value.view(np.uint8)
     if evidence.may_be_nan.any() and pa.types.is_floating(kind):
-        result |= evidence.may_be_nan.view(np.uint8) * np.uint8(TRUE if _holds_for_nan(leaf) else FALSE)
-    result |= evidence.may_be_null.view(np.uint8) * np.uint8(FALSE if leaf.op == "<=>" else NULL)
+        result |= evidence.may_be_nan.view(np.uint8) * np.uint8(TRUE if _holds_for_nan(term) else FALSE)
+    result |= evidence.may_be_null.view(np.uint8) * np.uint8(FALSE if term.op == "<=>" else NULL)
     # Bounds that cross contain no value, yet rows with one may exist: the evidence is wrong, so nothing is known.
     result[interval.contradicts & evidence.may_be_value] = ANY
     return result
@@ -215,27 +215,27 @@ def _null_outcomes(op: str, evidence: Evidence) -> np.ndarray:
     return has_null * np.uint8(NULL) | has_value * np.uint8(TRUE if op == "always" else FALSE)
 
 
-def _without_nan(leaf: Leaf) -> Any:
-    codes = leaf.codes
-    return codes[codes != NAN_CODE] if pa.types.is_floating(leaf.type) else codes
+def _without_nan(term: Term) -> Any:
+    codes = term.codes
+    return codes[codes != NAN_CODE] if pa.types.is_floating(term.type) else codes
 
 
-def _holds_for_nan(leaf: Leaf) -> bool:
-    if leaf.op in _ORDERS:
-        return bool(_ORDERS[leaf.op](NAN_CODE, leaf.codes[0]))
-    return (NAN_CODE in leaf.codes) != (leaf.op in ("!=", "not in"))
+def _holds_for_nan(term: Term) -> bool:
+    if term.op in _ORDERS:
+        return bool(_ORDERS[term.op](NAN_CODE, term.codes[0]))
+    return (NAN_CODE in term.codes) != (term.op in ("!=", "not in"))
 
 
-def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
+def _prefix_outcomes(term: Term, interval: CodeInterval | ByteInterval) -> Pair:
     assert isinstance(interval, ByteInterval)
-    true, false = interval.starting_with(leaf.codes[0])
-    if leaf.op == "starts_with" or leaf.pattern is None:
+    true, false = interval.starting_with(term.codes[0])
+    if term.op == "starts_with" or term.pattern is None:
         return true, false
     false = np.ones_like(true)
     single = interval.single()
     if single.any():
         where = np.flatnonzero(single)
-        matching = leaf.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), leaf.type)
+        matching = term.pattern.matches_stored(interval.lower.take(array_of(where, pa.int64())), term.type)
         if matching is not None:
             true[where], false[where] = matching, ~matching
     return true, false
@@ -244,16 +244,16 @@ def _prefix_outcomes(leaf: Leaf, interval: CodeInterval | ByteInterval) -> Pair:
 # -- filters ----------------------------------------------------------------------------------------------------------
 
 
-def probe_values(leaf: Node) -> pa.Array | None:
+def probe_values(term: Node) -> pa.Array | None:
     """The values whose membership a filter could test, of the column's type, without nulls; None if no filter helps."""
-    return leaf.values if isinstance(leaf, Leaf) and leaf.op in _EQUALITIES else None
+    return term.values if isinstance(term, Term) and term.op in _EQUALITIES else None
 
 
-def member_outcomes(leaf: Leaf, may_contain: np.ndarray) -> np.ndarray:
+def member_outcomes(term: Term, may_contain: np.ndarray) -> np.ndarray:
     """uint8 [n_units]: the outcomes that membership leaves possible, to be intersected (&) with those of statistics.
 
-    `may_contain` is bool [n_values, n_units], a row for each of `probe_values(leaf)`. Where no value can be there, an
+    `may_contain` is bool [n_values, n_units], a row for each of `probe_values(term)`. Where no value can be there, an
     equality is never TRUE and an inequality never FALSE; a filter contains no nulls.
     """
-    excluded = FALSE if leaf.op in ("!=", "not in") else TRUE
+    excluded = FALSE if term.op in ("!=", "not in") else TRUE
     return np.where(may_contain.any(axis=0), np.uint8(ANY), np.uint8(ANY & ~excluded))

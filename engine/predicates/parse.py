@@ -4,7 +4,7 @@ pyarrow's filters are read here: `[("a", "=", 1), ("b", "in", [2, 3])]` ANDs, `[
 nulls are pyarrow's: a comparison with None is never true; in a list None matches null rows; and `not in` keeps the null
 rows unless None is listed, where SQL's NOT IN never does. NaN is as everywhere here: equal to NaN, the greatest.
 
-Simplifying is exact for TRUE, FALSE and NULL at every step. NOT is pushed down by De Morgan and into leaves that have
+Simplifying is exact for TRUE, FALSE and NULL at every step. NOT is pushed down by De Morgan and into terms that have
 an exact opposite (`<` and `>=`: the order is total, NaN included); nested AND and OR are flattened; constants folded;
 equal children dropped; `x = 1 OR x = 2` becomes an IN. `p OR NOT p` stays: it is NULL where p is.
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...errors import PredicateError
 from .ast import And, ColumnBuilder, Comparison, Constant, In, Node, Not, Or, Unknown, as_predicate, member_of, too_deep
 from .bind import bind
-from .bound import ColumnLeaf, Leaf, list_leaf, operands_of, resolve
+from .bound import Term, TwoColumnTerm, list_term, operands_of, resolve
 from .operands import Column, Literal
 
 _OPS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -99,7 +99,7 @@ def _with_residuals(node: Node, schema: pa.Schema) -> Node:
 def _from_tuples(filters: Sequence) -> Node:
     """The predicate that pyarrow filters mean. Raises PredicateError for any other shape."""
     if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
-        return _leaf(filters)
+        return _term(filters)
     if not filters:
         raise PredicateError("an empty list is no predicate; leave `where` out to keep every row")
     if all(isinstance(part, tuple) and part and isinstance(part[0], str) for part in filters):
@@ -112,22 +112,22 @@ def _from_tuples(filters: Sequence) -> Node:
     )
 
 
-def _all(leaves: Sequence) -> Node:
-    nodes = tuple(_leaf(leaf) for leaf in leaves)
+def _all(terms: Sequence) -> Node:
+    nodes = tuple(_term(term) for term in terms)
     return nodes[0] if len(nodes) == 1 else And(nodes)
 
 
-def _leaf(leaf: object) -> Node:
-    if not isinstance(leaf, tuple) or len(leaf) != 3 or not isinstance(leaf[0], str) or not isinstance(leaf[1], str):
-        raise PredicateError(f"a filter is (column, op, value), not {leaf!r}")
-    name, op, value = leaf
+def _term(term: object) -> Node:
+    if not isinstance(term, tuple) or len(term) != 3 or not isinstance(term[0], str) or not isinstance(term[1], str):
+        raise PredicateError(f"a filter is (column, op, value), not {term!r}")
+    name, op, value = term
     if op in ("in", "not in"):
         if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-            raise PredicateError(f"{op!r} takes a list of values, not {value!r}", text=repr(leaf))
+            raise PredicateError(f"{op!r} takes a list of values, not {value!r}", text=repr(term))
         member = member_of(Column(name), tuple(Literal(item) for item in value))
         return member if op == "in" else Not(member)
     if op not in _OPS:
-        raise PredicateError(f"{op!r} is no filter; use one of {' '.join(_OPS)} in, not in", text=repr(leaf))
+        raise PredicateError(f"{op!r} is no filter; use one of {' '.join(_OPS)} in, not in", text=repr(term))
     return Comparison(_OPS[op], Column(name), Literal(value))
 
 
@@ -136,7 +136,7 @@ OPPOSITE = {**dict(_OPPOSITES), **{right: left for left, right in _OPPOSITES}}
 
 
 def simplify(node: Node) -> Node:
-    """An equivalent predicate, bound or not. Gathering into IN takes bound leaves."""
+    """An equivalent predicate, bound or not. Gathering into IN takes bound terms."""
     return _simplified(node, False)
 
 
@@ -152,10 +152,10 @@ def _simplified(node: Node, negated: bool) -> Node:
 def _opposite(node: Node) -> Node:
     if isinstance(node, Constant):
         return Constant(None if node.value is None else not node.value)
-    if isinstance(node, Leaf) and node.op in OPPOSITE:
-        return Leaf(node.ref, OPPOSITE[node.op], node.values)
-    if isinstance(node, ColumnLeaf) and node.op in OPPOSITE:
-        return ColumnLeaf(OPPOSITE[node.op], node.left, node.right, node.type)
+    if isinstance(node, Term) and node.op in OPPOSITE:
+        return Term(node.ref, OPPOSITE[node.op], node.values)
+    if isinstance(node, TwoColumnTerm) and node.op in OPPOSITE:
+        return TwoColumnTerm(OPPOSITE[node.op], node.left, node.right, node.type)
     if isinstance(node, Comparison) and node.op in OPPOSITE:
         return Comparison(OPPOSITE[node.op], node.left, node.right)
     if isinstance(node, In):
@@ -179,17 +179,17 @@ def _combined(is_and: bool, children: list[Node]) -> Node:
 
 
 def _gathered(list_op: str, children: list[Node]) -> list[Node]:
-    """Leaves on one column that together are one list: = and IN under OR, != and NOT IN under AND."""
+    """Terms on one column that together are one list: = and IN under OR, != and NOT IN under AND."""
     ops = (list_op, "=" if list_op == "in" else "!=")
-    groups: dict[object, list[Leaf]] = {}
+    groups: dict[object, list[Term]] = {}
     for child in children:
-        if isinstance(child, Leaf) and child.op in ops:
+        if isinstance(child, Term) and child.op in ops:
             groups.setdefault(child.ref, []).append(child)
     terms: list[Node] = []
     for child in children:
-        group = groups.get(child.ref, []) if isinstance(child, Leaf) and child.op in ops else []
+        group = groups.get(child.ref, []) if isinstance(child, Term) and child.op in ops else []
         if len(group) < 2:
             terms.append(child)
         elif child is group[0]:
-            terms.append(list_leaf(child.ref, list_op, pa.concat_arrays([leaf.values for leaf in group])))
+            terms.append(list_term(child.ref, list_op, pa.concat_arrays([term.values for term in group])))
     return terms

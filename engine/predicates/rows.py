@@ -14,7 +14,7 @@ from ...base import canon
 from ...base.arrays import from_numpy, null_as_false, to_numpy, valid_mask
 from ...errors import PredicateError, SchemaError
 from .ast import And, Constant, Node, Not, Or
-from .bound import ColumnLeaf, ColumnRef, Leaf, Residual, residuals, unknowns
+from .bound import ColumnRef, Residual, Term, TwoColumnTerm, residuals, unknowns
 from .coerce import ns_per_count
 
 _COMPARISONS = {
@@ -46,10 +46,10 @@ def matches(bound: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _batch_outcomes(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
-    if isinstance(node, Leaf):
-        return _leaf(node, batch)
-    if isinstance(node, ColumnLeaf):
-        return _column_leaf(node, batch)
+    if isinstance(node, Term):
+        return _term(node, batch)
+    if isinstance(node, TwoColumnTerm):
+        return _two_columns(node, batch)
     if isinstance(node, Residual):
         return _residual_outcomes(node, batch)
     if isinstance(node, And | Or):
@@ -114,32 +114,32 @@ def _cast(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 # -- a column and literals --------------------------------------------------------------------------------------------
 
 
-def _leaf(leaf: Leaf, batch: pa.RecordBatch) -> pa.BooleanArray:
-    array = _column(leaf.ref, batch)
-    if leaf.op == "is_null":
+def _term(term: Term, batch: pa.RecordBatch) -> pa.BooleanArray:
+    array = _column(term.ref, batch)
+    if term.op == "is_null":
         # a dictionary may contain a null among its values, which is_null does not find
         return pc.is_null(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
     if pa.types.is_dictionary(array.type):
-        outcomes = _plain_leaf(leaf, array.dictionary).take(array.indices)
-        return null_as_false(outcomes) if leaf.op == "<=>" else outcomes
-    return _plain_leaf(leaf, array)
+        outcomes = _plain_term(term, array.dictionary).take(array.indices)
+        return null_as_false(outcomes) if term.op == "<=>" else outcomes
+    return _plain_term(term, array)
 
 
-def _plain_leaf(leaf: Leaf, array: pa.Array) -> pa.BooleanArray:
-    if leaf.op in ("always", "never"):
-        return from_numpy(np.full(len(array), leaf.op == "always"), valid_mask(array))
-    array = _cast(array, leaf.type, leaf.ref.name)
-    if leaf.pattern is not None:
-        return leaf.pattern.matches(array)
-    values, literals = _order_form(array), _order_form(leaf.values)
-    if leaf.op == "starts_with":
-        return pc.equal(pc.binary_slice(values, 0, len(leaf.codes[0])), literals[0])
-    if leaf.op in ("in", "not in"):
+def _plain_term(term: Term, array: pa.Array) -> pa.BooleanArray:
+    if term.op in ("always", "never"):
+        return from_numpy(np.full(len(array), term.op == "always"), valid_mask(array))
+    array = _cast(array, term.type, term.ref.name)
+    if term.pattern is not None:
+        return term.pattern.matches(array)
+    values, literals = _order_form(array), _order_form(term.values)
+    if term.op == "starts_with":
+        return pc.equal(pc.binary_slice(values, 0, len(term.codes[0])), literals[0])
+    if term.op in ("in", "not in"):
         is_member = to_numpy(pc.is_in(values, value_set=literals))
-        return from_numpy(is_member if leaf.op == "in" else ~is_member, valid_mask(array))
-    if leaf.op == "<=>":
+        return from_numpy(is_member if term.op == "in" else ~is_member, valid_mask(array))
+    if term.op == "<=>":
         return null_as_false(pc.equal(values, literals[0]))
-    return _COMPARISONS[leaf.op](values, literals[0])
+    return _COMPARISONS[term.op](values, literals[0])
 
 
 def _order_form(array: pa.Array) -> pa.Array:
@@ -152,16 +152,16 @@ def _order_form(array: pa.Array) -> pa.Array:
 # -- two columns ------------------------------------------------------------------------------------------------------
 
 
-def _column_leaf(leaf: ColumnLeaf, batch: pa.RecordBatch) -> pa.BooleanArray:
-    sides = [_in_type(ref, leaf.type, batch) for ref in (leaf.left, leaf.right)]
+def _two_columns(term: TwoColumnTerm, batch: pa.RecordBatch) -> pa.BooleanArray:
+    sides = [_in_type(ref, term.type, batch) for ref in (term.left, term.right)]
     is_valid = pc.and_(*(side.is_valid() for side in sides))
-    if ns_per_count(leaf.type) is None:
+    if ns_per_count(term.type) is None:
         left, right = map(_order_form, sides)
     else:
         order = _order_of_times(*sides)
         left, right = from_numpy(order, to_numpy(is_valid)), from_numpy(np.zeros_like(order))
-    if leaf.op != "<=>":
-        return _COMPARISONS[leaf.op](left, right)
+    if term.op != "<=>":
+        return _COMPARISONS[term.op](left, right)
     both_null = pc.and_(*(side.is_null() for side in sides))
     return pc.or_(null_as_false(pc.equal(left, right)), both_null)
 

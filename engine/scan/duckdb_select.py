@@ -19,13 +19,13 @@ from ...base.arrays import from_numpy
 from ..parquet.leaves import top_level
 from ..predicates import (
     And,
-    ColumnLeaf,
     Constant,
-    Leaf,
     Node,
     Not,
     Or,
     Residual,
+    Term,
+    TwoColumnTerm,
     columns_of,
     columns_read,
     matches,
@@ -250,7 +250,7 @@ class QueryWriter:
 
     def _text_of(self, condition: Node) -> str | None:
         """The text of a condition; None if it has none. A long list is a table, which DuckDB joins."""
-        if isinstance(condition, Leaf) and condition.op == "in" and len(condition.values) > _LISTED_MAX:
+        if isinstance(condition, Term) and condition.op == "in" and len(condition.values) > _LISTED_MAX:
             column, dtype = column_text(condition.ref), type_text(condition.values.type)
             if column is not None and dtype is not None and not pa.types.is_floating(condition.type):
                 name = f"{self.prefix}list{len(self._lists)}"
@@ -268,7 +268,7 @@ class QueryWriter:
 
         if not any(is_constant(column) for column in columns_of(node)):
             return node
-        if isinstance(node, Leaf) or (isinstance(node, ColumnLeaf) and all(map(is_constant, columns_of(node)))):
+        if isinstance(node, Term) or (isinstance(node, TwoColumnTerm) and all(map(is_constant, columns_of(node)))):
             tops = dict.fromkeys(top_level(self._schema, column) for column in columns_of(node))
             row = pa.table([pa.repeat(self.value_of(top, task), 1) for top in tops], names=list(tops))
             return Constant(matches(node, row)[0].as_py())
@@ -304,4 +304,4 @@ def _mixed(node: Node) -> list[Node]:
         return [part for child in node.children for part in _mixed(child)]
     if isinstance(node, Not):
         return _mixed(node.child)
-    return [node] if isinstance(node, ColumnLeaf | Residual) else []
+    return [node] if isinstance(node, TwoColumnTerm | Residual) else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ..predicates import And, ColumnLeaf, ColumnRef, Constant, Leaf, Node, Not, Or, Residual
+from ..predicates import And, ColumnRef, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm
 from ..predicates.literals import string_sql
 from ..predicates.operands import EXACT_TYPES, quoted
 
@@ -106,9 +106,9 @@ def condition_text(node: Node) -> str | None:
     if isinstance(node, Residual):
         # A comment at the end of the text ends with its line.
         return f"CAST((\n{node.text}\n) AS BOOLEAN)" if node.engine == "duckdb" else None
-    if isinstance(node, ColumnLeaf):
+    if isinstance(node, TwoColumnTerm):
         return _columns_text(node)
-    return _leaf_text(node) if isinstance(node, Leaf) else None
+    return _term_text(node) if isinstance(node, Term) else None
 
 
 def column_text(ref: ColumnRef) -> str | None:
@@ -121,38 +121,38 @@ def column_text(ref: ColumnRef) -> str | None:
     return text
 
 
-def _columns_text(leaf: ColumnLeaf) -> str | None:
-    left, right = column_text(leaf.left), column_text(leaf.right)
-    if left is None or right is None or leaf.left.type != leaf.right.type:
+def _columns_text(term: TwoColumnTerm) -> str | None:
+    left, right = column_text(term.left), column_text(term.right)
+    if left is None or right is None or term.left.type != term.right.type:
         return None
-    return f"({left} {_COMPARISONS[leaf.op]} {right})"
+    return f"({left} {_COMPARISONS[term.op]} {right})"
 
 
-def _leaf_text(leaf: Leaf) -> str | None:
-    column = column_text(leaf.ref)
-    if column is None or len(leaf.values) > VALUES_MAX:
+def _term_text(term: Term) -> str | None:
+    column = column_text(term.ref)
+    if column is None or len(term.values) > VALUES_MAX:
         return None
-    if leaf.op == "is_null":
+    if term.op == "is_null":
         return f"({column} IS NULL)"
-    if leaf.op == "always":
+    if term.op == "always":
         return f"({column} IS NOT NULL OR NULL)"
-    if leaf.op == "never":
+    if term.op == "never":
         return f"({column} IS NULL AND NULL)"
-    if leaf.op in ("like", "starts_with"):
-        return _pattern_text(leaf, column)
-    values = [value_text(value) for value in leaf.values]
+    if term.op in ("like", "starts_with"):
+        return _pattern_text(term, column)
+    values = [value_text(value) for value in term.values]
     if any(value is None for value in values):
         return None
-    if leaf.op in ("in", "not in"):
-        return f"({column} {leaf.op.upper()} ({', '.join(map(str, values))}))"
-    return f"({column} {_COMPARISONS[leaf.op]} {values[0]})"
+    if term.op in ("in", "not in"):
+        return f"({column} {term.op.upper()} ({', '.join(map(str, values))}))"
+    return f"({column} {_COMPARISONS[term.op]} {values[0]})"
 
 
-def _pattern_text(leaf: Leaf, column: str) -> str | None:
-    if not (pa.types.is_string(leaf.type) or pa.types.is_large_string(leaf.type)):
+def _pattern_text(term: Term, column: str) -> str | None:
+    if not (pa.types.is_string(term.type) or pa.types.is_large_string(term.type)):
         return None
-    if leaf.pattern is not None:
-        pattern = leaf.pattern.sql()
+    if term.pattern is not None:
+        pattern = term.pattern.sql()
         return None if "\0" in pattern else f"({column} LIKE {string_sql(pattern)} ESCAPE '\\')"
-    value = value_text(leaf.values[0].cast(pa.string()))
+    value = value_text(term.values[0].cast(pa.string()))
     return None if value is None else f"starts_with({column}, {value})"

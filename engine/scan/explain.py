@@ -13,8 +13,8 @@ from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
-from ..indexes.probe_results import AnyLeaf
-from ..predicates import Leaf, can_match, columns_of, leaves_of, probe_values, residuals, unknowns
+from ..indexes.probe_results import AnyTerm
+from ..predicates import Term, can_match, columns_of, probe_values, residuals, terms_of, unknowns
 from ..predicates.residual import ENGINES
 from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
@@ -132,16 +132,16 @@ def part_reasons(plan: PlannedScan) -> list[PartReasons]:
     """Why each kept unit is kept, as each part of the predicate sees it."""
     pruned = plan.pruned
     filtered = {c: pruned.units.every_file(places.run_of >= 0) for c, places in pruned.fine.items()}
-    pruning = _facts(plan, pruned.units, filtered, pruned.outcomes.of_leaf)
+    pruning = _facts(plan, pruned.units, filtered, pruned.outcomes.of_term)
     for part, rows in pruned.rows.items():
         covered = pruned.units.every_file(rows.covered)
-        for leaf in leaves_of(part):
-            pruning.located[leaf] = pruning.located[leaf] | covered if leaf in pruning.located else covered
+        for term in terms_of(part):
+            pruning.located[term] = pruning.located[term] | covered if term in pruning.located else covered
     return [reasons_of_part(part, pruning) for part in parts_of(plan.bound)]
 
 
 def _facts(
-    plan: PlannedScan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyLeaf, np.ndarray] | None = None
+    plan: PlannedScan, units: Units, filtered: dict[str, np.ndarray], outcomes: dict[AnyTerm, np.ndarray] | None = None
 ) -> PruningFacts:
     columns = columns_of(plan.bound)
     ids, segments = to_numpy(units.files.column("file_id")), to_numpy(units.files.column("segment"))
@@ -192,12 +192,12 @@ def kept_lines(plan: PlannedScan) -> list[str]:
 
 def _advice(plan: PlannedScan, why: WhyKept) -> str:
     """What a person could do about a reason; nothing where nothing helps."""
-    leaf = None if why.part is None else why.part.node
-    if not isinstance(leaf, Leaf):
+    term = None if why.part is None else why.part.node
+    if not isinstance(term, Term):
         return ""
-    column = leaf.column
+    column = term.column
     if why.reason is Reason.RANGE_OVERLAPS and column not in plan.instant.partitioning:
-        if leaf.op in ("=", "in", "<=>") and canon.hash_name(leaf.type) is not None:
+        if term.op in ("=", "in", "<=>") and canon.hash_name(term.type) is not None:
             behind = _behind(plan, column)
             if behind:
                 return f"the {behind} on {column} does not cover them: refresh_index() does that"
@@ -311,15 +311,15 @@ def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[
     if place < 0:
         return [f"{path}: skipped: it has no rows"]
     unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
-    pruning = _facts(plan, units, {}, outcomes.of_leaf)
+    pruning = _facts(plan, units, {}, outcomes.of_term)
     by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (reasons_of_part(part, pruning) for part in parts_of(plan.bound)):
-        leaf = one.part.node
-        if by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "secondary"):
+        term = one.part.node
+        if by_filter and isinstance(term, Term) and term.column in _indexed_columns(plan, "secondary"):
             out_of_slice = "no row of it is in an index of such rows"
         elif (
-            by_filter and isinstance(leaf, Leaf) and leaf.column in _indexed_columns(plan, "bloom") and _is_probed(leaf)
+            by_filter and isinstance(term, Term) and term.column in _indexed_columns(plan, "bloom") and _is_probed(term)
         ):
             out_of_slice = "the filter says that it is not there"
         else:
@@ -347,6 +347,6 @@ def _out_of_slice(files: pa.Table, path: str, states: Mapping[str, str], mode: s
     return ""
 
 
-def _is_probed(leaf: Leaf) -> bool:
-    """True where a filter may have excluded a file by this leaf."""
-    return probe_values(leaf) is not None and leaf.op in ("=", "in", "<=>")
+def _is_probed(term: Term) -> bool:
+    """True where a filter may have excluded a file by this term."""
+    return probe_values(term) is not None and term.op in ("=", "in", "<=>")

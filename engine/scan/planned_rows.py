@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, to_numpy
-from ..predicates import Leaf, leaves_of
+from ..predicates import Term, terms_of
 from .file_tasks import FileTask, ReadContext, RowGroups, rows_kept
 from .planning import THREADS, Pair, PlannedScan
 from .row_groups import FINE_ROWS_MIN, row_groups_of, whole_file
@@ -107,7 +107,7 @@ def _is_soon_met(plan: PlannedScan) -> bool:
     """Whether the first file is read sooner than its fine statistics: a small one that is near, and no value is looked
     for that may be in one row group alone."""
     is_near = not plan.storage.gap_bytes and not plan.index_storage.gap_bytes
-    is_wide = all(isinstance(leaf, Leaf) and leaf.op in _WIDE_OPS for leaf in leaves_of(plan.bound))
+    is_wide = all(isinstance(term, Term) and term.op in _WIDE_OPS for term in terms_of(plan.bound))
     return is_near and is_wide and int(plan.pruned.units.row_counts.max()) < FINE_ROWS_MIN
 
 

@@ -2,7 +2,7 @@
 
     partitions by value and aggregate -> for each probe of an index: run it, narrow outcomes, filter units -> names
 
-Each leaf of the predicate has a set of possible outcomes for each unit. The result of a probe narrows the sets (&), and
+Each term of the predicate has a set of possible outcomes for each unit. The result of a probe narrows the sets (&), and
 the predicate is evaluated over them again; what the index does not cover stays as it was. Units in which TRUE is
 impossible are left out. One order serves files and slices (`planned_probes` decides it); what differs is when the
 manifest's rows of files are read: for slices first, because they define which files form a unit; otherwise last, for
@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import string_scalar, to_numpy
-from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
+from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
-from ..predicates import Leaf, Node, can_match, columns_of, leaves_of
+from ..predicates import Node, Term, can_match, columns_of, terms_of
 from ..state import Run
 from ..state.manifest import BASE, SNAPSHOT, split_file_ids
 from ..state.runs import RUNS_AHEAD_MAX
@@ -78,7 +78,7 @@ class _Pruning:
     def __init__(self, request: PruneRequest, reader: StatsReader, steps: Steps):
         self._request, self._bound, self._reader, self._steps = request, request.bound, reader, steps
         self._snapshot = reader.snapshot
-        self._leaves = leaves_of(request.bound)
+        self._terms = terms_of(request.bound)
         self._snapshot.readers.open_ahead(self._wanted_runs())
         self._probes = planned_probes(self._snapshot, self._bound, reader.damaged, only_stats=request.only_stats)
         totals = self._snapshot.instant.totals
@@ -108,7 +108,7 @@ class _Pruning:
     def _wanted_runs(self) -> list[Run]:
         """The runs that the predicate may need: those of the manifest, and of the indexes of its columns."""
         instant = self._snapshot.instant
-        ids = {instant.columns.get(column) for leaf in self._leaves for column in columns_of(leaf)}
+        ids = {instant.columns.get(column) for term in self._terms for column in columns_of(term)}
         indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
         runs = [*instant.manifest]
         for index in indexes:
@@ -124,7 +124,7 @@ class _Pruning:
         """What the probes leave, one after the other."""
         for _, group in groupby(probes, key=lambda probe: probe.step):
             of_step = list(group)
-            settled: set[AnyLeaf] = remaining.decided_leaves()
+            settled: set[AnyTerm] = remaining.decided_terms()
             for number, probe in enumerate(of_step, 1):
                 if not len(remaining.ids):
                     return remaining
@@ -139,7 +139,7 @@ class _Pruning:
                         remaining.narrow(result)
                     if _is_filtered_after(number, len(of_step)):
                         remaining = remaining.filtered()
-                        settled = remaining.decided_leaves()
+                        settled = remaining.decided_terms()
                     step.went_out = len(remaining.ids)
             if remaining.predicate_outcomes is None:
                 remaining = remaining.filtered()
@@ -150,15 +150,15 @@ class _Pruning:
             return ProbedFiles(remaining.ids, self._snapshot, self._reader.damaged)
         return probed_files(self._reader, remaining.named.files)
 
-    def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[AnyLeaf]) -> bool:
-        """True where a probe could say nothing new: the rows of every file are known in which its leaves are TRUE; or
+    def _is_settled(self, probe: Probe, remaining: PruningState, settled: set[AnyTerm]) -> bool:
+        """True where a probe could say nothing new: the rows of every file are known in which its terms are TRUE; or
         it would read statistics of a few files of which a filter said that the very values may be there: their row
         groups' own statistics are read next, and say more."""
-        missing = [leaf for part in probe.parts for leaf in leaves_of(part) if leaf not in settled]
+        missing = [term for part in probe.parts for term in terms_of(part) if term not in settled]
         if not missing or not isinstance(probe, StatsProbe) or len(remaining.ids) > DECIDED_FILES_MAX:
             return not missing
-        for leaf in missing:
-            places = remaining.fine.get(leaf.column) if isinstance(leaf, Leaf) and leaf.op in EQUALITIES else None
+        for term in missing:
+            places = remaining.fine.get(term.column) if isinstance(term, Term) and term.op in EQUALITIES else None
             if places is None or not (places.run_of >= 0).all():
                 return False
         return True
@@ -213,7 +213,7 @@ class _Pruning:
         """
         others = [probe for probe in self._probes if not isinstance(probe, StatsProbe)]
         probed = {column for probe in others for part in probe.parts for column in columns_of(part)}
-        names = [c for c in dict.fromkeys(c for leaf in self._leaves for c in columns_of(leaf)) if c not in probed]
+        names = [c for c in dict.fromkeys(c for term in self._terms for c in columns_of(term)) if c not in probed]
         partitioning = self._snapshot.instant.partitioning
         if not partitioning or not names:
             return None
@@ -223,20 +223,20 @@ class _Pruning:
             if among is not None:
                 ids = among
             step.came_in = len(ids)
-            outcomes = Outcomes.unknown(self._leaves, len(ids))
+            outcomes = Outcomes.unknown(self._terms, len(ids))
             evidence: dict[str, ColumnEvidence] = {name: [] for name in [*probed, *names]}
-            by_value = [leaf for leaf in self._leaves if set(columns_of(leaf)) <= set(partitioning)]
+            by_value = [term for term in self._terms if set(columns_of(term)) <= set(partitioning)]
             for name in names:
                 if name in partitioning:
                     evidence[name] = partition_value_evidence(self._snapshot, name, ids)
-            for leaf in by_value:
-                outcomes.narrow(leaf, leaf_sets(leaf, evidence, len(ids)))
+            for term in by_value:
+                outcomes.narrow(term, term_sets(term, evidence, len(ids)))
             survives = can_match(outcomes.of_predicate(self._bound, len(ids)))
             by_aggregate = [name for name in names if name not in partitioning]
             if by_aggregate and among is None and not self._has_slices and survives.sum() > 1:
                 evidence.update(self._aggregates(by_aggregate, ids, to_numpy(partitions.column("fingerprint"))))
-                for leaf in self._leaves:
-                    outcomes.narrow(leaf, leaf_sets(leaf, evidence, len(ids)))
+                for term in self._terms:
+                    outcomes.narrow(term, term_sets(term, evidence, len(ids)))
                 survives &= can_match(outcomes.of_predicate(self._bound, len(ids)))
                 step.index = "partition values, aggregates" if by_value else "aggregates"
             step.went_out = int(survives.sum())
@@ -258,7 +258,7 @@ class _Pruning:
             step.came_in = files.num_rows
             units = units_of(files, self._snapshot.instant.commit_states, self._request.mode)
             remaining = PruningState.all_of(self._bound, to_numpy(units.files.column("file_id")), units)
-            remaining.narrow(_by_partition(self._snapshot, self._leaves, remaining.ids))
+            remaining.narrow(_by_partition(self._snapshot, self._terms, remaining.ids))
             remaining = remaining.filtered()
             step.went_out = len(remaining.ids)
         return remaining
@@ -267,7 +267,7 @@ class _Pruning:
         """The remaining that are live, with the manifest's rows of them; files that have no rows are left out."""
         with self._steps.step("files", "files", since, "manifest") as step:
             step.came_in = len(remaining.ids)
-            remaining.narrow(_by_partition(self._snapshot, self._leaves, remaining.ids))
+            remaining.narrow(_by_partition(self._snapshot, self._terms, remaining.ids))
             remaining = remaining.filtered()
             fields = NAME_FIELDS if self._request.with_paths else NAME_FIELDS[1:]
             if self._request.with_paths and len(remaining.ids) <= _TASKS_FILES_MAX:
@@ -290,16 +290,16 @@ class _Pruning:
         return remaining
 
 
-def _by_partition(snapshot: Snapshot, leaves: Sequence[AnyLeaf], ids: np.ndarray) -> ProbeResult:
-    """What the values of its own partition say of each file, where these alone decide a leaf: `p = 1 OR x = 5`."""
+def _by_partition(snapshot: Snapshot, terms: Sequence[AnyTerm], ids: np.ndarray) -> ProbeResult:
+    """What the values of its own partition say of each file, where these alone decide a term: `p = 1 OR x = 5`."""
     partitioning = snapshot.instant.partitioning
-    by_value = [leaf for leaf in leaves if (names := columns_of(leaf)) and set(names) <= set(partitioning)]
+    by_value = [term for term in terms if (names := columns_of(term)) and set(names) <= set(partitioning)]
     sets: dict[Node, np.ndarray] = {}
     if by_value and len(ids):
         partitions, of_file = np.unique(split_file_ids(ids)[0], return_inverse=True)
-        used = dict.fromkeys(name for leaf in by_value for name in columns_of(leaf))
+        used = dict.fromkeys(name for term in by_value for name in columns_of(term))
         evidence = {name: partition_value_evidence(snapshot, name, partitions) for name in used}
-        sets = {leaf: leaf_sets(leaf, evidence, len(partitions))[of_file] for leaf in by_value}
+        sets = {term: term_sets(term, evidence, len(partitions))[of_file] for term in by_value}
     return ProbeResult(sets, np.ones(len(ids), dtype=bool))
 
 
@@ -311,7 +311,7 @@ def statistics_outcomes(bound: Node, units: Units, reader: StatsReader) -> Outco
         remaining = PruningState.all_of(bound, files.ids, units)
         for probe in stats_probes(reader.snapshot, bound, reader.damaged):
             remaining.narrow(probe.run(files))
-        remaining.narrow(_by_partition(reader.snapshot, leaves_of(bound), files.ids))
+        remaining.narrow(_by_partition(reader.snapshot, terms_of(bound), files.ids))
         return remaining.outcomes
 
     return reader.retry_without_damaged_runs(work)

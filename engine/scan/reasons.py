@@ -1,4 +1,4 @@
-"""Why files are kept: a code per leaf of the predicate and unit, with the bounds that led to it.
+"""Why files are kept: a code per term of the predicate and unit, with the bounds that led to it.
 
 Computed from the statistics if the reasons are requested. Planning does not compute them.
 """
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import from_numpy, string_array
-from ..indexes.probe_results import AnyLeaf, ColumnEvidence, leaf_sets
+from ..indexes.probe_results import AnyTerm, ColumnEvidence, term_sets
 from ..parquet.leaves import leaf_type
-from ..predicates import And, ColumnLeaf, Constant, Leaf, Node, Not, Or, Residual, Unknown, brief, columns_of
+from ..predicates import And, Constant, Node, Not, Or, Residual, Term, TwoColumnTerm, Unknown, brief, columns_of
 from ..predicates.coerce import is_exact_widening
 from ..predicates.outcomes import TRUE, not_outcomes
 from ..predicates.possible_values import interval_of
@@ -24,7 +24,7 @@ from .bounds import Bounds, bounds_of, texts_of
 
 
 class Reason(StrEnum):
-    """Why a unit is kept, as one leaf of the predicate sees it. The texts are stable: programs may test them."""
+    """Why a unit is kept, as one term of the predicate sees it. The texts are stable: programs may test them."""
 
     CONTRADICTION = "contradiction"
     SLICE_WITH_LOGS = "slice_with_logs"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     NEVER_TRUE = "never_true"
 
 
-REASONS = list(Reason)  # those that more could be known about come first: the first of a file's leaves represents it
+REASONS = list(Reason)  # those that more could be known about come first: the first of a file's terms represents it
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 _WORDS = {
     Reason.CONTRADICTION: "the indexes contradict each other, so nothing is excluded",
@@ -68,9 +68,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class PredicatePart:
-    """A leaf, or a part that was not understood, as it is in the predicate: under NOT or not."""
+    """A term, or a part that was not understood, as it is in the predicate: under NOT or not."""
 
-    node: AnyLeaf | Unknown | Residual | Constant
+    node: AnyTerm | Unknown | Residual | Constant
     is_negated: bool = False
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class PredicatePart:
 
 
 def parts_of(bound: Node) -> list[PredicatePart]:
-    """The distinct parts of a bound predicate, in order; of one without any leaf, itself."""
+    """The distinct parts of a bound predicate, in order; of one without any term, itself."""
     return list(dict.fromkeys(_parts(bound, False))) or [PredicatePart(Constant(True))]
 
 
@@ -89,7 +89,7 @@ def _parts(node: Node, is_negated: bool) -> Iterator[PredicatePart]:
             yield from _parts(child, is_negated)
     elif isinstance(node, Not):
         yield from _parts(node.child, not is_negated)
-    elif isinstance(node, Leaf | ColumnLeaf | Unknown | Residual):
+    elif isinstance(node, Term | TwoColumnTerm | Unknown | Residual):
         yield PredicatePart(node, is_negated)
 
 
@@ -103,7 +103,7 @@ class PruningFacts:
     covered     column -> bool [units]: the statistics index covers it
     has_custom_merge      bool [units]: merged by computing, so statistics say nothing
     filtered    column -> bool [units]: a filter of that column spoke of it
-    located     leaf -> bool [units]: an index knows the rows in which it, or a conjunction that it is in, is true
+    located     term -> bool [units]: an index knows the rows in which it, or a conjunction that it is in, is true
     outcomes    each leaf's outcomes as far as the scan worked them out, uint8 [units]
     """
 
@@ -113,8 +113,8 @@ class PruningFacts:
     covered: dict[str, np.ndarray]
     has_custom_merge: np.ndarray
     filtered: dict[str, np.ndarray] = field(default_factory=dict)
-    located: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
-    outcomes: dict[AnyLeaf, np.ndarray] = field(default_factory=dict)
+    located: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
+    outcomes: dict[AnyTerm, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -145,7 +145,7 @@ class PartReasons:
         lower, upper = (end[0].as_py() for end in self.texts(slice(unit, unit + 1)))
         if isinstance(self.part.node, Unknown):
             words += f" ({self.part.node.reason})"
-        elif isinstance(self.part.node, ColumnLeaf):
+        elif isinstance(self.part.node, TwoColumnTerm):
             words = "no index compares two columns"
         elif isinstance(self.part.node, Residual):
             words += f" ({ENGINES[self.part.node.engine]} tests the rows)"
@@ -165,48 +165,48 @@ def reasons_of_part(part: PredicatePart, pruning: PruningFacts) -> PartReasons:
     """Why each unit is kept, as one part of the predicate sees it; `never_true` where it would not be, alone."""
     if isinstance(part.node, Constant):
         return PartReasons(part, _all(Reason.NO_PREDICATE, pruning.count))
-    if isinstance(part.node, ColumnLeaf | Unknown | Residual):
+    if isinstance(part.node, TwoColumnTerm | Unknown | Residual):
         return PartReasons(part, _all(Reason.UNSUPPORTED_PREDICATE, pruning.count))
     bounds = None
-    if isinstance(part.node, Leaf):
+    if isinstance(part.node, Term):
         kind = leaf_type(pruning.schema, part.node.column)
         if kind is not None:
             bounds = bounds_of(pruning.about[part.node.column], kind, pruning.count)
     return PartReasons(part, _numbers(part, part.node, pruning), bounds)
 
 
-def _numbers(part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _numbers(part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
     count = pruning.count
-    outcomes = _outcomes(part, leaf, pruning.about, pruning.outcomes.get(leaf), count)
-    covered = [_limited(pruning.about[c], count) for c in columns_of(leaf)]
-    compared = [_compared(leaf, pruning.about[c], count) for c in columns_of(leaf)]
+    outcomes = _outcomes(part, term, pruning.about, pruning.outcomes.get(term), count)
+    covered = [_limited(pruning.about[c], count) for c in columns_of(term)]
+    compared = [_compared(term, pruning.about[c], count) for c in columns_of(term)]
     tests = [  # the first that holds
-        ((outcomes == 0) | _crossed(leaf, pruning), Reason.CONTRADICTION),
+        ((outcomes == 0) | _crossed(term, pruning), Reason.CONTRADICTION),
         (outcomes & TRUE == 0, Reason.NEVER_TRUE),
         (outcomes == TRUE, Reason.MATCHES_WHOLLY),
         (pruning.has_custom_merge, Reason.SLICE_WITH_LOGS),
-        (pruning.located.get(leaf, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
-        (_filtered(part, leaf, pruning), Reason.FILTER_SAYS_MAYBE),
-        (~np.logical_and.reduce([pruning.covered[c] for c in columns_of(leaf)]), Reason.NOT_COVERED),
+        (pruning.located.get(term, np.zeros(count, dtype=bool)), Reason.ROWS_KNOWN),
+        (_filtered(part, term, pruning), Reason.FILTER_SAYS_MAYBE),
+        (~np.logical_and.reduce([pruning.covered[c] for c in columns_of(term)]), Reason.NOT_COVERED),
         (~np.logical_and.reduce(covered), Reason.NO_STATISTICS),
         (~np.logical_and.reduce(compared), Reason.TYPE_MISMATCH),
-        (_only_by("may_be_null", part, leaf, pruning), Reason.NULLS_POSSIBLE),
-        (_only_by("may_be_nan", part, leaf, pruning), Reason.NAN_POSSIBLE),
+        (_only_by("may_be_null", part, term, pruning), Reason.NULLS_POSSIBLE),
+        (_only_by("may_be_nan", part, term, pruning), Reason.NAN_POSSIBLE),
     ]
-    if isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never"):
+    if isinstance(term, Term) and term.op in ("is_null", "always", "never"):
         rest = Reason.VALUES_POSSIBLE
-    elif isinstance(leaf, Leaf) and leaf.op == "like" and leaf.codes[0] == b"":
+    elif isinstance(term, Term) and term.op == "like" and term.codes[0] == b"":
         rest = Reason.UNSUPPORTED_PREDICATE  # a pattern that begins with a wildcard
     else:
-        tests.append((~_any_bound(leaf, pruning), Reason.NO_STATISTICS))
+        tests.append((~_any_bound(term, pruning), Reason.NO_STATISTICS))
         rest = Reason.RANGE_OVERLAPS
     return np.select([test for test, _ in tests], [_NUMBER[r] for _, r in tests], _NUMBER[rest]).astype(np.int8)
 
 
 def _outcomes(
-    part: PredicatePart, leaf: AnyLeaf, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
+    part: PredicatePart, term: AnyTerm, evidences: dict[str, ColumnEvidence], probed: np.ndarray | None, count: int
 ) -> np.ndarray:
-    outcomes = leaf_sets(leaf, evidences, count)
+    outcomes = term_sets(term, evidences, count)
     if probed is not None:
         outcomes = outcomes & probed
     return not_outcomes(outcomes) if part.is_negated else outcomes
@@ -221,20 +221,20 @@ def _limited(evidences: ColumnEvidence, count: int) -> np.ndarray:
     return has_any
 
 
-def _compared(leaf: AnyLeaf, evidences: ColumnEvidence, count: int) -> np.ndarray:
+def _compared(term: AnyTerm, evidences: ColumnEvidence, count: int) -> np.ndarray:
     """bool [units]: the column was indexed in a type whose order is that of the comparison."""
     is_compared = np.zeros(count, dtype=bool)
     for evidence, covered in evidences:
-        wanted = [leaf.type] if isinstance(leaf, Leaf) else [leaf.left.type, leaf.right.type, leaf.type]
-        anyway = isinstance(leaf, Leaf) and leaf.op in ("is_null", "always", "never")
+        wanted = [term.type] if isinstance(term, Term) else [term.left.type, term.right.type, term.type]
+        anyway = isinstance(term, Term) and term.op in ("is_null", "always", "never")
         if anyway or all(is_exact_widening(evidence.type, kind) for kind in wanted):
             is_compared |= covered
     return is_compared
 
 
-def _any_bound(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _any_bound(term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
     has_none = np.ones(pruning.count, dtype=bool)
-    for column in columns_of(leaf):
+    for column in columns_of(term):
         one = np.zeros(pruning.count, dtype=bool)
         for evidence, covered in pruning.about[column]:
             one |= covered & (evidence.has_lower | evidence.has_upper)
@@ -242,31 +242,31 @@ def _any_bound(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
     return has_none
 
 
-def _crossed(leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _crossed(term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: the declared least value is greater than the greatest."""
     crosses = np.zeros(pruning.count, dtype=bool)
-    for column in columns_of(leaf):
+    for column in columns_of(term):
         for evidence, covered in pruning.about[column]:
             crosses |= covered & evidence.may_be_value & interval_of(evidence).contradicts
     return crosses
 
 
-def _only_by(flag: str, part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _only_by(flag: str, part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: the part can be true only for rows that are null, or NaN."""
     nowhere = np.zeros(pruning.count, dtype=bool)
     without = {
         column: [(replace(evidence, **{flag: nowhere}), covered) for evidence, covered in pruning.about[column]]
-        for column in columns_of(leaf)
+        for column in columns_of(term)
     }
-    outcomes = _outcomes(part, leaf, without, None, pruning.count)
+    outcomes = _outcomes(part, term, without, None, pruning.count)
     return outcomes & TRUE == 0
 
 
-def _filtered(part: PredicatePart, leaf: AnyLeaf, pruning: PruningFacts) -> np.ndarray:
+def _filtered(part: PredicatePart, term: AnyTerm, pruning: PruningFacts) -> np.ndarray:
     """bool [units]: a filter was asked for the very values."""
-    if not isinstance(leaf, Leaf) or leaf.op not in ("=", "in", "<=>") or part.is_negated:
+    if not isinstance(term, Term) or term.op not in ("=", "in", "<=>") or part.is_negated:
         return np.zeros(pruning.count, dtype=bool)
-    return pruning.filtered.get(leaf.column, np.zeros(pruning.count, dtype=bool))
+    return pruning.filtered.get(term.column, np.zeros(pruning.count, dtype=bool))
 
 
 def _all(reason: Reason, count: int) -> np.ndarray:
@@ -306,7 +306,7 @@ def why_kept(
 
 
 def as_table(part_reasons: list[PartReasons], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:
-    """path, leaf, code, lower, upper: a row a file and part, file by file."""
+    """path, term, code, lower, upper: a row a file and part, file by file."""
     files, parts = len(paths), len(part_reasons)
     file = np.repeat(np.arange(files), parts)
     part = np.tile(np.arange(parts), files)

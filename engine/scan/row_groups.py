@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, offsets_of, string_scalar, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
-from ..indexes.probe_results import AnyLeaf, ColumnEvidence, Outcomes, ProbeResult, leaf_sets
+from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.stats import format as stats
 from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
-from ..predicates import Leaf, Node, can_match, columns_of, leaves_of, member_outcomes, only_true, probe_values
+from ..predicates import Node, Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
 from ..storage import Ranged, Storage
 from ..storage.threads import side_by_side
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups
@@ -39,20 +39,20 @@ def row_groups_of(
 ) -> list[RowGroups]:
     """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
-    leaves = leaves_of(context.bound)
+    terms = terms_of(context.bound)
     probed: list[_Probed] = []
 
     def read() -> FineRows:
         return fine or read_fine_rows(tasks, storage, context.strict)
 
     def probe() -> None:
-        probed.extend(_probed(tasks, leaves, storage))
+        probed.extend(_probed(tasks, terms, storage))
 
     fine, _ = side_by_side(storage, lambda work: work(), [read, probe], "skipstone-fine")
     assert fine is not None
     count = len(fine.task)
-    outcomes = Outcomes.unknown(leaves, count)
-    for result in (_by_statistics(tasks, leaves, context, fine), _by_filters(probed, fine, context.strict)):
+    outcomes = Outcomes.unknown(terms, count)
+    for result in (_by_statistics(tasks, terms, context, fine), _by_filters(probed, fine, context.strict)):
         for part, sets in result.outcomes.items():
             outcomes.narrow(part, sets)
     predicate_outcomes = outcomes.of_predicate(context.bound, count)
@@ -105,12 +105,12 @@ def _of_task(fine: FineRows, survives: np.ndarray, every: np.ndarray, units: sli
 
 
 def _by_statistics(
-    tasks: Sequence[FileTask], leaves: list[AnyLeaf], context: ReadContext, fine: FineRows
+    tasks: Sequence[FileTask], terms: list[AnyTerm], context: ReadContext, fine: FineRows
 ) -> ProbeResult:
     """What fine statistics and partition values say of each row group."""
     count = len(fine.task)
     evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.bound)}
-    sets: dict[Node, np.ndarray] = {leaf: leaf_sets(leaf, evidence, count) for leaf in leaves}
+    sets: dict[Node, np.ndarray] = {term: term_sets(term, evidence, count) for term in terms}
     return ProbeResult(sets, np.ones(count, dtype=bool))
 
 
@@ -143,24 +143,24 @@ def evidence_in_row_groups(
     return evidences
 
 
-def _probed(tasks: Sequence[FileTask], leaves: list[AnyLeaf], storage: Storage) -> list[_Probed]:
+def _probed(tasks: Sequence[FileTask], terms: list[AnyTerm], storage: Storage) -> list[_Probed]:
     """Each probe of a fine filter, and what it gave."""
-    sought = {leaf: values for leaf in leaves if isinstance(leaf, Leaf) and (values := probe_values(leaf)) is not None}
+    sought = {term: values for term in terms if isinstance(term, Term) and (values := probe_values(term)) is not None}
     probes: list[_FilterProbe] = []
-    hashed: dict[tuple[Leaf, str], Probes | None] = {}
+    hashed: dict[tuple[Term, str], Probes | None] = {}
     for i, task in enumerate(tasks):
         by_column: dict[str, _FilterProbe] = {}
-        for leaf, values in sought.items() if task.may_prune else ():
-            if leaf.column not in task.filters:
+        for term, values in sought.items() if task.may_prune else ():
+            if term.column not in task.filters:
                 continue
-            name = task.filters[leaf.column][1].hash_name
-            if (leaf, name) not in hashed:
+            name = task.filters[term.column][1].hash_name
+            if (term, name) not in hashed:
                 from ..indexes.bloom.file_filter import hash_probes
 
-                hashed[leaf, name] = hash_probes(values, name)
-            hashes = hashed[leaf, name]
+                hashed[term, name] = hash_probes(values, name)
+            hashes = hashed[term, name]
             if hashes is not None:
-                by_column.setdefault(leaf.column, _FilterProbe(i, leaf.column)).hashes[leaf] = hashes
+                by_column.setdefault(term.column, _FilterProbe(i, term.column)).hashes[term] = hashes
         probes += by_column.values()
 
     def run(probe: _FilterProbe) -> list[np.ndarray] | CorruptionError | StorageError:
@@ -177,28 +177,28 @@ def _probed(tasks: Sequence[FileTask], leaves: list[AnyLeaf], storage: Storage) 
 
 def _by_filters(probed: Sequence[_Probed], fine: FineRows, strict: bool) -> ProbeResult:
     """What fine filters say of each row group."""
-    hits: dict[Leaf, np.ndarray] = {}  # bool [value, row group]: False where it cannot be there
+    hits: dict[Term, np.ndarray] = {}  # bool [value, row group]: False where it cannot be there
     covered = np.zeros(len(fine.task), dtype=bool)
-    for probe, by_leaf in probed:
-        if not isinstance(by_leaf, list):
-            ignore_damaged(by_leaf, strict)
+    for probe, by_term in probed:
+        if not isinstance(by_term, list):
+            ignore_damaged(by_term, strict)
             continue
         units = np.flatnonzero(fine.task == probe.task)
         covered[units] = True
-        for leaf, one in zip(probe.hashes, by_leaf, strict=True):
-            hits.setdefault(leaf, np.ones((len(one), len(fine.task)), dtype=bool))[:, units] = one[
+        for term, one in zip(probe.hashes, by_term, strict=True):
+            hits.setdefault(term, np.ones((len(one), len(fine.task)), dtype=bool))[:, units] = one[
                 :, fine.row_group[units]
             ]
-    return ProbeResult({leaf: member_outcomes(leaf, one) for leaf, one in hits.items()}, covered)
+    return ProbeResult({term: member_outcomes(term, one) for term, one in hits.items()}, covered)
 
 
 @dataclass
 class _FilterProbe:
-    """What is looked up in the filter of one column of a file: the hashes of all leaves of that column at once."""
+    """What is looked up in the filter of one column of a file: the hashes of all terms of that column at once."""
 
     task: int
     column: str
-    hashes: dict[Leaf, Probes] = field(default_factory=dict)
+    hashes: dict[Term, Probes] = field(default_factory=dict)
 
 
 _Probed: TypeAlias = tuple[_FilterProbe, list[np.ndarray] | CorruptionError | StorageError]

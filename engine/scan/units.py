@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
-from ..indexes.probe_results import AnyLeaf, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
+from ..indexes.probe_results import AnyTerm, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
 from ..indexes.stats import format as stats
-from ..predicates import ANY, Leaf, Node, can_match, leaf_outcomes, leaves_of, only_true
+from ..predicates import ANY, Node, Term, can_match, only_true, term_outcomes, terms_of
 from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
 
@@ -59,14 +59,14 @@ class PruningState:
     def all_of(cls, bound: Node, ids: np.ndarray, named: Units | None = None) -> PruningState:
         """Files, or the units that they form, of which nothing is known yet."""
         count = len(ids) if named is None else named.count
-        return cls(bound, ids, Outcomes.unknown(leaves_of(bound), count), named)
+        return cls(bound, ids, Outcomes.unknown(terms_of(bound), count), named)
 
     @classmethod
     def with_rows(cls, bound: Node, named: Units, positions: Positions, covered: np.ndarray) -> PruningState:
         """Units of whose covered files (bool [files]) exactly the rows at some positions match."""
         rows: RowsByPart = {bound: RowsOf(positions, False, True, covered)}
         predicate_outcomes = np.full(named.count, ANY, dtype=np.uint8)  # of whole units they are not known
-        ids, outcomes = to_numpy(named.files.column("file_id")), Outcomes.unknown(leaves_of(bound), named.count)
+        ids, outcomes = to_numpy(named.files.column("file_id")), Outcomes.unknown(terms_of(bound), named.count)
         return cls(bound, ids, outcomes, named, rows=rows, predicate_outcomes=predicate_outcomes)
 
     @property
@@ -97,11 +97,11 @@ class PruningState:
         rows = self.rows_matching
         return rows is not None and bool((rows.is_exact & ~rows.is_all_but & self.units.is_single_file_slice).all())
 
-    def decided_leaves(self) -> set[AnyLeaf]:
-        """The leaves for which, or for a conjunction with which, the rows of every file are known in which they are
+    def decided_terms(self) -> set[AnyTerm]:
+        """The terms for which, or for a conjunction with which, the rows of every file are known in which they are
         TRUE."""
         exact = [part for part, rows in self.rows.items() if rows.is_exact and rows.covered.all()]
-        return {leaf for part in exact for leaf in leaves_of(part)}
+        return {term for part in exact for term in terms_of(part)}
 
     def narrow(self, result: ProbeResult) -> None:
         """Takes over what a probe said of the files. `filtered` then leaves out what cannot match."""
@@ -231,7 +231,7 @@ class Units:
         else:
             outcomes = np.zeros(self.count, dtype=np.uint8)
             np.bitwise_or.at(outcomes, self.unit_of, np.where(self.has_rows, sets, np.uint8(0)))
-        if isinstance(part, Leaf):  # a merged row has the column's value in one of the files, or null
+        if isinstance(part, Term):  # a merged row has the column's value in one of the files, or null
             if is_partial.any():
                 outcomes[is_partial] |= _outcome_of_null(part)
         else:  # its columns may be of different files
@@ -269,11 +269,11 @@ class Units:
         )
 
 
-def _outcome_of_null(leaf: Leaf) -> np.uint8:
-    """What a leaf comes out as where its column is null."""
-    null = Evidence.unknown(leaf.type, 1)
+def _outcome_of_null(term: Term) -> np.uint8:
+    """What a term comes out as where its column is null."""
+    null = Evidence.unknown(term.type, 1)
     null = replace(null, may_be_value=np.zeros(1, dtype=bool), may_be_nan=np.zeros(1, dtype=bool))
-    return np.uint8(leaf_outcomes(leaf, {leaf.column: null}, 1)[0])
+    return np.uint8(term_outcomes(term, {term.column: null}, 1)[0])
 
 
 def plain_units(files: pa.Table) -> Units:

@@ -23,7 +23,7 @@ from skipstone.engine.indexes import protocol as kinds
 from skipstone.engine.indexes.columns import checked_options, column_ids
 from skipstone.engine.indexes.probe_results import ProbeResult
 from skipstone.engine.indexes.protocol import Built, Job, ProbedFiles
-from skipstone.engine.predicates import ANY, FALSE, TRUE, Leaf, leaves_of
+from skipstone.engine.predicates import ANY, FALSE, TRUE, Term, terms_of
 from skipstone.engine.state import IndexState, Run
 from skipstone.engine.state.paths import run_path
 from skipstone.engine.state.runs import reading_run, written_as
@@ -97,8 +97,8 @@ class LastDigit:
         found = []
         for index in indexes:
             column = snapshot.instant.path_of(index.columns[0])
-            sought = [leaf for leaf in leaves_of(bound) if isinstance(leaf, Leaf) and leaf.column == column]
-            sought = [leaf for leaf in sought if leaf.op in ("=", "in", "!=", "is_null")]
+            sought = [term for term in terms_of(bound) if isinstance(term, Term) and term.column == column]
+            sought = [term for term in sought if term.op in ("=", "in", "!=", "is_null")]
             if sought:
                 found.append(DigitsProbe(self, index, column, sought))
         return found
@@ -116,7 +116,7 @@ class DigitsProbe:
     kind: LastDigit
     index: IndexState
     on: str
-    leaves: list[Leaf]
+    terms: list[Term]
     step: str = "digits"
     note: str = ""
     is_expensive: bool = False
@@ -127,7 +127,7 @@ class DigitsProbe:
 
     @property
     def parts(self) -> Collection:
-        return self.leaves
+        return self.terms
 
     def run(self, files: ProbedFiles) -> ProbeResult:
         ids, covered = files.ids, files.covered_by(self.index)
@@ -137,13 +137,13 @@ class DigitsProbe:
                 masks.update(self.kind._masks(files.snapshot.readers, run))
         spoken = covered & np.array([i in masks for i in ids.tolist()], dtype=bool)
         outcomes = {}
-        for leaf in self.leaves:
-            wanted = sum({1 << (abs(v) % 10) for v in leaf.values.to_pylist()}) if len(leaf.values) else 1 << 10
+        for term in self.terms:
+            wanted = sum({1 << (abs(v) % 10) for v in term.values.to_pylist()}) if len(term.values) else 1 << 10
             sets = np.full(len(ids), ANY, dtype=np.uint8)
             for at, number in enumerate(ids.tolist()):
                 if spoken[at] and not masks[number] & wanted:
-                    sets[at] = ANY & ~(FALSE if leaf.op == "!=" else TRUE)
-            outcomes[leaf] = sets
+                    sets[at] = ANY & ~(FALSE if term.op == "!=" else TRUE)
+            outcomes[term] = sets
         return ProbeResult(outcomes, spoken)
 
 

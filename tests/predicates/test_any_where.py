@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from any_where import WHERES, any_where_rows
-from skipstone.engine.predicates import ColumnLeaf, leaves_of, matches, parse, prepare
+from skipstone.engine.predicates import TwoColumnTerm, matches, parse, prepare, terms_of
 from skipstone.engine.scan.duckdb_text import condition_text
 
 
@@ -67,7 +67,7 @@ def test_the_text_for_duckdb_chooses_the_same_rows(table: ss.Table, where: str) 
     bound = prepare(parse(where, table.schema), table.schema)
     sql = condition_text(bound)
     if sql is None:
-        assert any(isinstance(leaf, ColumnLeaf) or leaf.ref.is_uuid for leaf in leaves_of(bound))
+        assert any(isinstance(term, TwoColumnTerm) or term.ref.is_uuid for term in terms_of(bound))
         return
     assert _matching(rows, sql) == rows["n"].filter(matches(bound, rows)).to_pylist()
 

@@ -19,19 +19,19 @@ from skipstone.engine.predicates import (
     NULL,
     TRUE,
     Evidence,
-    Leaf,
+    Term,
     bind,
     can_match,
     col,
     evaluate,
-    leaf_outcomes,
-    leaves_of,
     matches,
     member_outcomes,
     only_true,
     prepare,
     probe_values,
     simplify,
+    term_outcomes,
+    terms_of,
 )
 from skipstone.engine.predicates.outcomes import and_outcomes, not_outcomes, or_outcomes
 from skipstone.engine.predicates.possible_values import INFINITY_CODE, MINUS_INFINITY_CODE, NAN_CODE
@@ -97,7 +97,7 @@ def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
     evidence = evidence_of(units, None if seed is None else np.random.default_rng(seed))
     bound = bind(node, units[0].schema)
     for form in (bound, simplify(bound)):
-        sets = evaluate(form, lambda leaf: leaf_outcomes(leaf, evidence, len(units)), len(units))
+        sets = evaluate(form, lambda term: term_outcomes(term, evidence, len(units)), len(units))
         assert sets.dtype == np.uint8 and sets.shape == (len(units),)
         for unit, outcome_set in zip(units, sets, strict=True):
             for row in rows_of(unit):
@@ -109,20 +109,20 @@ def test_no_row_comes_out_as_its_unit_said_it_could_not(case):
 def test_membership_narrows_soundly(case):
     units, node, _ = case
     bound = simplify(bind(node, units[0].schema))
-    for leaf in leaves_of(bound):
-        probes = probe_values(leaf)
+    for term in terms_of(bound):
+        probes = probe_values(term)
         if probes is None:
             continue
-        held = [set(_forms(matching_column(leaf, unit))) for unit in units]
+        held = [set(_forms(matching_column(term, unit))) for unit in units]
         may_contain = np.array([[form in one for one in held] for form in _forms(probes)])
-        sets = member_outcomes(leaf, may_contain)
+        sets = member_outcomes(term, may_contain)
         for unit, outcome_set in zip(units, sets, strict=True):
-            assert all(BIT[outcome] & outcome_set for outcome in matches(leaf, unit).to_pylist())
+            assert all(BIT[outcome] & outcome_set for outcome in matches(term, unit).to_pylist())
 
 
-def matching_column(leaf: Leaf, unit: pa.Table) -> pa.Array:
-    array = canon.flatten(unit.column(leaf.ref.path[0]))
-    for name in leaf.ref.path[1:]:
+def matching_column(term: Term, unit: pa.Table) -> pa.Array:
+    array = canon.flatten(unit.column(term.ref.path[0]))
+    for name in term.ref.path[1:]:
         array = pa.compute.struct_field(array, name)
     return canon.flatten(array)
 
@@ -147,7 +147,7 @@ def sets_of(where, *units, kind=INT64, loosened=None):
     if loosened is not None:
         loosened(evidence["x"])
     bound = prepare(where, made[0].schema)
-    return evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence, len(units)), len(units)).tolist()
+    return evaluate(bound, lambda term: term_outcomes(term, evidence, len(units)), len(units)).tolist()
 
 
 T, F, N, TF = TRUE, FALSE, NULL, TRUE | FALSE
@@ -261,9 +261,9 @@ def test_trap_like_below_the_minimum():
 def test_trap_absent_bounds_are_not_all_null():
     evidence = {"x": Evidence.unknown(pa.string(), 1)}
     bound = prepare("x = 'a'", pa.schema([("x", pa.string())]))
-    assert leaf_outcomes(bound, evidence).tolist() == [ANY]
+    assert term_outcomes(bound, evidence).tolist() == [ANY]
     evidence["x"].may_be_null[:] = False
-    assert leaf_outcomes(bound, evidence).tolist() == [TF]
+    assert term_outcomes(bound, evidence).tolist() == [TF]
 
 
 def test_trap_an_unknown_null_count_decides_no_null_test():
@@ -278,9 +278,9 @@ def test_trap_an_indexed_column_and_one_that_is_not():
     schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
     evidence = {"x": evidence_of([pa.table({"x": [1]})])["x"]}
     bound = prepare("x = 2 AND y = 3", schema)
-    assert not can_match(evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence, 1), 1))[0]
+    assert not can_match(evaluate(bound, lambda term: term_outcomes(term, evidence, 1), 1))[0]
     bound = prepare("x = 2 OR y = 3", schema)
-    assert can_match(evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence, 1), 1))[0]
+    assert can_match(evaluate(bound, lambda term: term_outcomes(term, evidence, 1), 1))[0]
 
 
 def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
@@ -288,7 +288,7 @@ def test_rule_15_a_comparison_of_two_columns_prunes_nothing():
     # a base file holds (1, 0), a partial log (NULL, 5): merged, the row is (1, 5), and no file alone shows a < b
     evidence = evidence_of([pa.table({"a": [1, None], "b": [0, 5]}), pa.table({"a": [3, 3], "b": [5, 5]})])
     for op in ("<", "<=", "=", "!=", ">", ">=", "<=>"):
-        assert leaf_outcomes(prepare(f"a {op} b", schema), evidence).tolist() == [ANY, ANY]
+        assert term_outcomes(prepare(f"a {op} b", schema), evidence).tolist() == [ANY, ANY]
 
 
 def test_what_membership_rules_out():
@@ -316,20 +316,20 @@ def test_rule_27_a_file_indexed_before_an_exact_widening_is_asked_in_its_own_typ
         (pa.string(), "x > 'b'", ANY),
     ]:
         bound = prepare(where, pa.schema([("x", kind)]))
-        assert leaf_outcomes(bound, evidence).tolist() == [expected], (kind, where)
+        assert term_outcomes(bound, evidence).tolist() == [expected], (kind, where)
 
 
 def test_rule_27_int64_read_as_double_is_unknown():
     # 2**53 + 1 is read as 2**53: the literal is exact as an int64 and still must not be compared there
     evidence = {"x": evidence_of([pa.table({"x": pa.array([2**53 + 1], pa.int64())})])["x"]}
     bound = prepare(col("x") == float(2**53), pa.schema([("x", pa.float64())]))
-    assert leaf_outcomes(bound, evidence).tolist() == [ANY]
+    assert term_outcomes(bound, evidence).tolist() == [ANY]
 
 
 def test_rule_27_a_decimal_whose_scale_was_cut_is_unknown():
     evidence = evidence_of([pa.table({"x": pa.array([1], pa.decimal128(9, 2))})])
     for kind, expected in [(pa.decimal128(9, 1), ANY), (pa.decimal128(9, 3), ANY), (pa.decimal128(10, 3), F)]:
-        assert leaf_outcomes(prepare("x = 2", pa.schema([("x", kind)])), evidence).tolist() == [expected], kind
+        assert term_outcomes(prepare("x = 2", pa.schema([("x", kind)])), evidence).tolist() == [expected], kind
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_rule_27_a_decimal_whose_scale_was_cut_is_unknown():
 )
 def test_rule_27_units_scales_and_bytes_widened(before, now, value, where):
     evidence = {"x": evidence_of([pa.table({"x": pa.array([value], before)})])["x"]}
-    assert leaf_outcomes(prepare(where, pa.schema([("x", now)])), evidence).tolist() == [TRUE]
+    assert term_outcomes(prepare(where, pa.schema([("x", now)])), evidence).tolist() == [TRUE]
 
 
 def test_rule_33_what_is_not_understood_never_prunes():
@@ -368,7 +368,7 @@ def test_crossed_bounds_of_one_column_say_nothing_of_a_comparison_with_another()
         evidence = evidence_of([pa.table({crossed: [5], sound: [20]})])
         evidence[crossed].lower[:], evidence[crossed].upper[:] = 9, 1
         for op in ("<", "<=", ">", ">=", "=", "!="):
-            assert leaf_outcomes(prepare(f"x {op} y", schema), evidence).tolist() == [ANY], (crossed, op)
+            assert term_outcomes(prepare(f"x {op} y", schema), evidence).tolist() == [ANY], (crossed, op)
 
 
 def test_bounds_under_an_open_end_do_not_matter():
@@ -378,7 +378,7 @@ def test_bounds_under_an_open_end_do_not_matter():
     evidence.lower, evidence.has_lower = pa.array([None, b"m"], pa.binary()), np.array([False, True])
     evidence.upper = pa.array([None, None], pa.binary())
     for where, expected in [("x < 'b'", [TF, F]), ("x > 'b'", [TF, T]), ("x = 'b'", [TF, F]), ("x LIKE 'b%'", [TF, F])]:
-        assert leaf_outcomes(prepare(where, schema), {"x": evidence}).tolist() == expected, where
+        assert term_outcomes(prepare(where, schema), {"x": evidence}).tolist() == expected, where
 
 
 def test_values_under_open_ends_are_no_bounds_however_they_look():
@@ -389,27 +389,27 @@ def test_values_under_open_ends_are_no_bounds_however_they_look():
     evidence.has_lower, evidence.has_upper = np.array([False, True, False]), np.array([True, False, False])
     many = [f"b{n}" for n in range(50)] + ["ba"]
     for where in ("x LIKE 'b%'", "x = 'ba'", col("x").is_in(["ba", "c"]), col("x").is_in(many), "x LIKE '%a'"):
-        assert leaf_outcomes(prepare(where, schema), {"x": evidence}).tolist() == [TF] * 3, where
+        assert term_outcomes(prepare(where, schema), {"x": evidence}).tolist() == [TF] * 3, where
     bound = prepare(col("x").is_in([f"a{n}" for n in range(50)]), schema)
-    assert leaf_outcomes(bound, {"x": evidence}).tolist() == [TF, F, TF]
+    assert term_outcomes(bound, {"x": evidence}).tolist() == [TF, F, TF]
     bound = prepare(col("x").is_in([f"c{n}" for n in range(50)]), schema)
-    assert leaf_outcomes(bound, {"x": evidence}).tolist() == [F, TF, TF]
+    assert term_outcomes(bound, {"x": evidence}).tolist() == [F, TF, TF]
 
 
 def test_columns_without_evidence_are_unknown():
     bound = prepare("x = 1", pa.schema([("x", pa.int64())]))
-    assert leaf_outcomes(bound, {}, 3).tolist() == [ANY] * 3
-    assert evaluate(bound, lambda leaf: leaf_outcomes(leaf, {}), 3).tolist() == [ANY] * 3
+    assert term_outcomes(bound, {}, 3).tolist() == [ANY] * 3
+    assert evaluate(bound, lambda term: term_outcomes(term, {}), 3).tolist() == [ANY] * 3
 
 
-def test_one_leaf_over_sixty_units_takes_well_under_a_millisecond():
+def test_one_term_over_sixty_units_takes_well_under_a_millisecond():
     schema = pa.schema([("x", pa.int32())])
     evidence = evidence_of([pa.table({"x": pa.array([n], pa.int32())}) for n in range(60)])
     best = 1.0
     for _ in range(50):
         start = time.thread_time()
         bound = prepare(col("x") == 7, schema)
-        sets = evaluate(bound, lambda leaf: leaf_outcomes(leaf, evidence), 60)
+        sets = evaluate(bound, lambda term: term_outcomes(term, evidence), 60)
         best = min(best, time.thread_time() - start)
     assert can_match(sets).sum() == 1
     assert best < 0.001

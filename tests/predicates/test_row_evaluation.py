@@ -19,17 +19,17 @@ from predicate_strategies import predicates, row_matches, rows_of, schemas, tabl
 from skipstone.base.arrays import to_numpy
 from skipstone.engine.predicates import (
     Constant,
-    Leaf,
+    Term,
     Unknown,
     bind,
     col,
     columns_of,
-    leaves_of,
     matches,
     parse,
     prepare,
     probe_values,
     simplify,
+    terms_of,
     unknowns,
 )
 from skipstone.errors import PredicateError, SchemaError
@@ -366,16 +366,16 @@ def test_tuples_filter_nulls_as_pyarrow_does(tmp_path):
         assert found.to_pylist() == expected.to_pylist(), filters
 
 
-def test_leaves_columns_and_probes():
+def test_terms_columns_and_probes():
     schema = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("s", pa.string())])
     bound = prepare("x IN (3, 1, 3) AND s LIKE 'a%' AND x < y AND x IN (1, 3)", schema)
     assert columns_of(bound) == ["x", "s", "y"]
     assert columns_of((col("x") > 1) & ~col("y").is_nan() & (col("s").cast(pa.string()) == "a")) == ["x", "y", "s"]
-    leaves = leaves_of(bound)
-    assert len(leaves) == 3
-    assert probe_values(leaves[0]).to_pylist() == [1, 3]
-    assert probe_values(leaves[1]) is None and probe_values(leaves[2]) is None
-    assert isinstance(leaves[0], Leaf)
+    terms = terms_of(bound)
+    assert len(terms) == 3
+    assert probe_values(terms[0]).to_pylist() == [1, 3]
+    assert probe_values(terms[1]) is None and probe_values(terms[2]) is None
+    assert isinstance(terms[0], Term)
 
 
 def test_or_of_equalities_becomes_one_list():

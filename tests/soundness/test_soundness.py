@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pytest
 from example_counts import only_in_test_all
 from skipstone.engine.parquet import column_stats
-from skipstone.engine.predicates import FALSE, TRUE, Evidence, Leaf, outcomes, rows
+from skipstone.engine.predicates import FALSE, TRUE, Evidence, Term, outcomes, rows
 from skipstone.engine.predicates.coerce import LiteralPosition
 from skipstone.engine.tasks import declared
 from soundness_predicates import leaves_in
@@ -82,52 +82,52 @@ def run_shard(part: str, shard: int, shards: int, wanted: int) -> Counter:
 # -- mutants: what other systems got wrong, planted here --------------------------------------------------------------
 
 
-def _of_leaves(monkeypatch: pytest.MonkeyPatch, change: Callable[[Leaf, Evidence, Callable], np.ndarray]) -> None:
+def _of_terms(monkeypatch: pytest.MonkeyPatch, change: Callable[[Term, Evidence, Callable], np.ndarray]) -> None:
     right = outcomes._literal_outcomes
-    monkeypatch.setattr(outcomes, "_literal_outcomes", lambda leaf, evidence: change(leaf, evidence, right))
+    monkeypatch.setattr(outcomes, "_literal_outcomes", lambda term, evidence: change(term, evidence, right))
 
 
 def not_equal_skips_a_range_around_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        found = right(leaf, evidence)
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        found = right(term, evidence)
         both = (found & (TRUE | FALSE)) == TRUE | FALSE
-        return np.where(both & (leaf.op == "!="), found & ~np.uint8(TRUE), found)
+        return np.where(both & (term.op == "!="), found & ~np.uint8(TRUE), found)
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def nan_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        return right(leaf, replace(evidence, may_be_nan=np.zeros(len(evidence), dtype=bool)))
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        return right(term, replace(evidence, may_be_nan=np.zeros(len(evidence), dtype=bool)))
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def an_open_end_means_all_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        return right(leaf, replace(evidence, may_be_value=evidence.may_be_value & evidence.has_upper))
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        return right(term, replace(evidence, may_be_value=evidence.may_be_value & evidence.has_upper))
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def bounds_are_exclusive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        return right(replace(leaf, op=">") if leaf.op == ">=" else leaf, evidence)
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        return right(replace(term, op=">") if term.op == ">=" else term, evidence)
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def a_prefix_below_the_minimum_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        found = right(leaf, evidence)
-        if leaf.op != "starts_with" or isinstance(evidence.lower, np.ndarray):
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        found = right(term, evidence)
+        if term.op != "starts_with" or isinstance(evidence.lower, np.ndarray):
             return found
-        prefix = leaf.values[0].encode() if isinstance(leaf.values[0], str) else leaf.values[0]
+        prefix = term.values[0].encode() if isinstance(term.values[0], str) else term.values[0]
         above = pc.fill_null(pc.greater(evidence.lower, pa.scalar(prefix, evidence.lower.type)), False)
         skipped = above.to_numpy(zero_copy_only=False) & evidence.has_lower
         return np.where(skipped, found & ~np.uint8(TRUE), found)
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def a_cut_maximum_is_not_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +152,11 @@ def not_may_match_is_cannot_match(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def null_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(leaf: Leaf, evidence: Evidence, right: Callable) -> np.ndarray:
-        found = right(leaf, evidence)
+    def change(term: Term, evidence: Evidence, right: Callable) -> np.ndarray:
+        found = right(term, evidence)
         return np.where(found & outcomes.NULL, (found | FALSE) & ~np.uint8(outcomes.NULL), found)
 
-    _of_leaves(monkeypatch, change)
+    _of_terms(monkeypatch, change)
 
 
 def an_or_needs_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

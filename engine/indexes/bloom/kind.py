@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ....base import canon
-from ...predicates import Leaf, Node, leaves_of, probe_values
+from ...predicates import Node, Term, probe_values, terms_of
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
@@ -77,13 +77,13 @@ class BloomKind:
         self, snapshot: Snapshot, bound: Node, indexes: Sequence[IndexState], damaged: Sequence[str]
     ) -> Sequence[Probe]:
         probes = []
-        leaves = leaves_of(bound)
+        terms = terms_of(bound)
         for index in indexes:
             column = snapshot.instant.path_of(index.columns[0])
-            values: dict[Leaf, pa.Array] = {}
-            for leaf in leaves:
-                if isinstance(leaf, Leaf) and leaf.column == column and (wanted := probe_values(leaf)) is not None:
-                    values[leaf] = wanted
+            values: dict[Term, pa.Array] = {}
+            for term in terms:
+                if isinstance(term, Term) and term.column == column and (wanted := probe_values(term)) is not None:
+                    values[term] = wanted
             if values:
                 from .probe import FilterProbe
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ...predicates import Leaf, Node, member_outcomes
+from ...predicates import Node, Term, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run
 from ...storage.threads import side_by_side
@@ -21,11 +21,11 @@ from .format import FilterPlaces, FilterRun
 
 @dataclass
 class FilterProbe:
-    """A filter index, and the leaves that it can decide, each with the values that are looked up."""
+    """A filter index, and the terms that it can decide, each with the values that are looked up."""
 
     index: IndexState
     column: str
-    values: dict[Leaf, pa.Array]
+    values: dict[Term, pa.Array]
     step: str = "filter"
     note: str = ""
     is_expensive: bool = False
@@ -40,17 +40,17 @@ class FilterProbe:
 
     def run(self, files: ProbedFiles) -> ProbeResult:
         may, places = probe_filters(self.index, self.values, files)
-        outcomes: dict[Node, np.ndarray] = {leaf: member_outcomes(leaf, hits) for leaf, hits in may.items()}
+        outcomes: dict[Node, np.ndarray] = {term: member_outcomes(term, hits) for term, hits in may.items()}
         return ProbeResult(outcomes, places.run_of >= 0, fine={self.column: places})
 
 
 def probe_filters(
-    index: IndexState, values_of: Mapping[Leaf, pa.Array], files: ProbedFiles
-) -> tuple[dict[Leaf, np.ndarray], FilterPlaces]:
-    """(bool [1, file] for each leaf: False where none of the values that are sought for it can be there; the places of
+    index: IndexState, values_of: Mapping[Term, pa.Array], files: ProbedFiles
+) -> tuple[dict[Term, np.ndarray], FilterPlaces]:
+    """(bool [1, file] for each term: False where none of the values that are sought for it can be there; the places of
     the fine filters). Raises DamagedRun."""
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
-    may_hold = {leaf: np.ones((1, len(ids)), dtype=bool) for leaf in values_of}
+    may_hold = {term: np.ones((1, len(ids)), dtype=bool) for term in values_of}
     places = FilterPlaces.nowhere(ids)
     hashes_under = [_hashes_of(values) for values in values_of.values()]
     readers.begin_question()

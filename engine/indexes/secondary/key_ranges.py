@@ -1,9 +1,9 @@
 """Which part of a predicate a secondary index can look up, and as which ranges of its keys.
 
-A conjunction of leaves is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
+A conjunction of terms is fitted to an index column by column: values that are sought (=, <=>, IN, IS NULL) go on to
 the next column of its key, a range or a prefix ends it. Of several that fit, the one whose key is exactly the columns
 that are tested comes first, then the one of which more columns are used, then the one that holds fewer matching
-entries. Others are used only for the rest: for other leaves, and for files that the better ones do not cover.
+entries. Others are used only for the rest: for other terms, and for files that the better ones do not cover.
 
 An inequality is looked up by its complement: the rows of the value, and of null, in the first column of a key.
 """
@@ -22,7 +22,7 @@ from ....base.arrays import from_numpy, null_column
 from ....base.ordered_keys import VALUE_MARK, OrderedCode, beginning
 from ....errors import InvalidArgumentError
 from ....hfile_like import prefix_successor
-from ...predicates import And, Leaf, Node, Not, Or
+from ...predicates import And, Node, Not, Or, Term
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ _RANGES = ("<", "<=", ">", ">=")
 class Fit:
     """A part of a predicate that an index can look up.
 
-    part          of the predicate: a leaf, a negated one, or a conjunction of leaves, perhaps a part of a larger one
+    part          of the predicate: a term, a negated one, or a conjunction of terms, perhaps a part of a larger one
     key_parts     what is sought in the first columns of the key
     is_all_but    the part is TRUE in all rows but those found
     is_exact      the part is TRUE in all rows found; else it may be, and is in no other
@@ -158,17 +158,17 @@ def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
 
 def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
     if isinstance(node, And):
-        leaves = [child for child in node.children if isinstance(child, Leaf)]
-        fit = _conjunction(leaves, columns)
+        terms = [child for child in node.children if isinstance(child, Term)]
+        fit = _conjunction(terms, columns)
         if fit is not None:
             yield fit
         for child in node.children:
-            if not isinstance(child, Leaf) or _is_negated(child):
+            if not isinstance(child, Term) or _is_negated(child):
                 yield from _fits(child, columns)
     elif isinstance(node, Or):
         for child in node.children:
             yield from _fits(child, columns)
-    elif isinstance(node, Leaf) and not _is_negated(node):
+    elif isinstance(node, Term) and not _is_negated(node):
         fit = _conjunction([node], columns)
         if fit is not None:
             yield fit
@@ -178,13 +178,13 @@ def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
             yield fit
 
 
-def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
-    used: list[Leaf] = []
+def _conjunction(terms: Sequence[Term], columns: Sequence[str]) -> Fit | None:
+    used: list[Term] = []
     parts: list[Part] = []
     is_exact, combinations = True, 1
     for column in columns:
-        of_column = [leaf for leaf in leaves if leaf.column == column]
-        equalities = sorted((leaf for leaf in of_column if leaf.op in _SOUGHT), key=lambda leaf: len(leaf.values))
+        of_column = [term for term in terms if term.column == column]
+        equalities = sorted((term for term in of_column if term.op in _SOUGHT), key=lambda term: len(term.values))
         if equalities:
             values = _values(equalities[0])
             combinations *= max(len(values), 1)
@@ -193,11 +193,11 @@ def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
             used.append(equalities[0])
             parts.append(Values(values))
             continue
-        ranges = [leaf for leaf in of_column if leaf.op in _RANGES]
-        texts = [leaf for leaf in of_column if leaf.op in ("starts_with", "like") and leaf.codes and leaf.codes[0]]
+        ranges = [term for term in of_column if term.op in _RANGES]
+        texts = [term for term in of_column if term.op in ("starts_with", "like") and term.codes and term.codes[0]]
         if ranges:
-            lower = _tightest([leaf for leaf in ranges if leaf.op in (">", ">=")], is_lower=True)
-            upper = _tightest([leaf for leaf in ranges if leaf.op in ("<", "<=")], is_lower=False)
+            lower = _tightest([term for term in ranges if term.op in (">", ">=")], is_lower=True)
+            upper = _tightest([term for term in ranges if term.op in ("<", "<=")], is_lower=False)
             parts.append(
                 Interval(
                     None if lower is None else lower.values[0],
@@ -206,44 +206,44 @@ def _conjunction(leaves: Sequence[Leaf], columns: Sequence[str]) -> Fit | None:
                     upper_open=upper is not None and upper.op == "<",
                 )
             )
-            used += [leaf for leaf in (lower, upper) if leaf is not None]
+            used += [term for term in (lower, upper) if term is not None]
         elif texts:
-            longest = max(texts, key=lambda leaf: len(leaf.codes[0]))
+            longest = max(texts, key=lambda term: len(term.codes[0]))
             parts.append(Prefix(longest.codes[0]))
             used.append(longest)
             is_exact = longest.op == "starts_with"
         break
     if not used:
         return None
-    tested = {leaf.column for leaf in leaves}
+    tested = {term.column for term in terms}
     part = used[0] if len(used) == 1 else And(tuple(used))
     return Fit(part, tuple(parts), is_exact=is_exact, is_whole=tested == set(columns))
 
 
-def _is_negated(leaf: Leaf) -> bool:
-    return leaf.op in ("!=", "not in")
+def _is_negated(term: Term) -> bool:
+    return term.op in ("!=", "not in")
 
 
 def _negation(node: Node, column: str) -> Fit | None:
     """An inequality, by the rows of which it is not TRUE."""
-    if isinstance(node, Leaf) and _is_negated(node) and node.column == column:
+    if isinstance(node, Term) and _is_negated(node) and node.column == column:
         values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
         return Fit(node, (Values(values),), is_all_but=True, is_whole=True)
-    if isinstance(node, Not) and isinstance(node.child, Leaf) and node.child.column == column:
+    if isinstance(node, Not) and isinstance(node.child, Term) and node.child.column == column:
         is_never_null = node.child.op in ("<=>", "is_null")
         return Fit(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
     return None
 
 
-def _values(leaf: Leaf) -> pa.Array | pa.ChunkedArray:
-    return null_column(1, leaf.type) if leaf.op == "is_null" else leaf.values
+def _values(term: Term) -> pa.Array | pa.ChunkedArray:
+    return null_column(1, term.type) if term.op == "is_null" else term.values
 
 
-def _tightest(leaves: Sequence[Leaf], *, is_lower: bool) -> Leaf | None:
+def _tightest(terms: Sequence[Term], *, is_lower: bool) -> Term | None:
     """Of bounds on one side, the one that leaves least."""
-    if not leaves:
+    if not terms:
         return None
     strict = ">" if is_lower else "<"
     if is_lower:
-        return max(leaves, key=lambda leaf: (leaf.codes[0], leaf.op == strict))
-    return min(leaves, key=lambda leaf: (leaf.codes[0], leaf.op != strict))
+        return max(terms, key=lambda term: (term.codes[0], term.op == strict))
+    return min(terms, key=lambda term: (term.codes[0], term.op != strict))

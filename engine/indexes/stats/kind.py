@@ -23,19 +23,19 @@ from ...predicates import (
     NULL,
     TRUE,
     And,
-    ColumnLeaf,
-    Leaf,
     Node,
+    Term,
+    TwoColumnTerm,
     can_match,
     columns_of,
     evaluate,
-    leaves_of,
+    terms_of,
 )
 from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
-from ..probe_results import AnyLeaf, ColumnEvidence, ProbeResult, leaf_sets
+from ..probe_results import AnyTerm, ColumnEvidence, ProbeResult, term_sets
 from ..protocol import Built, Job, Probe, ProbedFiles
 from . import format as stats
 from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, file_partition_evidence
@@ -132,11 +132,11 @@ BOTH = TRUE | FALSE
 class StatsProbe:
     """The statistics of one column, or of columns that the predicate compares with each other.
 
-    leaves    of the predicate: those of which these columns, and the partition's, are all
+    terms    of the predicate: those of which these columns, and the partition's, are all
     """
 
     columns: list[StatsColumn]
-    leaves: list[AnyLeaf]
+    terms: list[AnyTerm]
     step: str = "statistics"
     label: str = "stats"
     note: str = ""
@@ -148,7 +148,7 @@ class StatsProbe:
 
     @property
     def parts(self) -> Collection[Node]:
-        return self.leaves
+        return self.terms
 
     @property
     def is_complete(self) -> bool:
@@ -161,11 +161,11 @@ class StatsProbe:
         if files.is_base is not None or not all(column.is_complete for column in self.columns):
             return self._result(files, {})
         columns = {column.name: column for column in self.columns}
-        sets: dict[Node, np.ndarray] = {leaf: _over_pieces(leaf, columns, files.ids) for leaf in self.leaves}
+        sets: dict[Node, np.ndarray] = {term: _over_pieces(term, columns, files.ids) for term in self.terms}
         by_bounds, by_nulls = (np.zeros(len(files.ids), dtype=bool) for _ in range(2))
-        for of_leaf in sets.values():
-            by_bounds |= (of_leaf == 0) | (of_leaf & BOTH == BOTH)
-            by_nulls |= (of_leaf & NULL != 0) & (of_leaf != NULL)
+        for of_term in sets.values():
+            by_bounds |= (of_term == 0) | (of_term & BOTH == BOTH)
+            by_nulls |= (of_term & NULL != 0) & (of_term != NULL)
         by_nulls &= ~by_bounds
         covered = np.ones(len(files.ids), dtype=bool)
         for chosen in (by_bounds, by_nulls):
@@ -173,9 +173,9 @@ class StatsProbe:
                 part = files if chosen.all() else ProbedFiles(files.ids[chosen], files.snapshot, files.damaged)
                 entries = self._result(part, {}, with_bounds=chosen is by_bounds)
                 covered[chosen] = entries.covered
-                for leaf, of_leaf in entries.outcomes.items():
-                    possible = of_leaf if chosen is by_bounds else of_leaf & sets[leaf][chosen]
-                    sets[leaf][chosen] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
+                for term, of_term in entries.outcomes.items():
+                    possible = of_term if chosen is by_bounds else of_term & sets[term][chosen]
+                    sets[term][chosen] = np.where(entries.covered & (possible != 0), possible, np.uint8(ANY))
         return ProbeResult(sets, covered)
 
     def list(self, within: Ranges, span: tuple[int, int] | None) -> tuple[np.ndarray, ProbeResult]:
@@ -185,7 +185,7 @@ class StatsProbe:
         Of sought values, most files may hold one, and another: whether nulls are there as well matters only where the
         bounds are one value, so that every row may match. Their counts alone are looked up."""
         first = self.columns[0]
-        is_sought = all(isinstance(leaf, Leaf) and leaf.op in ("=", "in") for leaf in self.leaves)
+        is_sought = all(isinstance(term, Term) and term.op in ("=", "in") for term in self.terms)
         ids, rows, schemas = first.stats.entries(within.first, within.stop, span, needs_nulls=not is_sought)
         evidence = entry_evidence(first.in_files, rows, schemas, np.ones(len(ids), dtype=bool))
         result = self._result(ProbedFiles(ids, first.snapshot), {first.name: evidence})
@@ -193,8 +193,8 @@ class StatsProbe:
             alone = np.logical_or.reduce([sets == TRUE | NULL for sets in result.outcomes.values()])
             if alone.any():
                 counted = self._result(ProbedFiles(ids[alone], first.snapshot), {}, with_bounds=False)
-                for leaf, sets in counted.outcomes.items():
-                    result.outcomes[leaf][alone] &= np.where(counted.covered & (sets != 0), sets, np.uint8(ANY))
+                for term, sets in counted.outcomes.items():
+                    result.outcomes[term][alone] &= np.where(counted.covered & (sets != 0), sets, np.uint8(ANY))
         return ids, result
 
     def _result(
@@ -205,10 +205,10 @@ class StatsProbe:
             if column.name not in evidence:
                 evidence[column.name], has_entry = column.of_files(files, with_bounds=with_bounds)
                 covered &= has_entry
-        for name in dict.fromkeys(name for leaf in self.leaves for name in columns_of(leaf)):
+        for name in dict.fromkeys(name for term in self.terms for name in columns_of(term)):
             if name not in evidence:
                 evidence[name] = file_partition_evidence(files.snapshot, name, files.ids)
-        return ProbeResult({leaf: leaf_sets(leaf, evidence, len(files.ids)) for leaf in self.leaves}, covered)
+        return ProbeResult({term: term_sets(term, evidence, len(files.ids)) for term in self.terms}, covered)
 
     def needed_span(self, bound: Node) -> tuple[int, int] | None:
         """Order codes of the first column between which, inclusive, a file must have a value for the predicate to be
@@ -220,38 +220,38 @@ class StatsProbe:
         if canon.order_class(kind) != "code":
             return None
         low, high = CODE_MIN, CODE_MAX
-        for leaf in bound.children if isinstance(bound, And) else (bound,):
-            if isinstance(leaf, Leaf) and leaf.column == name and leaf.type == kind and len(leaf.values):
-                first, last = int(leaf.codes[0]), int(leaf.codes[-1])
-                if leaf.op in (*EQUALITIES, ">", ">="):
-                    low = max(low, first + (leaf.op == ">"))
-                if leaf.op in (*EQUALITIES, "<", "<="):
-                    high = min(high, last - (leaf.op == "<"))
+        for term in bound.children if isinstance(bound, And) else (bound,):
+            if isinstance(term, Term) and term.column == name and term.type == kind and len(term.values):
+                first, last = int(term.codes[0]), int(term.codes[-1])
+                if term.op in (*EQUALITIES, ">", ">="):
+                    low = max(low, first + (term.op == ">"))
+                if term.op in (*EQUALITIES, "<", "<="):
+                    high = min(high, last - (term.op == "<"))
         return None if (low, high) == (CODE_MIN, CODE_MAX) else (low, high)
 
 
 def stats_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str]) -> list[StatsProbe]:
     """The statistics of a predicate's columns, the most selective first: what the first leave need only be looked up in
     the others. Values that are sought leave less than ranges do, and codes are read faster than bytes."""
-    leaves, partitioning = leaves_of(bound), snapshot.instant.partitioning
+    terms, partitioning = terms_of(bound), snapshot.instant.partitioning
     columns: dict[str, StatsColumn] = {}
-    for name in dict.fromkeys(name for leaf in leaves for name in columns_of(leaf)):
+    for name in dict.fromkeys(name for term in terms for name in columns_of(term)):
         column = StatsColumn.of(snapshot, name, damaged)
         if column is not None:
             columns[name] = column
     group_of = {name: name for name in columns}  # columns that are compared go together, by the name of one
-    usable = [leaf for leaf in leaves if all(name in columns or name in partitioning for name in columns_of(leaf))]
-    for leaf in usable:
-        names = [name for name in columns_of(leaf) if name in columns]
+    usable = [term for term in terms if all(name in columns or name in partitioning for name in columns_of(term))]
+    for term in usable:
+        names = [name for name in columns_of(term) if name in columns]
         for name in names[1:]:
             old, new = group_of[name], group_of[names[0]]
             group_of = {n: new if group == old else group for n, group in group_of.items()}
     probes = []
     for group in dict.fromkeys(group_of.values()):
         of_group = [columns[name] for name in columns if group_of[name] == group]
-        of_mine = [leaf for leaf in usable if any(group_of.get(name) == group for name in columns_of(leaf))]
+        of_mine = [term for term in usable if any(group_of.get(name) == group for name in columns_of(term))]
         probes.append(StatsProbe(sorted(of_group, key=lambda column: not column.is_complete), of_mine))
-    looked_up = {leaf.column for leaf in leaves if isinstance(leaf, Leaf) and leaf.op in EQUALITIES}
+    looked_up = {term.column for term in terms if isinstance(term, Term) and term.op in EQUALITIES}
 
     def cost(probe: StatsProbe) -> tuple[bool, bool]:
         is_sought = any(column.name in looked_up for column in probe.columns)
@@ -304,7 +304,7 @@ def surviving_ranges(bound: Node, probes: Sequence[StatsProbe], within: Ranges) 
     cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])]  # np.unique imports np.ma, 7 ms of a process
     first, stop = cuts[:-1], cuts[1:]
     inside = _position(within.first, within.stop, first) >= 0
-    outcomes = {leaf: _over_pieces(leaf, columns, first) for leaf in leaves_of(bound)}
+    outcomes = {term: _over_pieces(term, columns, first) for term in terms_of(bound)}
     survives = can_match(evaluate(bound, outcomes.__getitem__, len(first))) & inside
     for column in columns.values():  # every live file has an entry in each: a piece without any holds none
         is_listed = np.zeros(len(first), dtype=bool)
@@ -324,15 +324,15 @@ def _position(first: np.ndarray, stop: np.ndarray, numbers: np.ndarray) -> np.nd
     return np.where((before >= 0) & (numbers < stop[np.maximum(before, 0)]), before, -1)
 
 
-def _over_pieces(leaf: AnyLeaf, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
-    """uint8 [pieces]: what a leaf may come out as for a file of each piece."""
-    names = columns_of(leaf)
-    if isinstance(leaf, ColumnLeaf) or names[0] not in columns:
+def _over_pieces(term: AnyTerm, columns: Mapping[str, StatsColumn], first: np.ndarray) -> np.ndarray:
+    """uint8 [pieces]: what a term may come out as for a file of each piece."""
+    names = columns_of(term)
+    if isinstance(term, TwoColumnTerm) or names[0] not in columns:
         return np.full(len(first), ANY, dtype=np.uint8)
     column = columns[names[0]]
     outcomes = np.zeros(len(first), dtype=np.uint8)
     for blocks in column.stats.blocks:  # whichever run its entry is in
-        sets = leaf_sets(leaf, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
+        sets = term_sets(term, {column.name: column.of_blocks(blocks)}, len(blocks.indices))
         block_of = _position(blocks.first, blocks.stop, first)
         of_blocks = np.append(_any_if_none(sets), np.uint8(0))
         outcomes |= np.where(block_of >= 0, of_blocks[block_of], np.uint8(0))
