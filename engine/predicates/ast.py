@@ -354,11 +354,11 @@ class ColumnBuilder:
         """As in Spark, FALSE for a null."""
         return is_nan(self.operand)
 
-    def cast(self, kind: pa.DataType) -> ColumnBuilder:
+    def cast(self, dtype: pa.DataType) -> ColumnBuilder:
         """The column read as another Arrow type."""
-        if not isinstance(kind, pa.DataType):
-            raise PredicateError(f"cast takes an Arrow type such as pa.int64(), not {kind!r}")
-        return ColumnBuilder(Cast(self.operand, kind))
+        if not isinstance(dtype, pa.DataType):
+            raise PredicateError(f"cast takes an Arrow type such as pa.int64(), not {dtype!r}")
+        return ColumnBuilder(Cast(self.operand, dtype))
 
     def __and__(self, other: object) -> Node:
         return as_predicate(self) & other  # type: ignore[operator]

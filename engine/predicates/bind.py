@@ -257,8 +257,8 @@ def _starts_with(ref: ColumnRef, prefix: str | bytes) -> Node:
     return make_term(ref, "starts_with", [_as_stored(prefix, ref.type)])
 
 
-def _as_stored(text: str | bytes, kind: pa.DataType) -> str | bytes:
-    if is_text(kind):
+def _as_stored(text: str | bytes, dtype: pa.DataType) -> str | bytes:
+    if is_text(dtype):
         return text if isinstance(text, str) else text.decode()
     return text.encode() if isinstance(text, str) else text
 

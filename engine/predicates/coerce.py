@@ -35,20 +35,20 @@ _WIDER_NUMBERS = (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
 _UNIT_FINENESS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_text(dtype: pa.DataType) -> bool:
     """Strings of any kind, not binaries."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
+def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The type of the values themselves: dictionaries and extensions taken off."""
     while True:
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        elif isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        elif isinstance(dtype, pa.BaseExtensionType):
+            dtype = dtype.storage_type
         else:
-            return kind
+            return dtype
 
 
 def is_exact_widening(source: pa.DataType, target: pa.DataType) -> bool:
@@ -112,20 +112,20 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def ns_per_count(kind: pa.DataType) -> tuple[str, int] | None:
+def ns_per_count(dtype: pa.DataType) -> tuple[str, int] | None:
     """(what a type counts: "instant", "time" or "duration", nanoseconds a count); None where it counts no time."""
-    if pa.types.is_date(kind):
-        return "instant", DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms"]
+    if pa.types.is_date(dtype):
+        return "instant", DAY_NS if pa.types.is_date32(dtype) else NS_PER_UNIT["ms"]
     families = {"instant": pa.types.is_timestamp, "time": pa.types.is_time, "duration": pa.types.is_duration}
     for family, is_of in families.items():
-        if is_of(kind):
-            return family, NS_PER_UNIT[kind.unit]
+        if is_of(dtype):
+            return family, NS_PER_UNIT[dtype.unit]
     return None
 
 
-def is_list(kind: pa.DataType) -> bool:
+def is_list(dtype: pa.DataType) -> bool:
     """Lists of any size of offsets, and of a fixed length."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
 
 
 def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -219,27 +219,27 @@ class NoMeaningError(Exception):
         self.value = value
 
 
-def locate_literal(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
+def locate_literal(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
     """The position of a literal (not None) among the values of a type that has an order. Raises NoMeaningError."""
-    if canon.is_bytes_like(kind):
-        return _locate_bytes(value, kind)
-    if pa.types.is_temporal(kind):
-        return _locate_temporal(value, kind)
-    number = _number_in(value, kind) if isinstance(value, str) else value
+    if canon.is_bytes_like(dtype):
+        return _locate_bytes(value, dtype)
+    if pa.types.is_temporal(dtype):
+        return _locate_temporal(value, dtype)
+    number = _number_in(value, dtype) if isinstance(value, str) else value
     if isinstance(number, bytes | Temporal | uuid.UUID) or (
-        isinstance(number, bool) != pa.types.is_boolean(kind)
+        isinstance(number, bool) != pa.types.is_boolean(dtype)
         # 0 and 1 are how some front ends write booleans
-        and not (pa.types.is_boolean(kind) and type(number) is int and number in (0, 1))
+        and not (pa.types.is_boolean(dtype) and type(number) is int and number in (0, 1))
     ):
         raise NoMeaningError(value)
-    if pa.types.is_floating(kind):
-        return _locate_float(number, kind)
-    if pa.types.is_decimal(kind):
-        end = 10**kind.precision - 1
+    if pa.types.is_floating(dtype):
+        return _locate_float(number, dtype)
+    if pa.types.is_decimal(dtype):
+        end = 10**dtype.precision - 1
         if isinstance(number, float):
-            return _locate_float_in_decimals(number, kind.scale, end)
-        return _locate_number(number, 10 ** max(kind.scale, 0), 10 ** max(-kind.scale, 0), -end, end)
-    return _locate_number(number, 1, 1, *integer_range(kind))
+            return _locate_float_in_decimals(number, dtype.scale, end)
+        return _locate_number(number, 10 ** max(dtype.scale, 0), 10 ** max(-dtype.scale, 0), -end, end)
+    return _locate_number(number, 1, 1, *integer_range(dtype))
 
 
 def locate_uuid(value: LiteralValue) -> LiteralPosition:
@@ -251,24 +251,24 @@ def locate_uuid(value: LiteralValue) -> LiteralPosition:
     return LiteralPosition("exact", raw)
 
 
-def integer_range(kind: pa.DataType) -> tuple[int, int]:
+def integer_range(dtype: pa.DataType) -> tuple[int, int]:
     """The least and the greatest value of a type of integers, or of bools."""
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(dtype):
         return 0, 1
-    if pa.types.is_unsigned_integer(kind):
-        return 0, 2**kind.bit_width - 1
-    return -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    if pa.types.is_unsigned_integer(dtype):
+        return 0, 2**dtype.bit_width - 1
+    return -(2 ** (dtype.bit_width - 1)), 2 ** (dtype.bit_width - 1) - 1
 
 
-def _number_in(value: str, kind: pa.DataType) -> LiteralValue:
+def _number_in(value: str, dtype: pa.DataType) -> LiteralValue:
     """A text next to a column of numbers: partition values and untyped front ends write numbers as texts."""
     text = value.strip().lower()
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(dtype):
         if text in ("true", "false"):
             return text == "true"
         raise NoMeaningError(value)
     try:
-        if pa.types.is_floating(kind):
+        if pa.types.is_floating(dtype):
             return float(text)
         number = decimal.Decimal(text)
     except (ValueError, decimal.InvalidOperation):
@@ -295,14 +295,14 @@ def _locate_ratio(numerator: int, denominator: int, low: int, high: int) -> Lite
     return LiteralPosition("above" if rest else "exact", floor)
 
 
-def _locate_float(value: Any, kind: pa.DataType) -> LiteralPosition:
+def _locate_float(value: Any, dtype: pa.DataType) -> LiteralPosition:
     if isinstance(value, decimal.Decimal):
         value = float(value)
     if isinstance(value, float) and (math.isnan(value) or math.isinf(value)):
         return LiteralPosition("exact", value)
     with np.errstate(over="ignore"):
         try:
-            nearest = float(np.dtype(f"f{kind.bit_width // 8}").type(float(value)))
+            nearest = float(np.dtype(f"f{dtype.bit_width // 8}").type(float(value)))
         except OverflowError:  # an int beyond any double
             nearest = math.inf if value > 0 else -math.inf
     # Python compares int with float exactly
@@ -334,57 +334,57 @@ def _locate_float_in_decimals(value: float, scale: int, end: int) -> LiteralPosi
     return LiteralPosition("below", low)
 
 
-def _locate_temporal(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
-    family = "time" if pa.types.is_time(kind) else "duration" if pa.types.is_duration(kind) else "timestamp"
+def _locate_temporal(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
+    family = "time" if pa.types.is_time(dtype) else "duration" if pa.types.is_duration(dtype) else "timestamp"
     moment = parse_temporal(value, family) if isinstance(value, str) and family != "duration" else value
     if not isinstance(moment, Temporal) or ("timestamp" if moment.kind == "date" else moment.kind) != family:
         raise NoMeaningError(value)
-    unit_ns = DAY_NS if pa.types.is_date32(kind) else NS_PER_UNIT["ms" if pa.types.is_date64(kind) else kind.unit]
-    low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    unit_ns = DAY_NS if pa.types.is_date32(dtype) else NS_PER_UNIT["ms" if pa.types.is_date64(dtype) else dtype.unit]
+    low, high = -(2 ** (dtype.bit_width - 1)), 2 ** (dtype.bit_width - 1) - 1
     return _locate_ratio(moment.ns, unit_ns, low, high)
 
 
-def _locate_bytes(value: LiteralValue, kind: pa.DataType) -> LiteralPosition:
+def _locate_bytes(value: LiteralValue, dtype: pa.DataType) -> LiteralPosition:
     if isinstance(value, uuid.UUID):
-        value = str(value) if is_text(kind) else value.bytes
+        value = str(value) if is_text(dtype) else value.bytes
     if not isinstance(value, str | bytes):
         raise NoMeaningError(value)
-    if is_text(kind):
+    if is_text(dtype):
         try:
             return LiteralPosition("exact", value if isinstance(value, str) else value.decode())
         except UnicodeDecodeError:
             raise NoMeaningError(value) from None
     value = value.encode() if isinstance(value, str) else value
-    if not pa.types.is_fixed_size_binary(kind) or len(value) == kind.byte_width:
+    if not pa.types.is_fixed_size_binary(dtype) or len(value) == dtype.byte_width:
         return LiteralPosition("exact", value)
-    if len(value) > kind.byte_width:
-        return LiteralPosition("above", value[: kind.byte_width])
-    return LiteralPosition("below", value.ljust(kind.byte_width, b"\0"))
+    if len(value) > dtype.byte_width:
+        return LiteralPosition("above", value[: dtype.byte_width])
+    return LiteralPosition("below", value.ljust(dtype.byte_width, b"\0"))
 
 
 # -- raw values as arrays ----------------------------------------------------------------------------------------------
 
 
-def array_of(raws: Sequence[Any] | np.ndarray, kind: pa.DataType) -> pa.Array:
+def array_of(raws: Sequence[Any] | np.ndarray, dtype: pa.DataType) -> pa.Array:
     """An array of raw values, none null: ints of the type's unit (bool as 0 and 1, decimals unscaled), floats, str or
     bytes. The values must fit the type."""
-    if canon.is_bytes_like(kind):
-        return _bytes_array([raw.encode() if isinstance(raw, str) else raw for raw in raws], kind)
-    if pa.types.is_boolean(kind):
+    if canon.is_bytes_like(dtype):
+        return _bytes_array([raw.encode() if isinstance(raw, str) else raw for raw in raws], dtype)
+    if pa.types.is_boolean(dtype):
         return from_numpy(np.array(raws, dtype=bool))
-    width = kind.bit_width // 8
-    if pa.types.is_decimal(kind):
+    width = dtype.bit_width // 8
+    if pa.types.is_decimal(dtype):
         data = b"".join(raw.to_bytes(width, "little", signed=True) for raw in raws)
     else:
-        letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+        letter = "f" if pa.types.is_floating(dtype) else "u" if pa.types.is_unsigned_integer(dtype) else "i"
         data = np.array(raws, dtype=f"{letter}{width}").tobytes()
-    return pa.Array.from_buffers(kind, len(raws), [None, pa.py_buffer(data)])
+    return pa.Array.from_buffers(dtype, len(raws), [None, pa.py_buffer(data)])
 
 
-def _bytes_array(values: list[bytes], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(b"".join(values))])
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        stored = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-        return binary_array(values, stored).cast(kind)
-    return binary_array(values, kind)
+def _bytes_array(values: list[bytes], dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_binary(dtype):
+        return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(b"".join(values))])
+    if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
+        stored = pa.large_string() if pa.types.is_string_view(dtype) else pa.large_binary()
+        return binary_array(values, stored).cast(dtype)
+    return binary_array(values, dtype)

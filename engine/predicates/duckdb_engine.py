@@ -160,25 +160,25 @@ def duckdb_type(field: pa.Field, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _type_sql(kind: pa.DataType) -> str:
+def _type_sql(dtype: pa.DataType) -> str:
     """DuckDB's name of an Arrow type."""
-    with cursor_of(str(kind)) as cursor:
-        return str(cursor.from_arrow(empty_table(pa.schema([("c", kind)]))).types[0])
+    with cursor_of(str(dtype)) as cursor:
+        return str(cursor.from_arrow(empty_table(pa.schema([("c", dtype)]))).types[0])
 
 
-def _readable_type(kind: pa.DataType) -> pa.DataType:
+def _readable_type(dtype: pa.DataType) -> pa.DataType:
     """The type in which DuckDB reads a column."""
-    if isinstance(kind, pa.BaseExtensionType) and not canon.is_uuid(kind):
-        return _readable_type(kind.storage_type)
-    if pa.types.is_struct(kind):  # SQL names no field without a name
-        return pa.struct([(field.name, _readable_type(field.type)) for field in kind if field.name])
-    if is_list(kind):
-        return pa.list_(_readable_type(kind.value_type))
-    if pa.types.is_float16(kind):
+    if isinstance(dtype, pa.BaseExtensionType) and not canon.is_uuid(dtype):
+        return _readable_type(dtype.storage_type)
+    if pa.types.is_struct(dtype):  # SQL names no field without a name
+        return pa.struct([(field.name, _readable_type(field.type)) for field in dtype if field.name])
+    if is_list(dtype):
+        return pa.list_(_readable_type(dtype.value_type))
+    if pa.types.is_float16(dtype):
         return pa.float32()
-    if pa.types.is_decimal256(kind):  # literals next to it have its scale
-        return pa.decimal128(38, min(kind.scale, 38))
-    return kind
+    if pa.types.is_decimal256(dtype):  # literals next to it have its scale
+        return pa.decimal128(38, min(dtype.scale, 38))
+    return dtype
 
 
 def constants(expressions: Sequence[str], text: str) -> list[Any]:

@@ -97,20 +97,20 @@ class _Reader:
         return all(isinstance(literal, Literal) and _is_exact(literal.value, kind) for literal in literals)
 
 
-def _is_exact(value: Any, kind: pa.DataType) -> bool:
+def _is_exact(value: Any, dtype: pa.DataType) -> bool:
     if isinstance(value, bool):
-        return pa.types.is_boolean(kind)
+        return pa.types.is_boolean(dtype)
     if isinstance(value, int):
-        return pa.types.is_integer(kind) or abs(value) <= _EXACT_INTEGERS.get(kind, -1)
+        return pa.types.is_integer(dtype) or abs(value) <= _EXACT_INTEGERS.get(dtype, -1)
     if isinstance(value, float):
-        return pa.types.is_float64(kind)
+        return pa.types.is_float64(dtype)
     if isinstance(value, str):
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     if isinstance(value, Temporal):
-        if pa.types.is_timestamp(kind):  # the coarser unit counts, and Python's literals have microseconds
-            unit_ns = _UNIT_NS.get(kind.unit)
+        if pa.types.is_timestamp(dtype):  # the coarser unit counts, and Python's literals have microseconds
+            unit_ns = _UNIT_NS.get(dtype.unit)
             return value.kind == "timestamp" and unit_ns is not None and value.ns % unit_ns == 0
-        return value.kind == "date" and pa.types.is_date32(kind)
+        return value.kind == "date" and pa.types.is_date32(dtype)
     return False
 
 

@@ -118,11 +118,11 @@ _ARROW_TYPES = {name: kind for kind, name in reversed([*EXACT_TYPES.items(), *_O
 _ARROW_TYPES["TIMESTAMPTZ_NS"] = _ARROW_TYPES["TIMESTAMP_NS WITH TIME ZONE"] = pa.timestamp("ns", "UTC")
 
 
-def type_sql(kind: pa.DataType) -> str:
+def type_sql(dtype: pa.DataType) -> str:
     """DuckDB's name of a type; Arrow's name if DuckDB has no such type."""
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    return EXACT_TYPES.get(kind) or _OTHER_TYPES.get(kind) or str(kind)
+    if pa.types.is_decimal(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})"
+    return EXACT_TYPES.get(dtype) or _OTHER_TYPES.get(dtype) or str(dtype)
 
 
 @functools.cache

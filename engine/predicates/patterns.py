@@ -72,10 +72,10 @@ class Pattern:
                 pieces.append(".*" if text == ANY_CHARACTERS else ".")
         return pc.match_substring_regex(values, f"(?s)\\A{''.join(pieces)}\\z")  # of LENGTH_MAX it takes any
 
-    def matches_stored(self, values: pa.Array, kind: pa.DataType) -> np.ndarray | None:
-        """bool [n]: which bytes match, read as values of `kind`; None where some are no text though `kind` is."""
+    def matches_stored(self, values: pa.Array, dtype: pa.DataType) -> np.ndarray | None:
+        """bool [n]: which bytes match, read as values of `dtype`; None where some are no text though `dtype` is."""
         try:
-            values = values.cast(pa.large_string()) if is_text(kind) else values
+            values = values.cast(pa.large_string()) if is_text(dtype) else values
         except pa.ArrowInvalid:
             return None
         return to_numpy(self.matches(values))

@@ -47,18 +47,18 @@ class Evidence:
     has_upper: np.ndarray
 
     @classmethod
-    def unknown(cls, kind: pa.DataType, count: int) -> Evidence:
+    def unknown(cls, dtype: pa.DataType, count: int) -> Evidence:
         """Nothing is known of `count` units."""
         everywhere = np.ones(count, dtype=bool)
         nowhere = np.zeros(count, dtype=bool)
         empty: np.ndarray | pa.Array
-        if canon.order_class(kind) == "bytes":
+        if canon.order_class(dtype) == "bytes":
             empty = repeat_value(b"", count, pa.binary())
         else:
             empty = np.zeros(count, dtype=np.int64)
-        has_nan = pa.types.is_floating(kind)
+        has_nan = pa.types.is_floating(dtype)
         return cls(
-            type=kind,
+            type=dtype,
             may_be_null=everywhere,
             may_be_nan=everywhere.copy() if has_nan else nowhere.copy(),
             may_be_value=everywhere.copy(),

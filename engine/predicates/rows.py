@@ -102,13 +102,13 @@ def _column(ref: ColumnRef, batch: pa.RecordBatch) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _cast(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if array.type == kind:
+def _cast(array: pa.Array, dtype: pa.DataType, name: str) -> pa.Array:
+    if array.type == dtype:
         return array
     try:
-        return array.cast(kind)
+        return array.cast(dtype)
     except pa.ArrowException as error:
-        raise SchemaError(f"column {name!r} is {array.type} in the rows and {kind} in the table: {error}") from None
+        raise SchemaError(f"column {name!r} is {array.type} in the rows and {dtype} in the table: {error}") from None
 
 
 # -- a column and literals --------------------------------------------------------------------------------------------
@@ -178,11 +178,11 @@ def _order_of_times(left: pa.Array, right: pa.Array) -> np.ndarray:
     return -order if coarse else order
 
 
-def _in_type(ref: ColumnRef, kind: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
+def _in_type(ref: ColumnRef, dtype: pa.DataType, batch: pa.RecordBatch) -> pa.Array:
     """The values of a column in the type in which two are compared; times and bytes in their own type."""
     array = _cast(canon.flatten(_column(ref, batch)), ref.type, ref.name)
-    if ns_per_count(kind) is not None or canon.is_bytes_like(kind):
+    if ns_per_count(dtype) is not None or canon.is_bytes_like(dtype):
         return array
-    if pa.types.is_integer(array.type) and pa.types.is_floating(kind):
-        return array.cast(kind, safe=False)  # rounds to the nearest double, as Spark does
-    return _cast(array, kind, ref.name)
+    if pa.types.is_integer(array.type) and pa.types.is_floating(dtype):
+        return array.cast(dtype, safe=False)  # rounds to the nearest double, as Spark does
+    return _cast(array, dtype, ref.name)

@@ -43,15 +43,15 @@ class Bounds:
         return to_numpy(self.lower.is_valid()) & to_numpy(self.upper.is_valid())
 
 
-def bounds_of(evidences: ColumnEvidence, kind: pa.DataType, count: int) -> Bounds:
-    """The bounds that evidence gives a column, which in the table is of type `kind` (one with an order), in `count`
+def bounds_of(evidences: ColumnEvidence, dtype: pa.DataType, count: int) -> Bounds:
+    """The bounds that evidence gives a column, which in the table is of type `dtype` (one with an order), in `count`
     units."""
-    kind = plain_type(kind)
-    unknown = Evidence.unknown(kind, count)
+    dtype = plain_type(dtype)
+    unknown = Evidence.unknown(dtype, count)
     bounds = Bounds(
-        kind,
-        lower=pa.nulls(count, _stored_type(kind)),
-        upper=pa.nulls(count, _stored_type(kind)),
+        dtype,
+        lower=pa.nulls(count, _stored_type(dtype)),
+        upper=pa.nulls(count, _stored_type(dtype)),
         may_be_null=unknown.may_be_null,
         may_be_nan=unknown.may_be_nan,
         may_be_value=unknown.may_be_value,
@@ -59,7 +59,7 @@ def bounds_of(evidences: ColumnEvidence, kind: pa.DataType, count: int) -> Bound
     for evidence, covered in evidences:
         source = plain_type(evidence.type)
         bounds.may_be_null &= evidence.may_be_null | ~covered
-        if not is_exact_widening(source, kind):
+        if not is_exact_widening(source, dtype):
             nothing = ~(evidence.may_be_value | evidence.may_be_nan) & covered
             bounds.may_be_value &= ~nothing
             bounds.may_be_nan &= ~nothing
@@ -67,8 +67,8 @@ def bounds_of(evidences: ColumnEvidence, kind: pa.DataType, count: int) -> Bound
         bounds.may_be_nan &= evidence.may_be_nan | ~covered
         bounds.may_be_value &= evidence.may_be_value | ~covered
         has_bounds = from_numpy(covered & evidence.may_be_value)
-        lower = in_type(evidence.lower, evidence.has_lower, source, kind)
-        upper = in_type(evidence.upper, evidence.has_upper, source, kind)
+        lower = in_type(evidence.lower, evidence.has_lower, source, dtype)
+        upper = in_type(evidence.upper, evidence.has_upper, source, dtype)
         bounds.lower = pc.if_else(has_bounds, lower, bounds.lower)
         bounds.upper = pc.if_else(has_bounds, upper, bounds.upper)
     crossed = pc.fill_null(pc.greater(bounds.lower, bounds.upper), from_numpy(np.zeros(1, dtype=bool))[0])
@@ -86,55 +86,55 @@ def best_ends(bounds: Bounds, is_max: bool) -> pa.Array:
     return pc.if_else(from_numpy(nan), int64_scalar(NAN_CODE), end) if nan.any() else end
 
 
-def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, kind: pa.DataType) -> pa.Array:
+def in_type(stored: np.ndarray | pa.Array, is_valid: np.ndarray, source: pa.DataType, dtype: pa.DataType) -> pa.Array:
     """Bounds in codes or bytes of one type as those of another that holds its values exactly (`is_exact_widening`);
     null where not valid."""
     if isinstance(stored, np.ndarray):
-        if _unzoned(source) == _unzoned(kind):
+        if _unzoned(source) == _unzoned(dtype):
             return from_numpy(stored, is_valid)
         values = canon.values_of_codes(np.where(is_valid, stored, 0), _unzoned(source), is_valid)
     else:
         valid = valid_mask(stored)
         is_valid = is_valid if valid is None else is_valid & valid
-        stored = pc.if_else(from_numpy(is_valid), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(kind))
-        if source == kind or canon.is_bytes_like(kind):
+        stored = pc.if_else(from_numpy(is_valid), stored, pa.nulls(len(stored), stored.type)).cast(_stored_type(dtype))
+        if source == dtype or canon.is_bytes_like(dtype):
             return stored
         values = canon.values_of_bytes(stored, source)
     try:
-        values = values.cast(_unzoned(kind))
+        values = values.cast(_unzoned(dtype))
     except pa.ArrowException:  # one is beyond the type's range
-        return pa.nulls(len(values), _stored_type(kind))
-    if canon.order_class(kind) == "bytes":
-        return canon.order_bytes(values).cast(_stored_type(kind))
+        return pa.nulls(len(values), _stored_type(dtype))
+    if canon.order_class(dtype) == "bytes":
+        return canon.order_bytes(values).cast(_stored_type(dtype))
     return from_numpy(canon.order_codes(values), is_valid)
 
 
-def value_of(stored: int | bytes, kind: pa.DataType) -> pa.Scalar:
+def value_of(stored: int | bytes, dtype: pa.DataType) -> pa.Scalar:
     """The value of one order code, or of order bytes. Raises ArrowInvalid as `canon.values_of_bytes`."""
     if isinstance(stored, bytes):
-        return canon.values_of_bytes(binary_array([stored]), kind)[0]
-    return canon.values_of_codes(np.array([stored], dtype=np.int64), kind)[0]
+        return canon.values_of_bytes(binary_array([stored]), dtype)[0]
+    return canon.values_of_codes(np.array([stored], dtype=np.int64), dtype)[0]
 
 
-def texts_of(stored: pa.Array, kind: pa.DataType) -> pa.Array:
+def texts_of(stored: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Bounds as texts for people, null where null: strings as they are, cut where they are long, binary as 0x...,
     times in ISO 8601, an instant with a Z."""
-    if canon.is_bytes_like(kind):
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if canon.is_bytes_like(dtype):
+        is_text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
         return string_array([None if raw is None else _bytes_text(raw, is_text) for raw in stored.to_pylist()])
-    if canon.order_class(kind) == "bytes":
-        return canon.values_of_bytes(stored, kind).cast(pa.string())
+    if canon.order_class(dtype) == "bytes":
+        return canon.values_of_bytes(stored, dtype).cast(pa.string())
     valid = valid_mask(stored)
     codes = to_numpy(stored) if valid is None else np.where(valid, to_numpy(stored), 0)
-    values = canon.values_of_codes(codes, _unzoned(kind), valid)
-    if pa.types.is_duration(kind):
-        return pc.binary_join_element_wise(values.cast(pa.int64()).cast(pa.string()), kind.unit, " ")
+    values = canon.values_of_codes(codes, _unzoned(dtype), valid)
+    if pa.types.is_duration(dtype):
+        return pc.binary_join_element_wise(values.cast(pa.int64()).cast(pa.string()), dtype.unit, " ")
     if pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
     texts = values.cast(pa.string())
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+    if pa.types.is_timestamp(dtype) or pa.types.is_time(dtype):
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
+        if pa.types.is_timestamp(dtype) and dtype.tz is not None:
             texts = pc.binary_join_element_wise(texts, "Z", "")
     return texts
 
@@ -147,9 +147,9 @@ def _bytes_text(raw: bytes, is_text: bool) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _stored_type(kind: pa.DataType) -> pa.DataType:
-    return pa.large_binary() if canon.order_class(kind) == "bytes" else pa.int64()
+def _stored_type(dtype: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if canon.order_class(dtype) == "bytes" else pa.int64()
 
 
-def _unzoned(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+def _unzoned(dtype: pa.DataType) -> pa.DataType:
+    return pa.timestamp(dtype.unit) if pa.types.is_timestamp(dtype) else dtype

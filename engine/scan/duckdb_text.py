@@ -14,23 +14,23 @@ VALUES_MAX = 10_000  # of a list; more take DuckDB longer to parse than they sav
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "IS NOT DISTINCT FROM"}
 
 
-def type_text(kind: pa.DataType) -> str | None:
+def type_text(dtype: pa.DataType) -> str | None:
     """The DuckDB type in which DuckDB reads and returns each value of an Arrow type exactly; None if there is none."""
     of = pa.types
-    if kind in EXACT_TYPES:
-        return EXACT_TYPES[kind]
-    if of.is_decimal128(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})" if 0 <= kind.scale <= kind.precision else None
-    if of.is_timestamp(kind) and kind.unit in ("ms", "us"):
+    if dtype in EXACT_TYPES:
+        return EXACT_TYPES[dtype]
+    if of.is_decimal128(dtype):
+        return f"DECIMAL({dtype.precision}, {dtype.scale})" if 0 <= dtype.scale <= dtype.precision else None
+    if of.is_timestamp(dtype) and dtype.unit in ("ms", "us"):
         return "TIMESTAMPTZ"
-    if of.is_list(kind) or of.is_large_list(kind):
-        value = type_text(kind.value_type)
+    if of.is_list(dtype) or of.is_large_list(dtype):
+        value = type_text(dtype.value_type)
         return None if value is None else f"{value}[]"
-    if of.is_map(kind):
-        key, value = type_text(kind.key_type), type_text(kind.item_type)
+    if of.is_map(dtype):
+        key, value = type_text(dtype.key_type), type_text(dtype.item_type)
         return None if key is None or value is None else f"MAP({key}, {value})"
-    if of.is_struct(kind):
-        fields = [(field.name, type_text(field.type)) for field in kind]
+    if of.is_struct(dtype):
+        fields = [(field.name, type_text(field.type)) for field in dtype]
         names = {name.casefold() for name, _ in fields}
         if not fields or len(names) < len(fields) or not all(names):
             return None

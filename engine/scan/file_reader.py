@@ -240,26 +240,26 @@ class FileReader:
         return pa.Table.from_arrays(columns, names=list(names))
 
 
-def _has_field(kind: pa.DataType, steps: list[str]) -> bool:
+def _has_field(dtype: pa.DataType, steps: list[str]) -> bool:
     """Whether steps by name lead through structs to a field that a dotted path can name."""
     for step in steps:
-        if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
+        if not pa.types.is_struct(dtype) or dtype.get_field_index(step) < 0:
             return False
-        kind = kind.field(step).type
+        dtype = dtype.field(step).type
     return True
 
 
-def cast_column(column: pa.ChunkedArray, kind: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, dtype: pa.DataType, path: str, name: str) -> pa.ChunkedArray:
     """A column of a file in the table's type. Raises as reading it does where it does not fit."""
-    if column.type == kind:
+    if column.type == dtype:
         return column
     from ..parquet.exact_cast import cast_by_field_name
 
     try:
-        return cast_by_field_name(column, kind)
+        return cast_by_field_name(column, dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(
-            f"{path}: column {name!r} is {column.type} and cannot be read as {kind}: {str(error).splitlines()[0]}"
+            f"{path}: column {name!r} is {column.type} and cannot be read as {dtype}: {str(error).splitlines()[0]}"
         ) from error
 
 

@@ -85,9 +85,9 @@ class KeySet:
         return found
 
 
-def is_rounded(kind: pa.DataType, compared_as: pa.DataType) -> bool:
+def is_rounded(dtype: pa.DataType, compared_as: pa.DataType) -> bool:
     """Whether a column's values are made doubles before they are compared."""
-    return pa.types.is_decimal(kind) and pa.types.is_floating(compared_as)
+    return pa.types.is_decimal(dtype) and pa.types.is_floating(compared_as)
 
 
 def key_set(keys: pa.Table, kinds: Sequence[pa.DataType]) -> KeySet:
@@ -220,31 +220,31 @@ def _plain(keys: pa.ChunkedArray) -> pa.Array:
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
-def _other_type(kind: pa.DataType, ref: ColumnRef, what: str) -> SchemaError:
+def _other_type(dtype: pa.DataType, ref: ColumnRef, what: str) -> SchemaError:
     shown = "uuid" if ref.is_uuid else str(ref.type)
-    return SchemaError(f"keys of {ref.name!r} are {kind}, the column is {shown}: {what}")
+    return SchemaError(f"keys of {ref.name!r} are {dtype}, the column is {shown}: {what}")
 
 
-def _is_compared(kind: pa.DataType, ref: ColumnRef, reads_text: bool) -> bool:
+def _is_compared(dtype: pa.DataType, ref: ColumnRef, reads_text: bool) -> bool:
     """Whether `=` has a meaning between keys of a type and a column, whatever their values."""
-    if ordered_class(kind) == ordered_class(ref.type) and canon.is_uuid(kind) == ref.is_uuid:
+    if ordered_class(dtype) == ordered_class(ref.type) and canon.is_uuid(dtype) == ref.is_uuid:
         return True
-    if _is_number(kind) and _is_number(ref.type):
+    if _is_number(dtype) and _is_number(ref.type):
         return True
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(ref.type):
+    if pa.types.is_timestamp(dtype) and pa.types.is_timestamp(ref.type):
         return True
-    if canon.is_bytes_like(ref.type) and canon.is_bytes_like(kind):
-        return reads_text or not (is_text(canon.compared_type(kind)) or is_text(ref.type))
+    if canon.is_bytes_like(ref.type) and canon.is_bytes_like(dtype):
+        return reads_text or not (is_text(canon.compared_type(dtype)) or is_text(ref.type))
     if not reads_text or canon.is_bytes_like(ref.type):
         return False
-    counts = ns_per_count(kind), ns_per_count(ref.type)
+    counts = ns_per_count(dtype), ns_per_count(ref.type)
     if counts[0] is not None and counts[1] is not None:
         return counts[0][0] == counts[1][0]
-    return is_text(canon.compared_type(kind)) or (pa.types.is_boolean(ref.type) and pa.types.is_integer(kind))
+    return is_text(canon.compared_type(dtype)) or (pa.types.is_boolean(ref.type) and pa.types.is_integer(dtype))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+def _is_number(dtype: pa.DataType) -> bool:
+    return pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
 
 
 def _converted(keys: pa.Array, are_uuids: bool, ref: ColumnRef) -> pa.Array:
