@@ -287,8 +287,8 @@ class ReadableTable:
             sync_table(self.handle)
         self.handle.check_quarantined()
         read, selected = read_columns(columns, self.schema)
-        how = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
-        request = ScanRequest.of(self.handle, read, **how)
+        options = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
+        request = ScanRequest.of(self.handle, read, **options)
         return Plan(PlannedScan(request, where, params), selected)
 
     def head(self, n: int = 5) -> pa.Table:

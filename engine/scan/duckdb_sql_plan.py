@@ -161,10 +161,10 @@ def _width(node: dict[str, Any]) -> int | None:
         return None
     if kind in (*_SAME_ROWS, "LOGICAL_LIMIT", "LOGICAL_DISTINCT"):
         return _width(children[0])
-    how = node.get("join_type", "INNER")
-    if kind not in _JOINS or how.startswith("RIGHT_"):
+    join_type = node.get("join_type", "INNER")
+    if kind not in _JOINS or join_type.startswith("RIGHT_"):
         return None
-    left, right = _width(children[0]), {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(how, _width(children[1]))
+    left, right = _width(children[0]), {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(join_type, _width(children[1]))
     return None if left is None or right is None else left + right
 
 

@@ -65,7 +65,7 @@ class Lookup(PlannedScan):
         return f"<skipstone.Lookup of {len(self._keys):,} keys in {self.location!r} version {self.instant.version}>"
 
     def __reduce__(self) -> tuple:
-        return reopened_scan, (Lookup, self.request.origin, self.request.how, self._keys_given)
+        return reopened_scan, (Lookup, self.request.origin, self.request.options, self._keys_given)
 
     @property
     def accepts_filter(self) -> bool:

@@ -92,7 +92,7 @@ class PlannedScan:
         return f"<skipstone.Plan of {self.location!r} version {self.instant.version}: {brief(self.bound)}>"
 
     def __reduce__(self) -> tuple:
-        return reopened_scan, (PlannedScan, self.request.origin, self.request.how, self.where)
+        return reopened_scan, (PlannedScan, self.request.origin, self.request.options, self.where)
 
     @property
     def predicate_text(self) -> str:
@@ -413,8 +413,10 @@ class PlannedScan:
             raise changed_file(path, error.changed, self.snapshot.remedy(path)) from error
 
 
-def reopened_scan(kind: type[PlannedScan], origin: Reopening | None, how: dict[str, Any], chosen: Any) -> PlannedScan:
-    """What another process pickled; `chosen` says which rows: a predicate, or keys."""
+def reopened_scan(
+    scan: type[PlannedScan], origin: Reopening | None, options: dict[str, Any], chosen: Any
+) -> PlannedScan:
+    """The scan that another process pickled. `chosen` is its predicate, or its keys."""
     assert origin is not None
     opener, arguments = origin
-    return kind(ScanRequest.of(opener(*arguments), **how), chosen)
+    return scan(ScanRequest.of(opener(*arguments), **options), chosen)

@@ -34,7 +34,7 @@ SliceRows = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What is scanned, and how.
+    """What a scan reads, and with which options.
 
     deleted    reads which rows the log of another format takes out of files; None where no log owns them
     merged     gives what merges slices into rows by the rules of their own format; None where nothing does
@@ -75,8 +75,8 @@ class ScanRequest:
             raise InvalidArgumentError(f"reader= is one of {', '.join(READERS)}, not {self.reader!r}")
 
     @classmethod
-    def of(cls, handle: Handle, columns: Sequence[str] | None = None, **how: Any) -> ScanRequest:
-        """A request of what a handle pins; `how`: limit, order_by, mode, reader, fields."""
+    def of(cls, handle: Handle, columns: Sequence[str] | None = None, **options: Any) -> ScanRequest:
+        """A request of what a handle pins; `options`: limit, order_by, mode, reader, fields."""
         log, slice_rows = handle.log, None
         if log is not None:
             from ..lakes.table_format import MergesSlices
@@ -92,12 +92,12 @@ class ScanRequest:
             columns,
             origin=handle.origin,
             scan_log=handle.scan_log,
-            **how,
+            **options,
         )
 
     @property
-    def how(self) -> dict[str, Any]:
-        """What `of` takes besides a handle."""
+    def options(self) -> dict[str, Any]:
+        """The arguments of `of`, except the handle."""
         names = ("columns", "limit", "order_by", "mode", "reader", "fields")
         return {name: getattr(self, name) for name in names}
 
