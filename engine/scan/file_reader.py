@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
-    """Around the reading of one file: an error in another file than the planned one, be it damage or missing columns
-    and row groups, becomes a NotReadableError that says so. In the planned file it stays what it is.
+    """Around the reading of one file: if the file is not the planned one, an error (damage, missing columns or row
+    groups) becomes a NotReadableError. An error in the planned file is raised unchanged.
 
     If no error is raised, call `check_identity` afterwards: another process may have overwritten the file meanwhile.
     """
@@ -39,7 +39,7 @@ def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
 
 
 def changed_file(path: str, what: str, hint: str = "{sync} or {refresh} the table and scan again") -> NotReadableError:
-    """A planned file is gone, or another lies there. What to do depends on the handle (see `Snapshot.remedy`)."""
+    """The error for a planned file that is missing or changed. The remedy depends on the handle (`Snapshot.remedy`)."""
     return NotReadableError(f"{path}: {what}", paths=[path], changed=what, hint=hint)
 
 
@@ -52,7 +52,7 @@ def check_identities(tasks: Sequence[FileTask], storage: Counted) -> None:
 
 
 def check_identity(task: FileTask, storage: Storage) -> Entry:
-    """What storage has under a task's path. Raises NotReadableError where the file is gone, or another lies there."""
+    """Return what storage has under a task's path. Raises NotReadableError if the file is missing or changed."""
     try:
         entry = storage.stat(task.path)
     except FileMissingError:
@@ -217,13 +217,13 @@ class FileReader:
             self.file.remote.prefetch(ranges)
 
     def count(self, group: int, paths: list[str]) -> None:
-        """Tells the storage what pyarrow reads past it: one request and the compressed bytes of each column chunk."""
+        """Tell the storage what pyarrow reads without it: one request and the compressed bytes of each column chunk."""
         if self.file.remote is None:  # else that is read by way of the storage
             ranges = chunk_ranges(self.file, group, paths)
             self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
-        """Columns as the table has them: partition values put in, missing ones at their default, types widened."""
+        """Columns in the table's types, with partition values, and defaults for columns that the file lacks."""
         columns = []
         for name in names:
             kind = self.context.schema.field(name).type

@@ -76,11 +76,11 @@ class ReadContext:
     schema          the table's
     columns         names to read, in order
     bound           the predicate, bound to the schema
-    keys            what the rows that an index named fulfil besides: a condition on values costs less to read by than
-                    one on places
+    keys            a condition that all rows that an index named meet: DuckDB filters by values faster than by
+                    positions
     partitioning    names of the partition columns
     strict          a damaged fine part is an error
-    columns_in_files    where each column of the predicate lies in the files, by the schema ids of tasks
+    columns_in_files    where each column of the predicate is in the files, by the schema ids of tasks
     names           by schema id: the physical names of the columns that are read or tested; others are not in the files
     nested          by schema id: the table's names of fields within columns, where files have others; empty: nowhere
     defaults        what such columns hold in files that lack them, where that is not null
@@ -90,7 +90,7 @@ class ReadContext:
     by_pyarrow      of each file that pyarrow read: how many row groups whole, and how many in part: filled in as well
     why_pyarrow     why pyarrow reads files; the last reason counts
     fields          by column: the dotted paths that are used of it, where that is less than the whole struct
-    unopened        schema ids of files that nobody has opened: what they hold was only declared
+    unopened        schema ids of files that were never opened: their contents were only declared
     """
 
     location: str
@@ -142,7 +142,7 @@ class RowGroups:
 
 
 def rows_kept(task: FileTask, groups: RowGroups) -> int:
-    """How many rows the kept row groups of a file hold, about."""
+    """Estimate how many rows the kept row groups of a file contain."""
     return task.row_count if groups.row_counts is None else sum(groups.row_counts)
 
 
@@ -151,7 +151,7 @@ def rows_kept(task: FileTask, groups: RowGroups) -> int:
 
 @dataclass(frozen=True)
 class TaskRows:
-    """The tasks of some files, column by column: a million of them are some arrays, not some millions of objects.
+    """The tasks of some files as columns: a million tasks are a few arrays instead of millions of objects.
 
     columns    the fields of `FileTask`, one row a file. `partition:` and a name: the values of a partition column.
                `fine:`, a number and a name: path, offset and length in one statistics index, null where it has none.
@@ -239,9 +239,8 @@ def tasks_of(
     with_fine: bool = True,
     with_footers: bool = False,
 ) -> list[FileTask]:
-    """One task a file of the units that are kept; it says where the fine statistics of some columns lie, unless nobody
-    asks for them (`with_fine=False`). `with_footers`: footers go with the tasks of few files, where the index has
-    them."""
+    """One task per file of the units that are kept. It contains the positions of the fine statistics of some columns
+    unless `with_fine=False`. `with_footers`: tasks of few files contain their footers if the index has them."""
     count = remaining.units.files.num_rows
     if count == 0:
         return []
@@ -260,7 +259,7 @@ def _partition_values(snapshot: Snapshot, ids: pa.ChunkedArray) -> dict[str, pa.
 
 
 def _places(columns: pa.Table) -> list[list[tuple[str, int, int]]]:
-    """The place of each file's fine statistics, index by index; (None, None, None) where it has none."""
+    """The positions of each file's fine statistics, by index; (None, None, None) if it has none."""
     values = [columns.column(name).to_pylist() for name in columns.column_names if name.startswith(_FINE)]
     return [list(zip(*values[i : i + 3], strict=True)) for i in range(0, len(values), 3)]
 
@@ -277,7 +276,7 @@ def _lists(column: pa.ChunkedArray) -> list[np.ndarray | None]:
 
 
 def row_counts_in_groups(task: FileTask, row_counts: np.ndarray) -> np.ndarray:
-    """int64 [row groups]: how many rows of `task.rows` each holds; `row_counts` is of all row groups of the file.
+    """int64 [row groups]: how many rows of `task.rows` each contains; `row_counts` is of all row groups of the file.
 
     Raises CorruptionError for a position that the file does not have.
     """

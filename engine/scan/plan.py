@@ -1,4 +1,4 @@
-"""A plan: the result of `Table.scan`, worked out as far as it is needed."""
+"""A plan: the result of `Table.scan`, computed when it is needed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class Plan:
     """What a scan would read, and the rows themselves. Made by `Table.scan`.
 
-    Nothing is read before it is needed; what was worked out once is kept. Threads may share a plan.
+    Nothing is read before it is needed, and results are cached. Threads may share a plan.
 
-    planning    the work behind it, for the engine's other modules: no part of the public face
+    planning    for the engine's other modules, not public
     """
 
     def __init__(self, planning: PlannedScan, columns: tuple[str, ...] | None = None):
@@ -44,7 +44,7 @@ class Plan:
         return repr(self.planning)
 
     def _repr_html_(self) -> str:
-        """What it is, and the steps that were taken so far: showing a plan reads nothing."""
+        """The predicate, the columns and the steps so far. Nothing is read to show a plan."""
         from .explain import page_of_plan
 
         return page_of_plan(self.planning)
@@ -53,12 +53,12 @@ class Plan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows: the columns to read, in their order."""
+        """The schema of the rows."""
         return self._selected(empty(self.planning.context)).schema
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns of the rows; a field of a struct is called by its dotted path."""
+        """The names of the columns of the rows; a field of a struct has its dotted path as its name."""
         return self.planning.columns if self._columns is None else self._columns
 
     @property
@@ -73,11 +73,11 @@ class Plan:
 
     @property
     def damaged(self) -> list[str]:
-        """Paths of index runs that could not be read, and were left out."""
+        """Paths of index runs that could not be read and were ignored."""
         return self.planning.damaged
 
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> Plan:
-        """A plan for those of its rows that match a further predicate, in some of its columns, planned again."""
+        """Return a new plan for the rows that also match a further predicate, in some of the columns."""
         if self._columns is None:
             return Plan(self.planning.narrowed(where, columns, limit))
         names = self._columns if columns is None else tuple(columns)
@@ -90,13 +90,14 @@ class Plan:
     # -- what would be read -------------------------------------------------------------------------------------------
 
     def files(self) -> pa.Table:
-        """The files that may hold a match, as `Table.files`: every live file of a unit that is kept."""
+        """The files that may contain a match, as `Table.files`: every live file of a unit that is kept."""
         from ..views import files_view
 
         return files_view(self.planning.pruned.units.files, self.planning.snapshot)
 
     def row_groups(self) -> pa.Table:
-        """path, row_group (int32) of what would be read; row_group is null where a file's are not known: all of it."""
+        """The row groups to read: path, row_group (int32). A null row_group is a whole file, whose row groups are not
+        known."""
         paths: list[str] = []
         numbers: list[int] = []
         for task, groups in self.planning.pairs:
@@ -107,16 +108,15 @@ class Plan:
         return pa.table({"path": string_array(paths), "row_group": from_numpy(column, column >= 0)})
 
     def positions(self) -> pa.Table:
-        """Where the rows lie that match, whatever `limit` says: path, and row (int64), counted from 0 in the file, rows
-        that were deleted included. Raises as `to_table`, and NotReadableError for rows that are merged of several
-        files."""
+        """The positions of all matching rows, ignoring `limit`: path, and row (int64), counted from 0 in the file,
+        deleted rows included. Raises as `to_table`, and NotReadableError for rows that are merged from several files."""
         of_files = positions(self.planning)
         paths = [pa.repeat(pa.scalar(path, pa.string()), len(rows)) for path, rows in of_files.items()]
         rows = [from_numpy(rows) for rows in of_files.values()]
         return pa.table([pa.chunked_array(paths, pa.string()), pa.chunked_array(rows, pa.int64())], ["path", "row"])
 
     def affected_files(self) -> pa.Table:
-        """The files that do hold a match, as `files`, of which they are some. Raises as `positions`."""
+        """The files that contain a match, as `files`. Raises as `positions`."""
         files = self.files()
         return files.filter(pc.is_in(files.column("path"), value_set=string_array(list(positions(self.planning)))))
 
@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def steps(self) -> list[Step]:
-        """What each step did: those of planning, and, where rows were read or counted, that. See `explain`."""
+        """The steps of planning and, if rows were read or counted, of reading. See `explain`."""
         return self.planning.steps
 
     @property
@@ -160,7 +160,7 @@ class Plan:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def to_table(self) -> pa.Table:
-        """Exactly the rows that match, at most `limit` of them, in the order that was asked for, else in none.
+        """Return exactly the matching rows: at most `limit`, sorted by `order_by` if it is set.
 
         Raises NotReadableError for files that only their own format's reader can read (or that changed since they were
         indexed), PredicateError for a predicate that cannot be evaluated.
@@ -266,19 +266,19 @@ class Plan:
     @overload
     def count(self, by: str | Sequence[str], *, check: bool = False) -> pa.Table: ...
     def count(self, by: str | Sequence[str] | None = None, *, check: bool = False) -> int | pa.Table:
-        """How many rows match, exactly, whatever `limit` says: from the index alone where that decides.
+        """Return the exact number of matching rows, ignoring `limit`. Files are read only if the index does not decide.
 
-        With `by`, a Table of the values of those columns that occur, each once, ascending, nulls last, and `count`
-        (int64). NaN is one value, zeros are 0.0, and fields of structs are named by dotted path. Files and row groups
-        in which they have one value (partitions, sorted data) are not read, nor are those that a secondary index of
-        the columns covers where every row counts.
+        With `by`, return a Table: the distinct values of those columns, ascending, nulls last, and `count` (int64). NaN
+        is one value, zeros are 0.0, and fields of structs are named by dotted path. Files and row groups in which the
+        columns have one value (partitions, sorted data) are not read. Files that a secondary index of the columns
+        covers are not read either if there is no predicate.
 
-        What the index decides is as of the version: files that were changed or removed behind the table since count
-        as they were. With `check`, every file that may hold a match is looked at first (size, time or etag). A file
-        that this handle has met as gone or changed is looked at again in any case, so rows and counts fail alike.
+        The index answers as of the version: it counts a file that another process changed or removed as it was. With
+        `check`, each file that may contain a match is compared first (size, time or etag). A file that this handle
+        found missing or changed is always compared again, so rows and counts fail alike.
 
-        Raises NotReadableError where `to_table` would, unless the index alone decides; PredicateError as `to_table`;
-        SchemaError for a column of `by` that is not there or has no order.
+        Raises NotReadableError if `to_table` would, unless the index alone decides; PredicateError as `to_table`;
+        SchemaError for a column of `by` that does not exist or has no order.
         """
         if by is None:
             return count(self.planning, check=check)

@@ -96,12 +96,12 @@ class PlannedScan:
 
     @property
     def predicate_text(self) -> str:
-        """What the rows are chosen by."""
+        """The predicate as text."""
         return brief(self.bound)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the keys that choose the rows, where a predicate does not."""
+        """The columns of the keys of a look-up; none if a predicate chooses the rows."""
         return ()
 
     @property
@@ -116,7 +116,7 @@ class PlannedScan:
 
     @property
     def tail(self) -> LogTail | None:
-        """What the log of another format has added since the version."""
+        """The changes that the log of another format has made since the version."""
         return self.snapshot.tail
 
     @property
@@ -126,17 +126,17 @@ class PlannedScan:
 
     @property
     def damaged(self) -> list[str]:
-        """Index runs that could not be read, and were left out."""
+        """Index runs that could not be read and were ignored."""
         return list(dict.fromkeys(self.evidence.damaged))  # threads may meet one at the same time
 
     @property
     def steps(self) -> list[Step]:
-        """What each step did: those of planning, and, where rows were read or counted, that."""
+        """The steps of planning and, if rows were read or counted, of reading."""
         return [*self._pruned[1], *self._fine[1], *self._reading_steps.steps]
 
     @property
     def steps_so_far(self) -> list[Step]:
-        """The steps that were taken until now; asking takes none."""
+        """The steps that were taken until now. Nothing is planned or read for this list."""
         worked_out = [self.__dict__[name][1] for name in ("_pruned", "_fine") if name in self.__dict__]
         return [*(step for steps in worked_out for step in steps), *self._reading_steps.steps]
 
@@ -151,12 +151,12 @@ class PlannedScan:
 
     @property
     def accepts_filter(self) -> bool:
-        """True where a further predicate chooses among the same rows: not where a limit leaves some of them out."""
+        """True if a further predicate chooses among the same rows. With a limit it does not."""
         return self.limit is None
 
     @property
     def is_whole(self) -> bool:
-        """True where every row of the version is meant."""
+        """True if the scan returns every row of the version."""
         return self.accepts_filter and self.bound == Constant(True)
 
     def narrowed(self, where: Node, columns: Sequence[str] | None = None, limit: int | None = None) -> PlannedScan:
@@ -170,7 +170,7 @@ class PlannedScan:
         return self._again(request, where)
 
     def of_columns(self, columns: Sequence[str]) -> PlannedScan:
-        """All of the rows that match, in other columns and in no order."""
+        """The scan of all matching rows, in other columns and in no order."""
         request = replace(self.request, columns=columns, fields=None, limit=None, order_by=None)
         return self._again(request, Constant(True))
 
@@ -178,7 +178,7 @@ class PlannedScan:
         return PlannedScan(request, self.bound & where)
 
     def for_task_rows(self) -> PlannedScan:
-        """The same scan for who asks for `task_rows` alone, which read the files' paths, some at a time."""
+        """The same scan for callers of `task_rows` alone, which read the files' paths, some at a time."""
         planning = PlannedScan(self.request, self.where)
         planning._with_paths = False
         return planning
@@ -192,7 +192,7 @@ class PlannedScan:
 
     @cached_property
     def _pruned(self) -> tuple[PruningState, list[Step]]:
-        """The same, and its steps: where threads work it out at the same time, those of the one that counts."""
+        """The same, and its steps. If several threads compute it, the results of one of them are kept."""
         steps = self._no_steps()
         remaining = self._prune(steps)
         if self.request.scan_log is not None or is_observed():
@@ -223,17 +223,17 @@ class PlannedScan:
 
     @cached_property
     def tasks(self) -> list[FileTask]:
-        """One task a file that may match: all that an executor needs, besides the context."""
+        """One task per file that may match. With the context, it is all that an executor needs."""
         return self.tasks_of(self.pruned)
 
     def tasks_of(self, pruned: PruningState, *more: str) -> list[FileTask]:
-        """One task a file of these units, which are some of `pruned`, with the places of the fine statistics of the
-        predicate's columns, and of some more."""
+        """One task per file of these units, which are some of `pruned`. Tasks contain the positions of the fine
+        statistics of the predicate's columns, and of some more."""
         columns = [*columns_of(self.bound), *more]
         return tasks_of(self.snapshot, self.evidence, pruned, columns, with_footers=self._with_footers)
 
     def tasks_to_read(self, pruned: PruningState, *more: str) -> list[FileTask]:
-        """The same for reading the rows in any case: small local files are read as quickly as their fine statistics."""
+        """The same if the rows are read in any case: small local files are read as quickly as their statistics."""
         row_counts = to_numpy(pruned.units.files.column("row_count"))
         is_far = bool(self.storage.gap_bytes or self.index_storage.gap_bytes)
         if not is_far and not pruned.fine and row_counts.max(initial=0) < FINE_ROWS_MIN:
@@ -244,11 +244,11 @@ class PlannedScan:
         ]
 
     def task_rows(self, files: slice) -> TaskRows:
-        """The same of some of the kept files, column by column."""
+        """The same for some of the kept files, as columns."""
         return TaskRows.of(self.snapshot, self.evidence, self.pruned, columns_of(self.bound), files)
 
     def tasks_of_whole_files(self, pruned: PruningState | None = None) -> list[FileTask]:
-        """One task a file that may match, or of `pruned`, without the places of fine statistics."""
+        """One task per file that may match, or per file of `pruned`, without positions of fine statistics."""
         pruned = self.pruned if pruned is None else pruned
         return tasks_of(self.snapshot, self.evidence, pruned, (), with_fine=False, with_footers=self._with_footers)
 
@@ -282,14 +282,13 @@ class PlannedScan:
 
     @cached_property
     def context(self) -> ReadContext:
-        """What every file of this scan is read with. A struct of which only some fields are read requires none of the
-        others."""
+        """What the readers of all files share. If only some fields of a struct are read, the others may be missing."""
         context, fields = self.context_for(self.columns), self._fields_used()
         columns = [with_optional_fields(f, fields[f.name]) if f.name in fields else f for f in context.schema]
         return replace(context, schema=pa.schema(columns), fields=fields)
 
     def _fields_used(self) -> dict[str, tuple[str, ...]]:
-        """Of each struct of which rows are to hold fields alone: these, and those that are tested and ordered by."""
+        """By struct: the fields that are returned, tested or ordered by, if these are less than the whole struct."""
         if self.request.fields is None:
             return {}
         schema = self.instant.schema
@@ -299,7 +298,7 @@ class PlannedScan:
         return {name: tuple(dict.fromkeys(paths)) for name, paths in fields.items() if name not in paths}
 
     def context_for(self, columns: tuple[str, ...], *more: str) -> ReadContext:
-        """The context for other columns; it says where some more, maybe nested, are in the files, too."""
+        """The context for other columns. It also locates `more` columns, which may be nested, in the files."""
         instant = self.instant
         schemas = instant.file_schemas
         tested = [*columns_read(self.bound), *columns_read(self.keys)]
@@ -329,8 +328,8 @@ class PlannedScan:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def pairs_to_read(self) -> list[Pair]:
-        """What rows are read of. Where an index has named the very rows, row groups are not pruned, nor where that
-        would take longer than reading what it skips."""
+        """The files and row groups to read. Row groups are not pruned if an index named exactly the rows, or if pruning
+        takes longer than reading what it would skip."""
         if not self.is_fine_pruned and self.pruned.has_all_rows:
             return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
         if self.is_fine_pruned or bool(self.storage.gap_bytes) != bool(self.index_storage.gap_bytes):
@@ -340,7 +339,7 @@ class PlannedScan:
         return list(zip(tasks, groups, strict=True))
 
     def rows_of(self, pairs: list[Pair], context: ReadContext) -> Iterator[list[pa.Table]]:
-        """The matching rows of some files, read side by side, a list a file."""
+        """The matching rows of some files, which threads read side by side: one list per file."""
         return self.side_by_side(lambda pair: list(read_matches(*pair, context, self.storage)), pairs)
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
@@ -358,7 +357,7 @@ class PlannedScan:
         """The tasks with rows, of all kept units or of those chosen (bool [units]), with the fine statistics of some
         more columns; `is_read`: as `tasks_to_read`.
 
-        Raises PredicateError or NotReadableError where we may not read all of them ourselves, or not test their rows.
+        Raises PredicateError if their rows cannot be tested, NotReadableError if only another reader can read them.
         """
         self.check_evaluable()
         self.check_readable(chosen)
@@ -367,7 +366,7 @@ class PlannedScan:
         return [task for task in tasks if task.has_rows]
 
     def readable(self, chosen: np.ndarray) -> np.ndarray:
-        """Of the kept units chosen (bool [units]), those whose rows we may read ourselves."""
+        """Of the kept units chosen (bool [units]), those whose rows Skipstone can read."""
         return self.deletes.readable(self.pruned.units, chosen)
 
     def check_evaluable(self) -> None:
@@ -376,18 +375,18 @@ class PlannedScan:
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
     def check_readable(self, chosen: np.ndarray | None = None) -> None:
-        """Raises NotReadableError, naming them, for files of which we may not read the rows: of all kept units or of
-        those chosen (bool [units])."""
+        """Raises NotReadableError, which names the files, if Skipstone cannot read the rows of some of them: of all kept
+        units or of those chosen (bool [units])."""
         units = self.pruned.units
         self.deletes.check(units, np.ones(units.count, dtype=bool) if chosen is None else chosen)
 
     def check_plain(self) -> None:
-        """Raises NotReadableError, naming them, for kept files whose rows are more or fewer than what is in them."""
+        """Raises NotReadableError, which names the files, if logs or deletes apply to kept files."""
         self.deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
 
     def check_files(self, chosen: np.ndarray, *, every: bool) -> None:
-        """Compares files of some kept units (bool [units]) with what storage has: every one, or only those that were
-        met as gone or changed before. Raises NotReadableError for one that is not what was indexed."""
+        """Compare files of some kept units (bool [units]) with storage: all of them, or only those that were found
+        missing or changed before. Raises NotReadableError if a file is not the one that was indexed."""
         suspects = self.snapshot.suspects
         if not every:
             if not suspects:
@@ -402,7 +401,7 @@ class PlannedScan:
 
     @contextmanager
     def reporting_changes(self) -> Iterator[None]:
-        """Around the reading of files: one that is gone or changed is remembered, and the error says what to do."""
+        """Around the reading of files: remember a file that is missing or changed. The error says what to do."""
         try:
             yield
         except NotReadableError as error:
