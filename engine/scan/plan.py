@@ -109,7 +109,7 @@ class Plan:
 
     def positions(self) -> pa.Table:
         """The positions of all matching rows, ignoring `limit`: path, and row (int64), counted from 0 in the file,
-        deleted rows included. Raises as `to_table`, and NotReadableError for rows that are merged from several files."""
+        deleted rows included. Raises as `to_table`, and NotReadableError for rows merged from several files."""
         of_files = positions(self.planning)
         paths = [pa.repeat(pa.scalar(path, pa.string()), len(rows)) for path, rows in of_files.items()]
         rows = [from_numpy(rows) for rows in of_files.values()]

@@ -375,7 +375,7 @@ class PlannedScan:
             raise PredicateError(f"rows cannot be tested by {part.text}: {part.reason}")
 
     def check_readable(self, chosen: np.ndarray | None = None) -> None:
-        """Raises NotReadableError, which names the files, if Skipstone cannot read the rows of some of them: of all kept
+        """Raises NotReadableError, which names the files, if Skipstone cannot read the rows of some: of all kept
         units or of those chosen (bool [units])."""
         units = self.pruned.units
         self.deletes.check(units, np.ones(units.count, dtype=bool) if chosen is None else chosen)
