@@ -243,15 +243,15 @@ def _type(text: str) -> pa.DataType:
 
 def rollback(
     path: Path,
-    version: Annotated[int, Argument(metavar="VERSION", help="The commit to undo.")],
+    n: Annotated[int, Argument(metavar="N", help="How many versions to undo, the newest first.")] = 1,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Undo one commit: remove what it added, restore what it removed; later commits stay."""
+    """Undo the newest versions: remove what they added, restore what they removed."""
     with opened(path, index_path) as table:
         before = table.version
-        table.rollback(version)
-        _print_change(table, before, as_json, rolled_back=version)
+        table.rollback(n)
+        _print_change(table, before, as_json, rolled_back=before - n + 1)
 
 
 def restore(

@@ -257,40 +257,39 @@ class Table(ReadableTable):
             self.handle.check_owns_files()
         return clean(self.handle, retain_versions, min_age, delete_data, dry_run, _reported(progress))
 
-    def rollback(self, version: int) -> int:
-        """Undoes one commit, by one more: the files that it added go, those that it took out come back, and the commit
-        states that it set are as before it. What came after it stays. Returns the version made.
+    def rollback(self, n: int = 1) -> int:
+        """Undo the newest `n` versions, by one more: the live files, commit states and keys of idempotent commits are
+        those of the version before them. Return the version created.
 
-        The version is one that changed files: a commit, replace, sync, rollback or restore. A file that comes back is a
-        new one: statistics know it at once, filters after `refresh_index`. The key of what is undone is free again.
-        Where all files are already as before the commit, nothing is changed, and no version made.
+        Each of the versions is one that changed files: a commit, replace, sync, rollback or restore. `restore` goes
+        back to any version, whatever was created since. If the files are already the same, no version is created.
 
         Raises:
-            CommitConflictError: a later commit built on it, removing a file that it added, adding a path that it
-                removed, or joining a slice that it made. `restore` goes back to an older version whatever came since.
-            NotReadableError: the data of a file that should come back are gone, or others.
-            InvalidArgumentError: no such version, or one that changed no files.
+            CommitConflictError: another version is above the one that this handle reads.
+            NotReadableError: the data of a file that should return, or a run of the index, is missing or changed.
+            InvalidArgumentError: there are not so many versions, or one of them changed no files (a clean, an
+                `alter`, an index).
         """
-        from .commit.undo import rollback
+        from .commit.restore import rollback
 
         self.handle.check_latest()
         self.handle.check_owns_files()
-        return rollback(self.handle, version)
+        return rollback(self.handle, n)
 
     def restore(self, version: int | None = None, *, savepoint: str | None = None) -> int:
-        """Makes the live files those of an older version again, with the commit states of then: one commit, after
-        which every version in between can still be opened. Returns the version; nothing to change makes none.
+        """Make the live files those of an older version again, with the commit states and the keys of then. Every
+        version in between can still be opened. Return the version; if nothing changes, none is created.
 
-        The schema and the indexes stay as they are now. Files that are live in both keep their ids; those that come
-        back get new ones, and what statistics knew of them then. Keys of commits that are undone are free again.
-        A file is read by the columns of now: one that comes back and holds a column which was added since is bound
-        again, as `sync` does it.
+        The schema and the definitions of indexes stay as they are now. A file that returns keeps its id. An index that
+        existed then covers the files as it did then; one that was created since covers those that return after
+        `refresh_index`. A file is read by the columns of now: one that contains a column which was added since is
+        bound again, as `sync` does it.
 
         Raises:
-            NotReadableError: the data of a file that should come back are gone, or others.
+            NotReadableError: the data of a file that should return, or a run of the index, is missing or changed.
             InvalidArgumentError: no such version or savepoint.
         """
-        from .commit.undo import restore
+        from .commit.restore import restore
 
         self.handle.check_latest()
         self.handle.check_owns_files()
@@ -303,14 +302,14 @@ class Table(ReadableTable):
 
         Raises InvalidArgumentError for a name that is taken, CommitConflictError where it was taken meanwhile.
         """
-        from .commit.undo import make_savepoint
+        from .commit.restore import make_savepoint
 
         self.handle.check_latest()
         return make_savepoint(self.handle, name)
 
     def drop_savepoint(self, name: str) -> int:
         """Takes a savepoint away; its version stays until it is cleaned. Returns the version made."""
-        from .commit.undo import drop_savepoint
+        from .commit.restore import drop_savepoint
 
         self.handle.check_latest()
         return drop_savepoint(self.handle, name)

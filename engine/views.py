@@ -148,7 +148,8 @@ def _detail(instant: dict) -> str | None:
     """What an action was about, where counts do not say it."""
     summary, action = instant["summary"], instant["action"]
     if action == "rollback":
-        return f"of version {summary['rolled_back']}"
+        first, last = summary["rolled_back"], instant["version"] - 1
+        return f"of version {last}" if first == last else f"of versions {first} to {last}"
     if action == "restore":
         named = f", savepoint {summary['savepoint']!r}" if "savepoint" in summary else ""
         return f"to version {summary['restored']}{named}"

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import from_numpy, string_scalar, to_numpy
-from ..indexes.stats.rows import RestoredFiles, restored_files
 from ..indexes.task_result import TaskResult
 from ..lakes import is_log
 from ..lakes.directory import listed_of
@@ -172,20 +171,6 @@ def bind_again(
     files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
     results, ids = _bound_again(handle, files, snapshot, after, batch, f"rebound-{snapshot.instant.version}")
     return results, {number: path for path, number in ids.items()}
-
-
-def restored_results(
-    handle: Handle, back: RestoredFiles, newer: Snapshot, batch: WriteBatch, part: str
-) -> list[TaskResult]:
-    """What a change adds where files come back: those that hold columns unread are bound again, the others unchanged.
-    `part` is in the name of the task index file."""
-    if not back.files.num_rows:
-        return []
-    assert back.source is not None and back.source_ids is not None
-    files = back.files.append_column("file_id", from_numpy(back.source_ids)).select(_REBIND_COLUMNS)
-    results, ids = _bound_again(handle, files, newer, newer.instant, batch, part)
-    others = back.source_ids[~np.isin(back.source_ids, np.array(sorted(ids.values()), np.uint64))]
-    return [*results, restored_files(back.source, others)] if len(others) else results
 
 
 def _bound_again(

@@ -26,6 +26,7 @@ from ..state.lsm import SHARD_BYTES, RunWriter
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
 from .commit import WriteBatch, commit, write_batch
+from .conflicts import returned_files
 from .edit import Edit
 from .schemas import (
     all_fit_nanoseconds,
@@ -383,7 +384,9 @@ def evolver(
         if new is None:
             return following
         number = following.next["index"]
+        returned = returned_files(Snapshot(base, handle.readers), Snapshot(newest, handle.readers))
+        coverage = new.coverage.with_holes((one, one) for one in returned.tolist())
         following = replace(following, next={**following.next, "index": number + 1})
-        return following.with_index(replace(new, id=number))
+        return following.with_index(replace(new, id=number, coverage=coverage))
 
     return evolve

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from ...base.arrays import combine, from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
-from ..indexes.stats.rows import RestoredFiles
 from ..indexes.task_result import AddedFiles, TaskResult
 from ..state import FileSchema, Instant, manifest
 from ..state.lsm import EntryBatch
@@ -62,11 +61,12 @@ def bind(
     remember_removed: bool,
     keys: Mapping[str, int | None],
     moved: Moved | None = None,
+    more: Sequence[EntryBatch] = (),
 ) -> Bound:
     """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
     are named as they were at `named_at`. With `remember_removed` the removed files may be on storage still, and are
     remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
-    one that is free again. `moved`: files that stand elsewhere, and are the same.
+    one that is free again. `moved`: files that are stored elsewhere. `more`: other entries of the manifest.
 
     Raises CommitConflictError for a file to be removed that is no longer live, SchemaError for one that does not fit.
     """
@@ -107,7 +107,7 @@ def bind(
     again = _added_again(snapshot, added)
     if len(again):
         entries.append(_entries(manifest.KIND_REMOVED, again, None))
-    entries += _key_entries(keys)
+    entries += [*_key_entries(keys), *more]
     if moved is not None:
         entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
         entries.append(removed_entries(moved.removed))
@@ -219,8 +219,6 @@ def _sums(places: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of declared files."""
-    if isinstance(result, RestoredFiles):  # each keeps the schema under which it was bound first
-        return after, np.arange(len(after.file_schemas), dtype=np.int32)
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
     bound = []
     for position, schema in enumerate(result.schemas):
@@ -326,6 +324,11 @@ def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatc
         rows = pa.table({"path": pa.nulls(len(numbers))})
         return EntryBatch(keys, rows, np.ones(len(numbers), dtype=bool))
     return EntryBatch(keys, rows, np.zeros(len(numbers), dtype=bool))
+
+
+def file_entries(ids: np.ndarray, rows: pa.Table) -> EntryBatch:
+    """Entries of live files, under their ids: the manifest's fields of each."""
+    return _entries(manifest.KIND_FILE, ids, rows)
 
 
 def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 OWN_FOLDERS = ("runs", "tasks", "pending", "queue", "timeline")
 OWN_ACTIONS = ("clean", "fence")
+RETURNING = ("rollback", "restore")  # files of an older version are live again
 # The exact names that we give: a file with any other is somebody else's, wherever it is.
 _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
@@ -352,7 +353,8 @@ def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int
     """Paths that some retained version names.
 
     Of versions that follow one another up to the latest, the first one's files, and those that were added since: the
-    manifest remembers which of these were removed, with the segment that added them.
+    manifest remembers which of these were removed, with the segment that added them. A restore adds files of older
+    segments, so its files count as well.
     """
     live = Snapshot(latest, handle.readers)
     paths = set(live.files().column("path").to_pylist())
@@ -364,9 +366,9 @@ def _protected(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int
     since = to_numpy(removed.column("segment")) > first
     paths.update(path for path, is_later in zip(removed.column("path").to_pylist(), since, strict=True) if is_later)
     numbers = live.numbers()
-    for version in sorted(v for v in versions if v <= first):
+    for version in sorted(versions):
         instant = handle.timeline.find(version)
-        if instant is None:
+        if instant is None or (version > first and instant.action not in RETURNING):
             continue
         then = Snapshot(instant, handle.readers)
         removed_since = np.setdiff1d(then.numbers(), numbers, assume_unique=True)

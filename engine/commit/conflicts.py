@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine, empty_table, from_numpy, string_array, string_scalar, to_numpy
+from ...base.arrays import combine, empty_table, from_numpy, index_of, string_array, string_scalar, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotATableError, is_integer
 from .. import hive
 from ..indexes.task_result import TaskResult
@@ -65,23 +65,6 @@ def check_slices(
         if lost.any():
             paths = files.column("path").filter(from_numpy(lost)).to_pylist()
             raise CommitConflictError(f"{paths[0]}: {reason}; read the table again and decide again", paths=paths)
-
-
-def check_not_superseded(then: Snapshot, newer: Snapshot, ids: np.ndarray, states: Mapping[str, str]) -> None:
-    """Raises CommitConflictError where some files of a version (uint64 ids) that were read there are live still, and
-    yet no longer read: a later base holds what they held, so taking them out would not undo what they did. In both
-    versions commits have the same states."""
-    partitions = np.unique(split_file_ids(ids)[0])
-    before, now = then.files(partitions), newer.files(partitions)
-    if now.column("file_group").null_count == now.num_rows:
-        return
-    none = now.slice(0, 0)
-    read = _ids(before)[_live(before, none, states)]
-    still = _ids(now)[_live(now, none, states)]
-    lost = np.isin(_ids(now), ids) & np.isin(_ids(now), read) & ~np.isin(_ids(now), still)
-    if lost.any():
-        paths = now.column("path").filter(from_numpy(lost)).to_pylist()
-        raise CommitConflictError(f"{paths[0]}: a later commit replaced its slice", paths=paths)
 
 
 def _is_grouped(result: TaskResult) -> bool:
@@ -230,3 +213,21 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 def _plain(value: object) -> object:
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+# -- files that return ------------------------------------------------------------------------------------------------
+
+
+def ids_without(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The ids (ascending, as the others) that are not among others."""
+    return ids[index_of(others, ids) < 0]
+
+
+def returned_files(before: Snapshot, newest: Snapshot) -> np.ndarray:
+    """uint64, ascending: the live files of `newest` that were added up to the version of `before`, and are not live in
+    it. A restore made them live again: what was worked out over `before` does not contain them, though it may cover
+    their segments."""
+    if newest.instant.version == before.instant.version:
+        return np.empty(0, dtype=np.uint64)
+    ids = newest.numbers()
+    return ids_without(ids[newest.segments(ids) <= before.instant.version], before.numbers())

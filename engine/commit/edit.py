@@ -31,7 +31,7 @@ class Edit:
     results            files to add, as tasks returned them
     removed            file id -> path of live files to remove
     remember_removed   the removed files may be on storage still, and must not appear again
-    entries            other entries of the manifest; not together with changes of files
+    entries            other entries of the manifest
     moved              files that are stored elsewhere, and are the same
     keys               keys of idempotent commits -> the version that each made; None: the key is free again
     states             commit -> its state, as `Instant.commit_states`
@@ -110,6 +110,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
         remember_removed=edit.remember_removed,
         keys=edit.keys,
         moved=edit.moved,
+        more=edit.entries,
     )
     after, version = bound.instant, bound.instant.version
     if any(r.declares_partitions for r in edit.results):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,10 +33,13 @@ from ..state.lsm import RunWriter
 from ..state.manifest import BASE
 from ..state.snapshot import Snapshot
 from .commit import commit, newest_after, write_batch
+from .conflicts import returned_files
 from .edit import Edit
 
 if TYPE_CHECKING:
     from ..handle import Handle
+
+_NONE = np.empty(0, dtype=np.uint64)
 
 
 def create_index(
@@ -68,6 +72,7 @@ def create_index(
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
+            returned = returned_files(handle.committed, newest)
             for state, result in built:
                 if not set(after.columns.values()).issuperset(state.columns):
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
@@ -75,7 +80,7 @@ def create_index(
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
                 number = after.next["index"]
                 after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(handle, state, result, index_kind)
+                state = _with_built(handle, state, result, index_kind, returned)
                 after = after.with_index(replace(state, id=number))
             created = [_label(base, index_kind, state) for state in states]
             return Edit(after=after, summary={"created": created})
@@ -130,12 +135,13 @@ def _refreshed(
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
             after = newest.instant
+            returned = returned_files(handle.committed, newest)
             for before, result in built:
                 current = next((i for i in after.indexes if i.id == before.id), None)
                 if current is None:
                     raise CommitConflictError("another writer dropped the index meanwhile")
-                state = _with_built(handle, before, result, index_kind)
-                after = after.with_index(_joined(handle, current, state, before))
+                state = _with_built(handle, before, result, index_kind, returned)
+                after = after.with_index(_joined(handle, current, state, before, newest, returned))
             refreshed = [index_kind.name] * len(built)
             return Edit(after=after, summary={"refreshed": refreshed})
 
@@ -161,9 +167,12 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, b
     return built
 
 
-def _with_built(handle: Handle, index: IndexState, built: Built, index_kind: IndexKind) -> IndexState:
-    """An index with what was built of the files that it lacked."""
-    holes = [*built.left_out, *built.not_reached]
+def _with_built(
+    handle: Handle, index: IndexState, built: Built, index_kind: IndexKind, returned: np.ndarray = _NONE
+) -> IndexState:
+    """An index with what was built of the files that it lacked. `returned`: files that returned since the build
+    began."""
+    holes = [*built.left_out, *built.not_reached, *returned.tolist()]
     if not index_kind.speaks_of_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
@@ -172,14 +181,22 @@ def _with_built(handle: Handle, index: IndexState, built: Built, index_kind: Ind
     return replace(index, runs=runs, coverage=coverage)
 
 
-def _joined(handle: Handle, current: IndexState, built: IndexState, before: IndexState) -> IndexState:
+def _joined(
+    handle: Handle,
+    current: IndexState,
+    built: IndexState,
+    before: IndexState,
+    newest: Snapshot,
+    returned: np.ndarray,
+) -> IndexState:
     """An index as it is now, with what a build added to `before`. Runs, segments and holes that others
     added meanwhile stay; holes that the build filled go. What others covered is no hole, though the build could not: it
     would be covered again, and counted twice in an aggregate."""
     if current.options != built.options:  # it was started again: what commits added to the old one is of no use
         return built
     files = handle.committed.files()
-    ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
+    ids = np.concatenate([to_numpy(files.column("file_id")), returned])
+    segments = np.concatenate([to_numpy(files.column("segment")), newest.segments(returned)])
     lacked = ids[~is_covered(built.coverage, segments, ids) & ~is_covered(current.coverage, segments, ids)].tolist()
     later = [hole for hole in current.coverage.holes if hole not in before.coverage.holes]
     return replace(
@@ -288,8 +305,13 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
     handle.move_to(newest_after(handle.timeline, handle.instant))  # else what others dropped would be covered
     refresh_all(handle, progress=progress, builder=builder)
     merged_before: dict[tuple[str, ...], Run] = {}
+    planned = handle.committed
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
+        nonlocal planned
+        if len(returned_files(planned, newest)):  # what was merged before may lack their entries
+            merged_before.clear()
+        planned = newest
         work, after = MergeWork(newest, writing, merged_before), newest.instant
         merged = writing.compact_manifest(after.manifest)
         if merged is not None:

@@ -35,6 +35,7 @@ from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .commit import WriteBatch, commit, write_batch
+from .conflicts import returned_files
 from .edit import Edit
 from .schemas import misfits, quarantined_of, reasons_of, without
 
@@ -85,7 +86,8 @@ def sync_directory(
         def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             nonlocal seen, work
             changes = difference(newest, seen)
-            if work is not None and not work.is_valid(newest, changes):  # what others did may be what we saw
+            is_valid = work is None or work.is_valid(newest, changes)
+            if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
                 batch.leftovers.remove()
                 seen = _look(handle, newest.instant, list_files, progress)
                 changes, work = difference(newest, seen), None
@@ -104,11 +106,11 @@ class Seen:
     """What a sync saw of the directory.
 
     listed     rows of the listing
-    since      the newest version when the listing began: files that were added later are left alone
+    before     the newest version when the listing began: files that were added later are left alone
     """
 
     listed: pa.Table
-    since: int
+    before: Snapshot
 
 
 def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progress: Progress | None) -> Seen:
@@ -118,15 +120,15 @@ def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progres
     if place == "file" or (place is None and latest.totals["files"]):
         raise NotATableError(f"{handle.location}: no such directory; if it was removed for good, remove the files")
     listed = (list_files or list_parquet)(handle.storage, handle.index_storage, progress)
-    listed = with_unlisted(listed, Snapshot(latest, handle.readers), handle.storage)
-    return Seen(listed, latest.version)
+    before = Snapshot(latest, handle.readers)
+    return Seen(with_unlisted(listed, before, handle.storage), before)
 
 
 def difference(snapshot: Snapshot, seen: Seen) -> Difference:
     """Compare a listing with a version, by path, size, time and etag."""
     listed = seen.listed
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
-    is_older = to_numpy(live.column("segment")) <= seen.since
+    is_older = to_numpy(live.column("segment")) <= seen.before.instant.version
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
     is_live, rows = to_numpy(positions.is_valid()), to_numpy(pc.fill_null(positions, 0)).astype(np.int64)

@@ -34,7 +34,7 @@ def _read(verb: str, words: list[str]) -> dict[str, Any]:
         ("scan", ["lake", "-of.csv", "--format", "csv"], {"path": "lake", "form": "csv", "output": "f.csv"}),
         ("scan", ["lake", "--where", "-x = 5"], {"path": "lake", "where": "-x = 5"}),
         ("scan", ["lake", "--where=-5<x"], {"path": "lake", "where": "-5<x"}),
-        ("rollback", ["lake", "3"], {"path": "lake", "version": 3}),
+        ("rollback", ["lake", "3"], {"path": "lake", "n": 3}),
         ("savepoint", ["lake", "--drop", "a"], {"path": "lake", "name": "a", "drop": True}),
         ("savepoint", ["--list", "lake"], {"path": "lake", "list_": True}),
         ("alter", ["lake", "--drop", "a", "--drop", "b"], {"path": "lake", "drop": ["a", "b"]}),

@@ -32,7 +32,7 @@ TREES_MAX = 1 << 30 if is_thorough() else 2
 # What another action's calls nearly repeat: a commit's are those of "write" and "replace", whatever it holds, and an
 # index's those of "create_index bloom" and "create_index secondary".
 ALIKE = ("create(files)", "add_files", "add_task", "remove", "remove and write", "create_index stats", "refresh_index")
-ALIKE += ("refresh_index secondary", "optimize", "rollback of a write", "savepoint")
+ALIKE += ("refresh_index secondary", "optimize", "rollback of three", "savepoint")
 TRIED = [action for action in ACTIONS if is_thorough() or action.name not in ALIKE]
 
 

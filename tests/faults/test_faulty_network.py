@@ -61,7 +61,7 @@ ACTIONS: dict[str, tuple[Callable[[ss.Table], object], set[int]]] = {
     "sync": (ss.Table.sync, START | LATE),
     "filter": (lambda t: t.create_index("n", kind="bloom"), START),
     "secondary": (lambda t: t.create_index("id", kind="secondary"), START),
-    "rollback": (lambda t: t.rollback(t.version), set(range(20))),
+    "rollback": (lambda t: t.rollback(), set(range(20))),
     "optimize": (ss.Table.optimize, START),
     "clean": (_clean, START),
     "read": (_read, START),

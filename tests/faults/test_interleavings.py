@@ -31,7 +31,7 @@ OTHERS: dict[str, Callable[[ss.Table], object]] = {
     "remove": lambda table: remove_one(table, "p=1/f.parquet"),
     "index": lambda table: table.drop_index("a", kind="stats"),
     "savepoint": lambda table: table.savepoint("theirs"),
-    "rollback": lambda table: table.rollback(table.version),
+    "rollback": lambda table: table.rollback(),
 }
 NOT_FITTING = (ss.InvalidArgumentError, ss.CommitConflictError, ss.NotReadableError)  # the lake as it is then
 KEEP_ROWS = ("clean", "commit", "optimize", "index", "savepoint")

@@ -60,7 +60,7 @@ def add_index(table: ss.Table) -> None:
 
 
 def rollback(table: ss.Table) -> None:
-    table.rollback(table.version)
+    table.rollback()
 
 
 def restore(table: ss.Table) -> None:

@@ -668,7 +668,7 @@ def test_rule_11_the_log_is_its_owners(lake):
         lambda: table.transaction().__enter__(),
         lambda: table.alter(rename={"a": "b"}),
         lambda: table.clean(delete_data=True),
-        lambda: table.rollback(1),
+        lambda: table.rollback(),
         lambda: table.restore(version=1),
         table.handle.check_owns_files,
     ):

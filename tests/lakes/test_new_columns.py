@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import tempfile
 from dataclasses import dataclass, field
@@ -178,7 +177,7 @@ def test_a_restored_version_is_read_with_the_columns_of_now(lake: Path) -> None:
     assert table.sync() == table.version and table.verify(deep=True) == []
 
 
-def test_a_rolled_back_removal_is_read_with_the_columns_of_now(lake: Path) -> None:
+def test_a_restored_file_is_read_with_the_columns_of_now(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=["p"])
     table.sync(new_columns="report")
@@ -186,43 +185,24 @@ def test_a_rolled_back_removal_is_read_with_the_columns_of_now(lake: Path) -> No
         tx.remove(["two.parquet"])
     _write(lake, "three", a=[3], x=["q"])
     table.sync()
-    table.rollback(3)
-    assert [row["x"] for row in _rows(table)] == [None, "p", "q"]
+    table.restore(2)
+    assert [row["x"] for row in _rows(table)] == [None, "p"]
+    assert table.scan("x = 'q'").files().num_rows == 0 and table.scan("x = 'p'").count() == 1
+    version = table.version
+    assert table.restore(2) == table.sync() == version
     assert table.verify(deep=True) == []
 
 
-def test_what_added_files_that_were_bound_anew_is_rolled_back(lake: Path) -> None:
+def test_what_added_files_that_were_bound_again_is_undone(lake: Path) -> None:
     table = ss.create(lake)
     _write(lake, "two", a=[2], x=["p"])
     table.sync(new_columns="report")
     table.sync()
     table.alter(add={"y": pa.int64()})
-    table.rollback(2)
+    table.restore(1)
     assert _rows(table) == [{"a": 1, "x": None, "y": None}]
-    assert table.sync().added == (), "it was taken out, and lies there since"
+    assert table.sync().added == (), "it was removed, and is on storage since"
     assert table.verify(deep=True) == []
-
-
-def test_but_not_where_what_bound_them_was_cleaned_or_another_replaced_them(lake: Path) -> None:
-    table = ss.create(lake)
-    _write(lake, "two", a=[2], x=["p"])
-    table.sync(new_columns="report")
-    with table.transaction() as tx:
-        tx.replace(["two.parquet"], ["two.parquet"])
-    table.sync()
-    with pytest.raises(ss.CommitConflictError, match=r"removed or replaced two\.parquet"):
-        table.rollback(2)
-    table.rollback(4)
-    assert table.scan("x = 'p'").count() == 1, "binding anew is no change of files"
-    _write(lake, "three", a=[3], z=[1])
-    before = ss.open(lake)
-    made = int(table.sync(new_columns="report"))
-    before.savepoint("before")
-    table.savepoint("made")
-    bound = int(table.sync())
-    table.clean(retain_versions=1, min_age=dt.timedelta(0))
-    with pytest.raises(ss.CommitConflictError, match=f"version {bound - 1}, which would say how, was cleaned"):
-        table.rollback(made)
 
 
 # -- at random --------------------------------------------------------------------------------------------------------

@@ -283,28 +283,20 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def rollback(self, which: int) -> None:
-        version = 1 + which % self.latest
-        action = self.table.handle.timeline.read(version).action
-        old, new = self.live.get(version - 1, frozenset()), self.live[version]
-        added, back = new - old, old - new
-        is_refused = action not in UNDOABLE or not added <= self.now or bool(back & self.now)
-        is_refused |= any(not (self.root / path).exists() for path in back)
-        if is_refused:
-            before = self.table.version
-            try:
-                self.table.rollback(version)
-            except ss.SkipstoneError:
-                pass
-            else:
-                assert self.table.version == before
+        n = 1 + which % 2
+        version = self.latest - n
+        actions = [self.table.handle.timeline.read(v).action for v in range(max(version, 0) + 1, self.latest + 1)]
+        if version < 1 or not {*actions} <= {*UNDOABLE}:
+            with pytest.raises(ss.InvalidArgumentError):
+                self.table.rollback(n)
             return
-        try:
-            self.table.rollback(version)
-        except ss.CommitConflictError:
-            # A file that came back since is another than the one that the commit added.
-            assert any(v > version and added - self.live[v] for v in self.live)
+        wanted = self.live[version]
+        if any(not (self.root / path).exists() for path in wanted - self.now):
+            with pytest.raises(ss.NotReadableError):
+                self.table.rollback(n)
             return
-        self.record(self.table, (self.now - added) | back)
+        self.table.rollback(n)
+        self.record(self.table, wanted)
 
     @rule(kind=st.sampled_from(["bloom", "secondary"]), name=st.sampled_from(["id", "a", "u", "d"]), which=WHICH)
     def index(self, kind: str, name: str, which: int) -> None:

@@ -344,8 +344,10 @@ class Machine(RuleBasedStateMachine):
             table.sync()
 
     def undo(self, r: random.Random, table: ss.Table) -> None:
-        version = r.randint(1, table.version)
-        (table.rollback if r.random() < 0.6 else table.restore)(version)
+        if r.random() < 0.3:
+            table.rollback(r.randint(1, 2))
+        else:
+            table.restore(r.randint(1, table.version))
 
     def an_index(self, r: random.Random, table: ss.Table) -> None:
         there = table.indexes().to_pylist()

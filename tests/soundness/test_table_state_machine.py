@@ -221,8 +221,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(handle=HANDLE, killed_at=KILLED_AT, which=WHICH)
     def rollback(self, handle: int, killed_at: int, which: int) -> None:
-        version = self.a_version(which)
-        self.step(handle, lambda t: t.rollback(version), lambda: self.model.after_rollback(version), killed_at)
+        n = 1 + which % 2
+        self.step(handle, lambda t: t.rollback(n), lambda: self.model.after_rollback(n), killed_at)
 
     @rule(handle=HANDLE, killed_at=KILLED_AT, which=WHICH)
     def restore(self, handle: int, killed_at: int, which: int) -> None:

@@ -103,7 +103,7 @@ def test_a_lake_in_a_bucket(store: ObjectStorage, root: str, s3_server: Server) 
     assert other.verify(deep=True) == []
 
     other.savepoint("full")
-    assert numbers_of(ss.open(root, version=other.rollback(4), storage_options=options).scan()) == list(range(400))
+    assert numbers_of(ss.open(root, version=other.restore(3), storage_options=options).scan()) == list(range(400))
     other.restore(savepoint="full")
     assert numbers_of(other.scan()) == expected
     other.optimize()

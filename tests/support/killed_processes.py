@@ -307,7 +307,7 @@ class Written(Lake):
         before = [files for version, files in self.history if version == table.version - 1]
         if before and table.history().to_pylist()[-1]["action"] == "write":
             intend(self.ids(before[-1]))
-            table.rollback(table.version)
+            table.rollback()
 
     def _restore(self, table: ss.Table, intend: Callable) -> None:
         before = [(v, files) for v, files in self.history if table.version - 3 < v < table.version]

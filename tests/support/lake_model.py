@@ -45,14 +45,14 @@ Live = dict[str, Held]  # by path
 @dataclass
 class Model:
     """versions: what each holds; actions: what made it; rows: those of every file that ever was, by path and token;
-    gone: what was taken out by us; given: every id that was given."""
+    gone: what was taken out by us; given: the file of every id that was given."""
 
     root: Path
     versions: dict[int, Live] = field(default_factory=dict)
     actions: dict[int, str] = field(default_factory=dict)
     rows: dict[tuple[str, Token], list[Row]] = field(default_factory=dict)
     gone: set[tuple[str, Token]] = field(default_factory=set)
-    given: set[int] = field(default_factory=set)
+    given: dict[int, tuple[str, Token]] = field(default_factory=dict)
     cleaned: set[int] = field(default_factory=set)
     savepoints: dict[str, int] = field(default_factory=dict)
 
@@ -90,16 +90,18 @@ class Model:
     # -- what must come of an action ----------------------------------------------------------------------------------
 
     def record(self, table: ss.Table, live: dict[str, Token]) -> None:
-        """Takes the versions that an action made, which hold these files. Ids of files that stayed are as they were;
-        the others are new."""
+        """Takes the versions that an action made, which hold these files. Ids of files that stayed, or returned, are as
+        they were; the others are new."""
         before = self.live if self.versions else {}
+        returns = table.version > 1 and table.handle.timeline.read(table.version).action in ("rollback", "restore")
         found = held_by(self, table)
         assert {path: held.token for path, held in found.items()} == live
         for path, held in found.items():
             if path in before and before[path].token == held.token and held.number == before[path].number:
                 continue
-            assert held.number not in self.given, f"{path}: its id was given before"
-            self.given.add(held.number)
+            known = self.given.get(held.number)
+            assert known is None or (returns and known == (path, held.token)), f"{path}: its id was given before"
+            self.given[held.number] = path, held.token
         self.gone |= {(path, held.token) for path, held in before.items() if found.get(path) != held}
         self.gone -= {(path, held.token) for path, held in found.items()}
         first = self.latest + 1 if self.versions else 1
@@ -122,19 +124,10 @@ class Model:
                 shown[path] = token
         return shown
 
-    def after_rollback(self, version: int) -> dict[str, Token] | None:
+    def after_rollback(self, n: int) -> dict[str, Token] | None:
         """None where it must be refused."""
-        if self.actions[version] not in UNDOABLE or {version, version - 1} & self.cleaned:
-            return None
-        old, new, now = self.versions[version - 1], self.versions[version], self.live
-        added = {path: held for path, held in new.items() if old.get(path) != held}
-        back = {path: held for path, held in old.items() if new.get(path) != held}
-        kept = {path: held.token for path, held in now.items() if path not in added}
-        if any(now.get(path) != held for path, held in added.items()) or set(kept) & set(back):
-            return None
-        if not all(self.is_there(path, held) for path, held in back.items()):
-            return None
-        return kept | self.tokens(back)
+        undone = {self.actions.get(version) for version in range(self.latest - n + 1, self.latest + 1)}
+        return self.after_restore(self.latest - n) if n < self.latest and undone <= {*UNDOABLE} else None
 
     def after_restore(self, version: int) -> dict[str, Token] | None:
         if version in self.cleaned:

@@ -75,7 +75,10 @@ AREAS = {
         ("soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "indexes", "table/test_optimize.py"),
     ),
     "commit": Area(
-        tuple(f"engine/commit/{name}.py" for name in ("publish", "bind", "undoing", "adoption", "undo", "follow")),
+        (
+            *(f"engine/commit/{name}.py" for name in ("publish", "bind", "undoing", "adoption", "undo", "follow")),
+            *(f"engine/commit/{name}.py" for name in ("commit", "edit", "restore")),
+        ),
         (
             *("commit", "soundness/test_rules_versions.py", "table/test_rollback.py", "table/test_restore.py"),
             *("table/test_alter.py", "lakes/test_new_columns.py", "lakes/test_sync.py", "state", "table"),

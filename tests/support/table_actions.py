@@ -200,8 +200,8 @@ ACTIONS = [
 
 ACTIONS += [
     Action("optimize", changed_lake, _through_handle(ss.Table.optimize)),
-    Action("rollback", changed_lake, _through_handle(lambda t: t.rollback(t.version))),
-    Action("rollback of a write", changed_lake, _through_handle(lambda t: t.rollback(4))),
+    Action("rollback", changed_lake, _through_handle(lambda t: t.rollback())),
+    Action("rollback of three", changed_lake, _through_handle(lambda t: t.rollback(3))),
     Action("restore", changed_lake, _through_handle(lambda t: t.restore(3))),
     Action("savepoint", changed_lake, _through_handle(lambda t: t.savepoint("s"))),
     Action("clean", lake_of_the_dead, _through_handle(clean_all), is_cleaning=True),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,9 +49,7 @@ def test_the_files_of_an_older_version(table: ss.Table) -> None:
     _act(table, rows=(502,))
     assert table.restore(1) == 5 == table.version
     assert _values(table) == before and sorted(live_paths(table)) == sorted(FILES)
-    now = _ids(table)
-    assert now["g.parquet"] == first["g.parquet"]
-    assert not {now["f.parquet"], now["h.parquet"]} & set(first.values())
+    assert _ids(table) == first
     assert kept_paths(table, "a = 205") == ["h.parquet"] and kept_paths(table, "a >= 500") == []
     assert table.scan("a = 207").row_groups().to_pylist() == [{"path": "h.parquet", "row_group": 1}]
     assert table.sync() == 5  # what was written since lies there still
@@ -64,7 +64,7 @@ def test_what_is_so_already_makes_no_version(table: ss.Table) -> None:
     _act(table, remove=("f.parquet",))
     table.restore(1)
     ids = _ids(table)
-    assert table.restore(1) == table.restore(3) == 3 and _ids(table) == ids  # f has another id, and is the same file
+    assert table.restore(1) == table.restore(3) == 3 and _ids(table) == ids
     assert table.restore(2) == 4 and table.restore(3) == 5 and table.restore(1) == 5
     assert not list(Path(table.location).glob(".skipstone/pending/*.json"))
 
@@ -78,21 +78,23 @@ def test_rule_05_the_schema_and_the_indexes_of_now(table: ss.Table) -> None:
     table.restore(1)
     assert table.schema.names == ["key", "b"]
     covered = {row["name"]: row["files_covered"] for row in table.indexes().to_pylist()}
-    assert covered == {"stats": 3, "bloom(key)": 2, "stats(b)": 3}
+    assert covered == {"stats": 3, "bloom(key)": 2, "stats(b)": 2}  # f returned after these two were created
     assert kept_paths(table, "key = 5") == ["f.parquet"] and table.scan("key = 5").count() == 1
+    assert table.scan("b IS NULL").count() == 30 and kept_paths(table, "b = 'x'") == ["f.parquet"]
+    table.refresh_index("b", kind="stats")
     assert table.scan("b IS NULL").count() == 30 and kept_paths(table, "b = 'x'") == []
     with ss.open(table.location, version=1) as then:
         assert then.schema.names == ["a"] and then.indexes().num_rows == 1
 
 
-def test_rule_06_ids_are_never_given_again(table: ss.Table) -> None:
-    seen = set(_ids(table).values())
+def test_rule_06_ids_are_never_given_to_another_file(table: ss.Table) -> None:
+    first = _ids(table)
+    seen = set(first.values())
     for number in range(4):
         _act(table, remove=("g.parquet",), rows=(500 + number,))
+        seen |= set(_ids(table).values())
         table.restore(1)
-        ids = _ids(table)
-        assert len(ids) == 3 and ids["g.parquet"] not in seen
-        seen |= set(ids.values())
+        assert _ids(table) == first
         highest = table.handle.instant.next["sequence"]
         commit_rows(table, {"a": [number]})
         assert min(set(_ids(table).values()) - seen) & 0xFFFFFFFF == highest
@@ -269,11 +271,12 @@ def test_a_writer_that_began_before_a_restore_meets_it(table: ss.Table) -> None:
         other.restore(1)
     assert caught.value.paths == [path]
     table.refresh()
-    with pytest.raises(ss.CommitConflictError) as caught, table.transaction() as tx:
-        tx.remove(["f.parquet"])  # it went, and came back under another id: this was decided on what is no more
+    with table.transaction() as tx:
+        tx.remove(["f.parquet"])  # it left and returned: it is the same file
         other.restore(made)
         other.restore(1)
-    assert caught.value.paths == ["f.parquet"]
+    assert sorted(live_paths(table)) == ["g.parquet", "h.parquet"]
+    other.restore(1)
     table.refresh()
     with table.transaction() as tx:
         tx.write(pa.table({"a": [600]}))
@@ -295,3 +298,171 @@ def test_arguments(table: ss.Table) -> None:
     _act(table, rows=(1,))
     with pytest.raises(ss.InvalidArgumentError, match="for reading"):
         ss.open(table.location, version=1).restore(1)
+
+
+# -- what others worked out while a file was away ---------------------------------------------------------------------
+
+
+def _returns_while(table: ss.Table, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Some work over a version without f, during which another makes f live again."""
+    before = table.version
+    other = ss.open(table.location)
+    _before_publishing(table, monkeypatch, lambda: other.restore(before - 1))
+    work()
+    assert "f.parquet" in live_paths(table), "the work is published over the restore"
+    for value in (5, 105, 205):
+        assert _values(table, f"a = {value}") == [value]
+    assert table.verify(deep=True) == []
+
+
+@pytest.mark.parametrize("kind", ["bloom", "secondary", "stats"])
+def test_rule_05_an_index_created_while_a_file_was_away_does_not_cover_it(
+    table: ss.Table, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "stats":
+        table.drop_index("a", kind="stats")
+    _act(table, remove=("f.parquet",))
+    _returns_while(table, monkeypatch, lambda: table.create_index("a", kind=kind))
+    (index,) = [row for row in table.indexes().to_pylist() if row["kind"] == kind]
+    assert (index["files_covered"], index["files_total"]) == (2, 3)
+    table.refresh_index("a", kind=kind)
+    assert kept_paths(table, "a = 5") == ["f.parquet"] and table.scan("a = 5").count() == 1
+
+
+@pytest.mark.parametrize("kind", ["bloom", "secondary"])
+def test_rule_05_an_index_refreshed_while_a_file_was_away_does_not_cover_it(
+    table: ss.Table, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It was a hole then, and is none that the build filled."""
+    table.create_index("a", kind=kind, maintain="refresh")
+    make_file(Path(table.location), "e.parquet", {"a": [7, 8]})
+    with table.transaction() as tx:
+        tx.add_files(["e.parquet"])
+    with table.transaction() as tx:
+        tx.remove(["e.parquet", "f.parquet"])
+    before = table.version
+    make_file(Path(table.location), "late.parquet", {"a": [900]})
+    other = ss.open(table.location)
+    with other.transaction() as tx:
+        tx.add_files(["late.parquet"])
+    table.refresh()
+    _before_publishing(table, monkeypatch, lambda: other.restore(before - 1))
+    table.refresh_index("a", kind=kind)
+    assert {"e.parquet", "f.parquet"} <= set(live_paths(table))
+    assert _values(table, "a = 7") == [7, 7] and _values(table, "a = 8") == [8, 8] and _values(table, "a = 5") == [5]
+    table.refresh_index("a", kind=kind)
+    assert _values(table, "a = 7") == [7, 7] and _values(table, "a = 900") == []
+    assert table.verify(deep=True) == []
+
+
+def test_rule_05_an_optimize_does_not_drop_what_a_file_has_that_returns(
+    table: ss.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("bloom", "secondary"):
+        table.create_index("a", kind=kind)
+    for value in (300, 301, 302):
+        _act(table, rows=(value,))
+    _act(table, remove=("f.parquet",))
+    _returns_while(table, monkeypatch, table.optimize)
+    table.optimize()
+    assert _values(table, "a < 50") == list(range(10)) and table.scan("a = 5").count() == 1
+
+
+def test_rule_05_a_column_added_while_a_file_was_away(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    _act(table, remove=("f.parquet",))
+    _returns_while(table, monkeypatch, lambda: table.alter(add={"b": pa.int64()}))
+    assert table.scan("b IS NULL").count() == 30 and table.scan("b = 1").count() == 0
+
+
+def test_a_file_that_returns_while_the_directory_is_listed_stays(
+    table: ss.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing is older than the restore: it lacks the file, which was stored elsewhere then."""
+    import skipstone.engine.commit.sync as module
+
+    path, away = Path(table.location) / "f.parquet", Path(table.location) / "f.away"
+    _act(table, remove=("f.parquet",))
+    path.rename(away)
+    listing = module.list_parquet
+
+    def list_then_restore(*arguments):
+        found = listing(*arguments)
+        monkeypatch.undo()
+        away.rename(path)
+        ss.open(table.location).restore(1)
+        return found
+
+    monkeypatch.setattr(module, "list_parquet", list_then_restore)
+    table.sync()
+    assert _values(table, "a < 50") == list(range(10))
+    assert table.sync() == table.version
+
+
+def test_rule_10_a_clean_keeps_what_a_restored_version_names(table: ss.Table) -> None:
+    """A version between two without f: it is readable, and f is of an older segment than it."""
+    _act(table, remove=("f.parquet",))
+    table.restore(1)
+    restored = table.version
+    _act(table, remove=("f.parquet",))
+    table.clean(retain_versions=3, min_age=dt.timedelta(0), delete_data=True)
+    with ss.open(table.location, version=restored) as then:
+        assert _values(then, "a < 50") == list(range(10))
+    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
+    assert not (Path(table.location) / "f.parquet").exists()
+
+
+def test_rule_10_what_a_clean_removed_does_not_return(table: ss.Table) -> None:
+    table.savepoint("s")
+    _act(table, remove=("f.parquet",))
+    with table.transaction() as tx:
+        tx.add_files(["f.parquet"])
+        tx.remove(["g.parquet"])
+    data = (Path(table.location) / "g.parquet").read_bytes()
+    times = (Path(table.location) / "g.parquet").stat()
+    table.drop_savepoint("s")
+    _act(table, remove=("f.parquet",))
+    version = table.version
+    table.clean(retain_versions=2, min_age=dt.timedelta(0), delete_data=True)
+    assert not (Path(table.location) / "g.parquet").exists()
+    (Path(table.location) / "g.parquet").write_bytes(data)
+    os.utime(Path(table.location) / "g.parquet", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert table.sync() == table.version, "it was removed"
+    with pytest.raises(ss.NotATableError, match="cleaned"):
+        table.restore(1)
+    assert table.restore(version - 1) == table.version and "f.parquet" in live_paths(table)
+
+
+@pytest.mark.parametrize("kind", ["bloom", "stats"])
+def test_a_run_of_then_that_is_missing_or_damaged_is_named(table: ss.Table, kind: str) -> None:
+    table.create_index("a", kind="bloom")
+    then = table.version
+    for value in (300, 301, 302):
+        _act(table, rows=(value,))
+    table.optimize()
+    now = {run.path for index in table.handle.instant.indexes for run in index.runs}
+    runs = [r for i in ss.open(table.location, version=then).handle.instant.indexes if i.kind == kind for r in i.runs]
+    path = next(run.path for run in runs if run.path not in now)
+    whole = (Path(table.location) / ".skipstone" / path).read_bytes()
+    for damage in (whole[:-40], None):
+        file = Path(table.location) / ".skipstone" / path
+        file.unlink() if damage is None else file.write_bytes(damage)
+        with pytest.raises(ss.NotReadableError) as caught:
+            table.restore(then)
+        assert caught.value.paths == [path]
+    file.write_bytes(whole)
+    table.restore(then)
+    assert _values(table, "a >= 300") == [] and _values(table, "a = 5") == [5]
+
+
+def test_a_version_from_before_the_table_was_copied(table: ss.Table, tmp_path: Path) -> None:
+    """The copies have other times than that version recorded: those of now stay."""
+    table.create_index("a", kind="bloom")
+    _act(table, rows=(500,))
+    table.close()
+    shutil.copytree(table.location, tmp_path / "copy", copy_function=shutil.copyfile)
+    ss.adopt(tmp_path / "copy")
+    copy = ss.open(tmp_path / "copy")
+    version = copy.restore(2)
+    assert _values(copy) == [*range(10), *range(100, 110), *range(200, 210)]
+    assert kept_paths(copy, "a = 105") == ["g.parquet"]
+    assert copy.sync() == version and copy.verify(deep=True) == []

@@ -3,7 +3,7 @@
 In: the statistics of a task's files (from footers, or from rows as they are written). Out: evidence about files, blocks
 of files, and partitions. `format.py` describes keys and values.
 
-    rows.py          the rows of a commit, also for files that a restore or a rollback brings back
+    rows.py          the rows of a commit
     build.py         those of existing files, from their footers
     aggregates.py    statistics of partitions, and how optimize tightens them
     kind.py          the verbs of a kind, and its probes: which files and blocks of files may match

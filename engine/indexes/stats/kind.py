@@ -67,17 +67,14 @@ class StatsKind:
         return built_stats(handle, index, files, job)
 
     def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from .format import joined_rows
         from .rows import files_for_index, first_stats, stat_rows
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
-        added, holes, fine = (
-            ([], [], []) if is_left_behind else files_for_index(index, work.named_at, work.after, work.added)
-        )
+        added, holes = ([], []) if is_left_behind else files_for_index(index, work.named_at, work.added)
         # Aggregates count every removed file, or the next added one would take its place in their count.
         rows = stat_rows(work.after, index, work.writing.readers, added, work.removed, has_fine=has_fine)
-        runs = _appended(index, joined_rows([rows, *fine]) if fine else rows, work)
+        runs = _appended(index, rows, work)
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 

@@ -3,15 +3,10 @@
 Each index gets an entry for every added file and every column of the index, an empty one where nothing is known, so
 that a reader of a column's entries has met every file. Besides these: the aggregates of the touched partitions, and
 where the files' fine statistics lie.
-
-Files may come back with a rollback or a restore. Each is a new file then, under a fresh id and in the segment of the
-commit that restores it. Its entries are copied from the version that it comes from, under the new id, so that the
-indexes cover it at once. A file without such entries is a hole.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,16 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....base.arrays import from_numpy, string_array, to_numpy
-from ....errors import SkipstoneWarning
 from ...parquet.column_stats import STATS_FIELDS
-from ...state import FileSchema, IndexState, Instant
-from ...state.coverage import is_covered
+from ...state import IndexState, Instant
 from ...state.lsm import EntryBatch
-from ...state.manifest import FILES_SCHEMA, split_file_ids
-from ...state.run_lookups import entries_of, numbered_entries
-from ...state.runs import DamagedRun, RunReaders
+from ...state.manifest import split_file_ids
+from ...state.run_lookups import numbered_entries
+from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..task_result import FILE_STATS_SCHEMA, AddedFiles, TaskResult
+from ..task_result import AddedFiles
 from . import format as stats
 from .aggregates import recomputed, stale_partitions, widened
 
@@ -208,155 +201,15 @@ def tightened(snapshot: Snapshot, index: IndexState) -> EntryBatch:
     return stats.joined_rows([*parts, *recomputed(snapshot, index, stale)])
 
 
-# -- files that come back ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class RestoredFiles(TaskResult):
-    """Files as the manifest of an older version had them: `schema_id` is a position in the instant's `file_schemas`.
-
-    source        that version
-    source_ids    uint64 [n], ascending: their ids there
-    """
-
-    source: Snapshot | None = None
-    source_ids: np.ndarray | None = None
-
-    def origin(self) -> tuple[Snapshot, np.ndarray]:
-        """(`source`, `source_ids`)."""
-        assert self.source is not None and self.source_ids is not None
-        return self.source, self.source_ids
-
-
-def restored_files(source: Snapshot, ids: np.ndarray) -> RestoredFiles:
-    """Those files of a version, by its ids (uint64, ascending)."""
-    files = source.rows(ids, [name for name in FILES_SCHEMA.names if name != "partition"])
-    partitions = source.partitions()
-    place = np.searchsorted(to_numpy(partitions.column("partition_id")), to_numpy(files.column("partition_id")))
-    named = files.append_column("partition", partitions.column("partition").take(from_numpy(place)))
-    return RestoredFiles(
-        files=named.select(FILES_SCHEMA.names),
-        schemas=[],
-        stats=FILE_STATS_SCHEMA.empty_table(),
-        stats_columns=[],
-        source=source,
-        source_ids=to_numpy(files.column("file_id")),
-    )
-
-
 def files_for_index(
-    index: IndexState, base: Instant, after: Instant, added: Sequence[AddedFiles]
-) -> tuple[list[AddedFiles], list[int], list[EntryBatch]]:
-    """(the added files of which a statistics index gets entries, the ids of the others, which are holes, entries with
-    the places of restored files' fine statistics). `base`: the version whose columns the tasks knew."""
-    new = [files for files in added if not isinstance(files.result, RestoredFiles)]
-    covered, holes = _files_with_statistics(index, base, new)
-    fine: list[EntryBatch] = []
-    for files in added:
-        if isinstance(files.result, RestoredFiles):
-            restored, is_complete = _with_statistics(index, after, files, files.result)
-            covered.append(restored)
-            holes += files.ids[~is_complete].tolist()
-            fine += _restored_fine(index, files, files.result)
-    return covered, holes, fine
-
-
-def _files_with_statistics(
     index: IndexState, base: Instant, added: Sequence[AddedFiles]
 ) -> tuple[list[AddedFiles], list[int]]:
-    """(the results that have statistics for an index, the ids of the files of others). A writer that began before the
-    index was made, at `base`, took no statistics of columns that existed already: its files wait for a refresh."""
+    """(the added files of which a statistics index gets entries, the ids of the others, which are holes). A writer that
+    began before the index was created, at `base`, took no statistics of columns that existed already: its files wait
+    for a refresh."""
     measured = {base.columns[path] for path in base.stats_paths()}
     if not set(index.columns).intersection(base.columns.values()) - measured:
         return list(added), []
     holes = [number for files in added if files.result.schemas for number in files.ids.tolist()]
     # Of declared files, which have no physical schema, every column was declared.
     return [files for files in added if not files.result.schemas], holes
-
-
-def _with_statistics(
-    index: IndexState, after: Instant, files: AddedFiles, restored: RestoredFiles
-) -> tuple[AddedFiles, np.ndarray]:
-    """(those files of which the version that they come from has every column of the index, with its statistics; bool
-    [n]: which these are)."""
-    entries, is_complete = _entries_at_origin(index, restored)
-    result = TaskResult(
-        files=restored.files.filter(from_numpy(is_complete)),
-        schemas=[],
-        stats=FILE_STATS_SCHEMA.empty_table(),
-        stats_columns=[],
-    )
-    schema_ids = files.schema_ids[is_complete]
-    place = np.cumsum(is_complete) - 1  # of each file among those that are complete
-    for column, (file, rows) in entries.items():
-        used = is_complete[file]
-        _add_column(result, column, after.file_schemas, place[file[used]], schema_ids, rows.filter(from_numpy(used)))
-    return AddedFiles(result, files.ids[is_complete], schema_ids), is_complete
-
-
-def _entries_at_origin(
-    index: IndexState, restored: RestoredFiles
-) -> tuple[dict[int, tuple[np.ndarray, pa.Table]], np.ndarray]:
-    """({column: (int64, which file each entry is of; the entries)}, bool [n]: the file has every column)."""
-    source, ids = restored.origin()
-    segments = source.segments(ids)
-    columns_then = set(source.instant.columns.values())
-    is_complete = np.ones(len(ids), dtype=bool)
-    tables: dict[int, tuple[np.ndarray, pa.Table]] = {}
-    for column in index.columns:
-        if column not in columns_then:  # it was added later: the file lacks it, and an empty entry is the whole truth
-            continue
-        old_index = source.instant.index_of("stats", column)
-        if old_index is None:
-            is_complete[:] = False
-            break
-        is_complete &= is_covered(old_index.coverage, segments, ids)
-        prefix = stats.file_prefix(column)
-        try:
-            numbers, rows = entries_of(source.readers, old_index.runs, prefix, ids, _STATS_NAMES, stats.RUN_SCHEMA)
-        except DamagedRun as damaged:
-            message = f"files come back without statistics: {damaged.error}"
-            warnings.warn(SkipstoneWarning(message, hint="{refresh_index} makes them anew"), stacklevel=2)
-            is_complete[:] = False
-            break
-        is_complete &= np.isin(ids, numbers)
-        tables[column] = np.searchsorted(ids, numbers), rows
-    return tables, is_complete
-
-
-def _add_column(
-    result: TaskResult,
-    column: int,
-    file_schemas: Sequence[FileSchema],
-    file: np.ndarray,
-    schema_ids: np.ndarray,
-    rows: pa.Table,
-) -> None:
-    """Adds entries of one column to a result's statistics, under the paths that the column has in the files. A file
-    that lacks the column gets none."""
-    ordinals = np.full(len(file_schemas), -1, dtype=np.int32)
-    for number in np.unique(schema_ids).tolist():
-        path = file_schemas[number].path_of(column)
-        if path is not None:
-            if path not in result.stats_columns:
-                result.stats_columns.append(path)
-            ordinals[number] = result.stats_columns.index(path)
-    ordinal = ordinals[schema_ids[file]]
-    has_column = ordinal >= 0
-    columns = [from_numpy(file[has_column]), from_numpy(ordinal[has_column])]
-    columns += rows.filter(from_numpy(has_column)).columns
-    result.stats = pa.concat_tables([result.stats, pa.Table.from_arrays(columns, schema=FILE_STATS_SCHEMA)])
-
-
-def _restored_fine(index: IndexState, files: AddedFiles, restored: RestoredFiles) -> list[EntryBatch]:
-    """Where the fine statistics of restored files are, which stay where they were under the old ids."""
-    source, ids = restored.origin()
-    old_index = next((i for i in source.instant.indexes if i.id == index.id), None)
-    if old_index is None:
-        return []
-    names = [f.name for f in stats.FINE_FIELDS]
-    try:
-        numbers, rows = entries_of(source.readers, old_index.runs, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
-    except DamagedRun:  # `_entries_at_origin` has warned; without them the whole file is read
-        return []
-    return [_fine_entries(files.ids[np.searchsorted(ids, numbers)], rows)]
