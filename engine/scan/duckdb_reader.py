@@ -25,7 +25,7 @@ from ...base.arrays import to_numpy
 from ...errors import SchemaError, SkipstoneError
 from ..parquet.footers import chunk_ranges, open_parquet
 from ..parquet.leaves import top_level
-from ..predicates import columns_read
+from ..predicates import Constant, columns_read
 from ..predicates.coerce import is_exact_widening
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
@@ -37,6 +37,9 @@ from .duckdb_text import type_text, values_within
 from .file_reader import cast_column, check_identities, planned_entry, rows_without_columns
 from .file_tasks import FileTask, ReadContext, rows_kept
 from .planning import Pair, PlannedScan
+from .prune import PruneRequest, prune
+from .steps import Steps
+from .units import Units
 
 if TYPE_CHECKING:
     from ..storage import Counted
@@ -134,10 +137,11 @@ class DuckDBReader:
         if plan.tail is None and plan.instant.totals["files"] <= _FACT_FILES_MAX:
             known, key = _facts.setdefault(plan.snapshot, {}), (plan.mode, fact, column)
             if key not in known:
-                known[key] = _is_true_in(PlannedScan(plan.request), fact, column)
+                every = prune(PruneRequest(Constant(True), plan.mode), plan.evidence, Steps())
+                known[key] = _is_true_in(plan, every.units, fact, column)
             if known[key]:
                 return True
-        return _is_true_in(plan, fact, column)
+        return _is_true_in(plan, plan.pruned.units, fact, column)
 
     # -- which files ---------------------------------------------------------------------------------------------------
 
@@ -362,9 +366,9 @@ class DuckDBReader:
             rows += count
 
 
-def _is_true_in(plan: PlannedScan, fact: str, column: str) -> bool:
-    known = np.zeros(plan.pruned.units.count, dtype=bool)
-    for evidence, covered in plan.column_bounds(column):
+def _is_true_in(plan: PlannedScan, units: Units, fact: str, column: str) -> bool:
+    known = np.zeros(units.count, dtype=bool)
+    for evidence, covered in plan.column_bounds(column, units):
         known |= covered & _FACTS[fact](evidence)
     return bool(known.all())
 

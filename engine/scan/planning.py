@@ -207,7 +207,8 @@ class PlannedScan:
             emit(event_of(request, self.predicate_text, remaining, steps))
         if request.scan_log is not None:
             entry = partial(log_entry, request, self.columns, self.order_by, remaining, steps)
-            request.scan_log.note(self.bound, self.key_columns, entry)
+            predicate = Constant(True) if self.key_columns else self.bound  # keys are many: the log has their columns
+            request.scan_log.note(predicate, self.key_columns, entry)
 
     def _prune(self, steps: Steps) -> PruningState:
         return prune(PruneRequest(self.bound, self.mode, with_paths=self._with_paths), self.evidence, steps)

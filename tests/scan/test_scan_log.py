@@ -62,6 +62,22 @@ def test_values_can_be_left_out(lake: str, tmp_path: Path) -> None:
     assert keys["filters"]["name"]
 
 
+def test_each_scan_and_look_up_is_one_short_line(tmp_path: Path) -> None:
+    """What DuckDB may rely on is found out by statistics: this is no scan of its own."""
+    rows = pa.table({"k": range(3000), "ts": pa.array(range(3000), pa.timestamp("us"))})
+    pq.write_table(rows, tmp_path / "part.parquet")
+    log = tmp_path / "queries.jsonl"
+    events = []
+    stop = ss.observe(events.append)
+    table = ss.open(ss.create(tmp_path).location, scan_log=log)
+    assert table.scan("ts > TIMESTAMP '1970-01-01'", reader="duckdb").to_table().num_rows == 2999
+    assert table.lookup(list(range(2000)), on="k", columns=["ts"], reader="duckdb").to_table().num_rows == 2000
+    stop()
+    scan, keys = _lines(log)
+    assert scan["files_in"] == keys["files_in"] == 1 and len(json.dumps(keys)) < 1000
+    assert [event.name for event in events].count("plan") == 2
+
+
 def test_the_environment_turns_it_on(lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "queries.jsonl"
     monkeypatch.setenv("SKIPSTONE_SCAN_LOG", str(log))
