@@ -43,8 +43,7 @@ from ..engine.predicates import (
 from ..engine.predicates.coerce import is_text, plain_type
 from ..engine.predicates.duckdb_trees import Parsed, cast_type, constant_of, parsed
 from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, parse_temporal
-from ..engine.predicates.sql_allowed import parse_sql
-from ..engine.predicates.sql_extensions import in_duckdb_sql
+from ..engine.predicates.sql_allowed import in_duckdb_sql, parse_sql
 from ..errors import PredicateError
 from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
 from .spark_semantics import (

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,8 +41,39 @@ _SESSION_PREFIXES = (
     *("current_", "pg_", "has_", "inet_", "txid_", "in_search_path", "getenv", "getvariable", "version"),
     *("json_serialize_", "json_deserialize_sql", "json_execute_"),  # plan the SQL that they are given, settings and all
 )
+_PIECES = re.compile(
+    r"""(?P<refused> (?<!\w)[eE]' | /\* | \$\w*\$)
+    | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]*
+    | (?P<name> `(?:[^`]|``)*`)
+    | (?P<same> <=>)""",
+    re.VERBOSE,
+)
 # In no parentheses here, and within them where it is bound: `x = 1) OR (x = 2` passes only one of the two.
 _HEAD = f"SELECT 1 FROM {ROWS} WHERE\n"
+
+
+def in_duckdb_sql(text: str) -> str:
+    """The text as DuckDB reads it: Skipstone also accepts names in backticks, and `<=>` for IS NOT DISTINCT FROM.
+
+    Raises PredicateError if the text also has comments in /* */, dollar quotes or escape strings: within them, these
+    signs may stand for themselves.
+    """
+    if "`" not in text and "<=>" not in text:
+        return text
+    pieces, end = [], 0
+    for match in _PIECES.finditer(text):
+        if match["refused"]:
+            raise PredicateError(
+                f"{match['refused']!r} cannot be combined with backticks or <=>; write names in double quotes, and "
+                "IS NOT DISTINCT FROM",
+                text=text,
+                position=match.start(),
+            )
+        if match["name"] or match["same"]:
+            name = (match["name"] or "")[1:-1].replace("``", "`").replace('"', '""')
+            pieces += [text[end : match.start()], f'"{name}"' if match["name"] else " IS NOT DISTINCT FROM "]
+            end = match.end()
+    return "".join([*pieces, text[end:]])
 
 
 @functools.lru_cache(maxsize=256)

@@ -24,8 +24,7 @@ from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, nodes_of, pa
 from .implied import implied_by
 from .operands import Literal
 from .parameters import LENGTH_MAX, LongList, with_values
-from .sql_allowed import NotWritableError, columns_in, parse_sql, text_of
-from .sql_extensions import in_duckdb_sql
+from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, text_of
 from .sql_operands import Operands
 
 _known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, which programs repeat

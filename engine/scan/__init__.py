@@ -24,8 +24,7 @@ Answers by bounds
     best_first.py         files and row groups by their bounds, until none can be better
     top_n.py, extremes.py, group_counts.py    the first rows of an order, min and max, counts by value
 For people and engines
-    steps.py, explain.py, reasons.py    what each step did, and why a file was kept
-    plan_events.py        what the log, hooks and the scan log hear of a plan
+    steps.py, explain.py, reasons.py    what each step did (also for hooks and the scan log), and why a file was kept
     fragments.py, lake_dataset.py, engine_frames.py    plans and tables as pyarrow Datasets, polars and DuckDB
     duckdb_sql.py         whole queries of DuckDB. duckdb_sql_plan.py reads the conditions of each table from DuckDB's
                           plan, duckdb_source.py writes the read of what is left

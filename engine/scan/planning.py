@@ -38,7 +38,7 @@ from .request import ScanRequest, checked_columns, sort_keys
 from .row_groups import FINE_ROWS_MIN, row_groups_of, row_groups_to_read
 from .rows import read_matches
 from .stats_reader import StatsReader
-from .steps import Step, Steps
+from .steps import Step, Steps, event_of, log_entry
 from .units import Deletes, PruningState, Units
 
 if TYPE_CHECKING:
@@ -200,8 +200,6 @@ class PlannedScan:
         return remaining, steps.steps
 
     def _publish(self, remaining: PruningState, steps: list[Step]) -> None:
-        from .plan_events import event_of, log_entry  # few programs listen
-
         request = self.request
         if is_observed():
             emit(event_of(request, self.predicate_text, remaining, steps))

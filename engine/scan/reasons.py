@@ -306,7 +306,7 @@ def why_kept(
 
 
 def as_table(part_reasons: list[PartReasons], paths: pa.ChunkedArray, unit_of: np.ndarray) -> pa.Table:
-    """path, term, code, lower, upper: a row a file and part, file by file."""
+    """path, leaf (the part as text), code, lower, upper: one row per file and part, file by file."""
     files, parts = len(paths), len(part_reasons)
     file = np.repeat(np.arange(files), parts)
     part = np.tile(np.arange(parts), files)

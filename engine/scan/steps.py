@@ -1,14 +1,23 @@
-"""The steps of a plan and their costs: the lines of `explain`, and `plan.steps`."""
+"""The steps of a plan and their costs, for `explain`, `plan.steps`, hooks and the scan log."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
+from ..observing import Event
 from ..storage import Counted, Usage
 
+if TYPE_CHECKING:
+    from .request import ScanRequest, SortKey
+    from .units import PruningState
+
+_COLUMNS_MAX = 100  # of a line of the scan log
 Reading = tuple[Usage, float]  # the requests so far, and the time in seconds
 
 
@@ -99,3 +108,51 @@ def bytes_text(count: float) -> str:
 def count_of(count: int, one: str, many: str | None = None) -> str:
     """ "1 file", "2,000 files"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+# - for hooks and the scan log -----------------------------------------------------------------------------------------
+
+
+def _figures(request: ScanRequest, remaining: PruningState, steps: Sequence[Step]) -> dict[str, int]:
+    totals, files = request.snapshot.instant.totals, remaining.units.files
+    return {
+        "files_in": totals["files"],
+        "files_kept": files.num_rows,
+        "bytes_in": totals["bytes"],
+        "bytes_kept": pc.sum(files.column("size_bytes")).as_py() or 0,
+        "requests": sum(step.requests for step in steps),
+        "index_bytes": sum(step.bytes_read for step in steps),
+        "waits": sum(step.waits for step in steps),
+    }
+
+
+def event_of(request: ScanRequest, predicate_text: str, remaining: PruningState, steps: Sequence[Step]) -> Event:
+    """The event: `steps` are those that led to the remaining."""
+    figures = _figures(request, remaining, steps)
+    location, version = request.storage.uri, request.snapshot.instant.version
+    elapsed_ms = sum(step.elapsed_ms for step in steps)
+    text = (
+        f"scan of {location} version {version} where {predicate_text}: {figures['files_in']:,} files -> "
+        f"{figures['files_kept']:,}, {elapsed_ms:,.1f} ms, {figures['requests']:,} requests, "
+        f"{figures['index_bytes']:,} bytes"
+    )
+    return Event("plan", location, version, elapsed_ms, figures, text, [str(step) for step in steps])
+
+
+def log_entry(
+    request: ScanRequest,
+    columns: Sequence[str],
+    order_by: Sequence[SortKey],
+    remaining: PruningState,
+    steps: Sequence[Step],
+) -> dict[str, Any]:
+    """What a line of the scan log says beside the predicate."""
+    return {
+        "table": request.storage.uri,
+        "version": request.snapshot.instant.version,
+        "columns": None if request.columns is None else columns[:_COLUMNS_MAX],
+        "order_by": [key.column for key in order_by],
+        "limit": request.limit,
+        **_figures(request, remaining, steps),
+        "ms": round(sum(step.elapsed_ms for step in steps), 3),
+    }
