@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,11 +127,6 @@ class FileReader:
         if self.file.remote is None:
             check_identity(self.task, self.storage)
 
-    def mask_of(self, tested: pa.Table) -> pa.BooleanArray:
-        if not self.tested:  # a predicate over no column: rows are counted by a column of nulls
-            tested = tested.append_column("", pa.nulls(tested.num_rows))
-        return null_as_false(matches(self.context.bound, tested))
-
     def row_count(self, group: int) -> int:
         return self.file.metadata.row_group(group).num_rows
 
@@ -223,21 +218,34 @@ class FileReader:
             self.storage.count(len(ranges), sum(length for _, length in ranges))
 
     def shaped(self, raw: dict[str, pa.ChunkedArray], names: Sequence[str], count: int) -> pa.Table:
-        """Columns in the table's types, with partition values, and defaults for columns that the file lacks."""
-        columns = []
-        for name in names:
-            kind = self.context.schema.field(name).type
-            if name in self.task.partition:
-                columns.append(pa.repeat(self.task.partition[name], count))
-            elif name in raw:
-                columns.append(cast_column(raw[name], kind, self.task.path, name))
-            elif name in self.context.defaults:
-                columns.append(pa.repeat(self.context.defaults[name], count))
-            else:
-                columns.append(pa.nulls(count, kind))
-        if not columns:
-            return rows_without_columns(count)
-        return pa.Table.from_arrays(columns, names=list(names))
+        """Columns of the file as `in_table_types`."""
+        return in_table_types(raw, names, count, self.task, self.context)
+
+
+def in_table_types(
+    columns: Mapping[str, pa.ChunkedArray], names: Sequence[str], count: int, task: FileTask, context: ReadContext
+) -> pa.Table:
+    """Some columns of `count` rows in the table's types, with the partition values of a task's file. Columns that the
+    rows lack have their default, or nulls."""
+    arrays = []
+    for name in names:
+        dtype = context.schema.field(name).type
+        if name in task.partition:
+            arrays.append(pa.repeat(task.partition[name], count))
+        elif name in columns:
+            arrays.append(cast_column(columns[name], dtype, task.path, name))
+        elif name in context.defaults:
+            arrays.append(pa.repeat(context.defaults[name], count))
+        else:
+            arrays.append(pa.nulls(count, dtype))
+    return pa.Table.from_arrays(arrays, names=list(names)) if arrays else rows_without_columns(count)
+
+
+def matching_mask(rows: pa.Table, context: ReadContext) -> pa.BooleanArray:
+    """bool [rows]: True for rows that match."""
+    if not rows.num_columns:  # a predicate over no column: rows are counted by a column of nulls
+        rows = rows.append_column("", pa.nulls(rows.num_rows))
+    return null_as_false(matches(context.bound, rows))
 
 
 def _has_field(dtype: pa.DataType, steps: list[str]) -> bool:

@@ -20,7 +20,15 @@ from ..parquet.few_rows import rows_at_positions
 from ..parquet.footers import corruption_errors, open_by_footer, open_parquet
 from ..predicates import Constant, columns_read
 from ..storage import Counted, Entry
-from .file_reader import FileReader, empty, joined_columns, rows_without_columns, selected_schema, verify_unchanged
+from .file_reader import (
+    FileReader,
+    empty,
+    joined_columns,
+    matching_mask,
+    rows_without_columns,
+    selected_schema,
+    verify_unchanged,
+)
 from .file_tasks import FileTask, ReadContext, RowGroups, row_counts_in_groups, rows_kept, within_groups
 from .steps import count_of
 
@@ -127,7 +135,7 @@ def _matching_in(reader: FileReader, group: int, limit: int | None, *, all_match
         return found, rows_at(reader, [(group, found)], context.columns) if len(found) else empty(context)
     reader.prefetch_if_small([group], [*reader.tested, *context.columns])
     tested = reader.read(group, reader.tested)
-    mask = reader.mask_of(tested)
+    mask = matching_mask(tested, context)
     if reader.deleted is not None:
         mask = pc.and_(mask, reader.live(group))
     found = np.flatnonzero(to_numpy(mask))[:limit]
@@ -210,11 +218,11 @@ def _matching(reader: FileReader, selection: list[RowsInGroup]) -> tuple[np.ndar
     rest = [name for name in columns if name not in tested]
     if _is_few(selection):
         rows = rows_at(reader, selection, [*tested, *rest])
-        mask = reader.mask_of(rows)
+        mask = matching_mask(rows, reader.context)
         return to_numpy(mask), rows.select(columns).filter(mask) if columns else rows_without_columns(mask.true_count)
     ((group, wanted),) = selection
     rows = rows_at(reader, selection, tested)
-    mask = reader.mask_of(rows)
+    mask = matching_mask(rows, reader.context)
     matching = wanted[to_numpy(mask)]
     if not len(matching):
         return to_numpy(mask), empty(reader.context)
