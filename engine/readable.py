@@ -336,8 +336,10 @@ class ReadableTable:
         limit: int | None = None,
         reader: Reader = "auto",
     ) -> Plan:
-        """A plan for the rows whose values are those of one of many keys: a semi-join, by way of a secondary index of
-        those columns where there is one. Files that it does not cover are read and compared.
+        """Return a plan for the rows whose values in some columns are one of many keys: a semi-join.
+
+        A secondary index of the columns returns the rows. Files that it does not cover are read and compared. If 16 of
+        the keys of one column show that keys are in many rows of most files, these are scanned instead.
 
         Args:
             keys: an Arrow table, or anything with its C stream, of which all columns, or those of `on`, are the key; or
