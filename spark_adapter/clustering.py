@@ -26,13 +26,13 @@ from ..engine.choices import Curve
 from ..engine.clustering import ORDERS, Keys, Placement, RowOrder, check_columns
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
+from ..engine.rows_by_key.rewrite import OldFile, with_codec_of
 from ..engine.scan.file_tasks import FileTask
-from ..engine.scan.plan import Plan
 from ..errors import CorruptionError, InvalidArgumentError, SchemaError
 from .clustering_tasks import PIECES_SCHEMA, DealRows, FileShare, SampleRows, WriteRows
 from .columns import without_unknowns
 from .jobs import RESULT_SCHEMA, described, frame_of_parts, map_parts, run_frame
-from .rewriting import check_alone, with_codec_of
+from .rewriting import rewritable
 from .sessions import read_where
 from .shares import pack
 from .spark_versions import check_spark, slots
@@ -141,11 +141,11 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        check_alone(table, plan, tasks)
+        files = rewritable(table, plan, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
-            spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), table, plan, tasks)
-            work = _Rewrite(spark, table, plan, tasks, columns, curve, spec, report)
+            spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), plan.planning.storage, tasks)
+            work = _Rewrite(spark, table, files, columns, curve, spec, report)
             order, keys = work.sample()
             try:
                 written = work.write(order, keys)
@@ -182,8 +182,7 @@ class _Rewrite:
         self,
         spark: SparkSession,
         table: Table,
-        plan: Plan,
-        tasks: Sequence[FileTask],
+        files: Sequence[OldFile],
         columns: tuple[str, ...],
         curve: str,
         spec: TaskSpec,
@@ -193,7 +192,7 @@ class _Rewrite:
         names = [name for name in table.schema.names if name not in table.handle.instant.partitioning]
         self._whole, self._sampled = (table.scan(None, read).planning.context for read in (names, columns))
         self._empty = pa.schema([(name, table.schema.field(name).type) for name in columns]).empty_table()
-        texts = dict(zip(*(plan.files().column(name).to_pylist() for name in ("path", "partition")), strict=True))
+        tasks, texts = [file.task for file in files], {file.task.path: file.partition for file in files}
         numbers: dict[str, int] = {}
         for text in texts.values():
             numbers.setdefault(text, len(numbers))

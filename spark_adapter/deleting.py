@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
+from ..engine.rows_by_key.edits import DeleteMatches
+from ..engine.rows_by_key.rewrite import Written, rewrite, with_codec_of
 from ..errors import InvalidArgumentError
 from .jobs import PARTS_PER_CORE, described, map_parts
-from .rewriting import RowChanges, check_alone, old_files, with_codec_of
-from .rewriting_tasks import DeleteRows, Written
+from .rewriting import RowChanges, rewritable
 from .sessions import read_where
 from .shares import OPEN_BYTES, split_evenly
 from .spark_versions import slots
@@ -63,12 +65,12 @@ def delete(
         tasks = plan.planning.readable_tasks()
         if not tasks:
             return RowChanges(table.version)
-        check_alone(table, plan, tasks)
+        files = rewritable(table, plan, tasks)
         deleted = {task.path: task.row_count for task in tasks if task.all_match and task.is_exact}
-        files = old_files(plan, [task for task in tasks if task.path not in deleted])
+        files = [file for file in files if file.task.path not in deleted]
         slices = split_evenly([file.task.size_bytes + OPEN_BYTES for file in files], PARTS_PER_CORE * slots(spark))
         with table.transaction() as tx:
-            spec = with_codec_of(tx.task_spec(), table, plan, tasks)
+            spec = with_codec_of(tx.task_spec(), plan.planning.storage, tasks)
             written: list[Written] = []
 
             def take(part: Written) -> None:
@@ -78,7 +80,7 @@ def delete(
             try:
                 map_parts(
                     spark,
-                    DeleteRows(plan.planning.context, spec),
+                    partial(rewrite, edit=DeleteMatches(plan.bound), context=plan.planning.context, spec=spec),
                     [files[part] for part in slices],
                     step="files, parts",
                     progress=report,

@@ -27,6 +27,7 @@ from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types
 from ..engine.predicates import Node, col
 from ..engine.progress import Progress, progress_function
+from ..engine.rows_by_key.rewrite import OldFile, with_codec_of
 from ..engine.scan.keys import encoded_keys
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.plan import Plan
@@ -35,8 +36,8 @@ from ..engine.scan.request import ScanRequest
 from ..errors import InvalidArgumentError, SchemaError
 from .jobs import RESULT_SCHEMA, batches_only, described, frame_of_parts, run_action, run_frame
 from .key_files import key_range, uncovered_units
-from .rewriting import RowChanges, check_alone, old_files, with_codec_of
-from .rewriting_tasks import InsertRows, Keys, KeysOfFiles, MergeRows, OldFile, Written
+from .rewriting import RowChanges, rewritable
+from .rewriting_tasks import InsertRows, Keys, KeysOfFiles, Merged, MergeRows
 from .semi_join_tasks import ShippedLookup, find_rows
 from .shares import pack
 from .spark_versions import collected, slots
@@ -113,13 +114,13 @@ def merge(
             raise InvalidArgumentError("the source has no column besides on=, so there is nothing to update")
         work = _Merge(spark, table, keys, source, report)
         plan, tasks = work.candidates()
-        check_alone(table, plan, tasks)
+        files = rewritable(table, plan, tasks)
         with table.transaction() as tx:
             spec = tx.task_spec()
             if tasks:
-                spec = with_codec_of(spec, table, plan, tasks)
+                spec = with_codec_of(spec, plan.planning.storage, tasks)
             try:
-                written = work.write(plan, tasks, spec, when_matched, when_not_matched == "insert")
+                written = work.write(plan, files, spec, when_matched, when_not_matched == "insert")
             except BaseException:
                 tx.tasks_failed()
                 raise
@@ -214,18 +215,19 @@ class _Merge:
         return run_action(self._spark, act, step, self._progress)
 
     def write(
-        self, plan: Plan, tasks: Sequence[FileTask], spec: TaskSpec, when_matched: str | None, inserts: bool
-    ) -> list[Written]:
+        self, plan: Plan, files: list[OldFile], spec: TaskSpec, when_matched: str | None, inserts: bool
+    ) -> list[Merged]:
         """What the writing tasks did."""
         frames: list[DataFrame] = []
+        tasks = [file.task for file in files]
         matched = self._matched(plan, tasks) if tasks else None
         if matched is not None and when_matched is not None:
             if inserts:
                 matched = self._watched(matched.localCheckpoint, "matched rows")
             rows = matched.join(self._source, ["key"]) if when_matched == "update" else matched
-            write = MergeRows(
-                self._keys, when_matched == "update", plan.planning.context, _whole(old_files(plan, tasks)), spec
-            )
+            keys = self._keys
+            updated = tuple(name for name in keys.given if name not in keys.on) if when_matched == "update" else ()
+            write = MergeRows(keys, updated, plan.planning.context, _whole(files), spec)
             count = min(len(tasks), _PARTS_A_CORE * slots(self._spark))
             dealt = rows.repartition(count, rows["file"]).sortWithinPartitions("file")
             frames.append(dealt.mapInArrow(batches_only(write), RESULT_SCHEMA))
@@ -235,7 +237,7 @@ class _Merge:
                 rest = rest.join(matched.select("key").distinct(), ["key"], "left_anti")
             rest = rest.select(*(f"s{i}" for i in range(len(self._keys.given))))
             frames.append(rest.mapInArrow(batches_only(InsertRows(self._keys, spec)), RESULT_SCHEMA))
-        results: list[Written] = []
+        results: list[Merged] = []
         for frame, step in zip(frames, ("merge, parts", "insert, parts"), strict=False):
             parts = run_frame(self._spark, frame, slots(self._spark), step=step, progress=self._progress)
             results += [part for _, part in parts]

@@ -127,14 +127,13 @@ def rewrite(
             if count:
                 changed[file.task.path] = count
                 if not (edit.deletes and file.task.is_exact and count == file.task.row_count):
-                    _rewrite_file(file, edit, count, context, data, writer)
+                    _check_count(file, count, rewrite_file(file, edit, context, data, writer))
             on_file()
     return Written(writer.result, changed)
 
 
-def _rewrite_file(
-    file: OldFile, edit: Edit, count: int, context: ReadContext, data: Counted, writer: TaskWriter
-) -> None:
+def rewrite_file(file: OldFile, edit: Edit, context: ReadContext, data: Counted, writer: TaskWriter) -> int:
+    """Writes the rows of a file again, edited. Returns how many rows changed."""
     partitioning, edited_count = list(writer.spec.partitioning), 0
     for rows in rows_of(file, context, data):
         edited = edit.apply(rows)
@@ -148,6 +147,10 @@ def _rewrite_file(
             kept = kept.filter(from_numpy(stays))
         if kept.num_rows:
             writer.write_to(file.partition, kept.drop_columns(partitioning))
+    return edited_count
+
+
+def _check_count(file: OldFile, count: int, edited_count: int) -> None:
     if edited_count != count:
         raise CorruptionError(
             f"{count:,} rows match by the index, and {edited_count:,} by reading: nothing is committed; see "
