@@ -141,11 +141,11 @@ def cluster(
         if not tasks:
             same = {name: (share, share) for name, share in before.items()}
             return Clustering(table.version, curve, columns, 0, 0, 0, same)
-        files = rewritable(table, plan, tasks)
+        chosen = rewritable(table, plan, tasks)
         with table.transaction() as tx:
             sizes = {"file_rows": file_rows, "file_bytes": file_bytes, "row_group_rows": row_group_rows}
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), plan.planning.storage, tasks)
-            work = _Rewrite(spark, table, files, columns, curve, spec, report)
+            work = _Rewrite(spark, table, chosen, columns, curve, spec, report)
             order, keys = work.sample()
             try:
                 written = work.write(order, keys)

@@ -23,7 +23,7 @@ from .columns import quoted, where_node, where_of, without_unknowns
 from .options import FirstRows, Request, encode_predicate
 from .relations import check_frame, single_relation
 from .sessions import read_where, register, spark_where
-from .shares import is_bulk_read
+from .shares import can_check_files, is_bulk_read
 from .source import load
 from .spark_versions import IS_SPARK_4, check_spark, default_parallelism
 from .wire_types import readable_schema, spark_schema, wire_schema
@@ -255,6 +255,7 @@ def view(
         wire_schema(table.schema, plan.columns)  # raises for a type that Spark does not have
         fixed = None if node is None else parse(node)
         location, names = table.location, list(plan.columns)
+        reads_whole = True if fixed is None and can_check_files(plan.planning) else None
     register(spark)
-    read = partial(scan, spark, location, fixed, names, hand_over=True if fixed is None else None)
+    read = partial(scan, spark, location, fixed, names, hand_over=reads_whole)
     catalyst.define_view(spark, name, partial(read, index_path=index_path, storage_options=storage_options))

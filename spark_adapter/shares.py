@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ..engine.handle import Handle
     from ..engine.scan.planning import PlannedScan
 
-_MUCH_BYTES = 128 << 20  # where a second reader's start costs less than it saves
-_MUCH_FILES_MAX = 10_000
+_BULK_BYTES = 128 << 20  # where a second reader's start costs less than it saves
+_BULK_FILES_MAX = 10_000
 PARTITIONS_MAX = 20_000
 OPEN_BYTES = 1 << 20  # what opening a file costs, as bytes of reading
 _PARTITIONS_A_CORE = 3
@@ -56,16 +56,19 @@ def split_evenly(weights: Sequence[float] | np.ndarray, parts: int) -> list[slic
     return [slice(low, high) for low, high in pairwise(ends)]
 
 
+def can_check_files(planning: PlannedScan) -> bool:
+    """Whether looking at each file first, as a read by Spark's own reader must, takes little time."""
+    return not is_uri(planning.location) and len(planning.pruned.ids) <= _BULK_FILES_MAX
+
+
 def is_bulk_read(planning: PlannedScan) -> bool:
-    """Whether so much is left that Spark's own reader is the faster one: two to three times, of what is read whole. Not
-    where an index has named the rows or row groups, which that reader would not know of, nor where looking at each file
-    first, as it must, would take long."""
-    if planning.instant.totals["bytes"] < _MUCH_BYTES or is_uri(planning.location):
+    """Whether so much is left that Spark's own reader is two to three times faster. Not if an index has named the rows
+    or row groups, which that reader would not use."""
+    if planning.instant.totals["bytes"] < _BULK_BYTES or not can_check_files(planning):
         return False
-    survivors = planning.pruned
-    if survivors.rows_matching is not None or survivors.fine or len(survivors.ids) > _MUCH_FILES_MAX:
+    if planning.pruned.rows_matching is not None or planning.pruned.fine:
         return False
-    return (pc.sum(survivors.units.files.column("size_bytes")).as_py() or 0) >= _MUCH_BYTES
+    return (pc.sum(planning.pruned.units.files.column("size_bytes")).as_py() or 0) >= _BULK_BYTES
 
 
 @dataclass(frozen=True)
