@@ -337,9 +337,6 @@ def _type_named(name: str) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if scale <= precision <= 38 else None
 
 
-_SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
-
-
 def _tree_of_sql(tree: Parsed) -> Tree:
     """A text as any Column is read. Both parsers give this tree for the words and signs of `_PLAIN_SQL`."""
     op, children = tree.op, tree.children

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..engine.predicates.literals import DAY_NS, Temporal
 from .columns import text_tree
-from .spark_semantics import Call, CastTo, Extract, Name, Opaque, Tree, Value
+from .spark_semantics import SAME_FUNCTION, Call, CastTo, Extract, Name, Opaque, Tree, Value
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _TYPES = {
@@ -21,7 +21,6 @@ _TYPES = {
     "ByteType": "int", "ShortType": "int", "IntegerType": "int", "LongType": "int", "FloatType": "float",
     "DoubleType": "double", "DecimalType": "decimal",
 }  # fmt: skip
-_SAME_FUNCTION = {"==": "=", "not": "!", "equal_null": "<=>"}
 _WITHOUT_NAMES = frozenset({"LiteralExpression", "UnresolvedNamedLambdaVariable"})  # leaves of a Column
 _OPAQUE_PLANS = {
     "spark.connect.SQL": "SQL text",
@@ -62,7 +61,7 @@ def _tree(node: Any) -> Tree:
 
 def _function(node: Any) -> str:
     name = node._name.lower()
-    return _SAME_FUNCTION.get(name, name)
+    return SAME_FUNCTION.get(name, name)
 
 
 def _chain(node: Any, name: str) -> tuple[Tree, ...]:

@@ -78,12 +78,12 @@ def _encode(part: Any) -> bytes:
 
 def frame_of_parts(spark: SparkSession, parts: Iterable[Any]) -> DataFrame:
     """Return a DataFrame with one task for each part; `parts_in` reads them there."""
-    return _frame_of([_encode(part) for part in parts])(spark)
+    return _frame_of(spark, [_encode(part) for part in parts])
 
 
-def _frame_of(encoded: list[bytes]) -> Callable[[SparkSession], DataFrame]:
+def _frame_of(spark: SparkSession, encoded: list[bytes]) -> DataFrame:
     rows = pa.table({"number": pa.array(range(len(encoded)), pa.int64()), "part": pa.array(encoded, pa.binary())})
-    return lambda spark: frame_of_rows(spark, rows, _PART_SCHEMA)
+    return frame_of_rows(spark, rows, _PART_SCHEMA)
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
@@ -147,7 +147,7 @@ def map_parts(
             if progress:
                 progress(step, done + count, len(parts))
 
-        frame = _frame_of(wave)(spark).mapInArrow(_worker(function), RESULT_SCHEMA)
+        frame = _frame_of(spark, wave).mapInArrow(_worker(function), RESULT_SCHEMA)
         rows = run_frame(spark, frame, len(wave), step=step, progress=report if progress else None)
         outcomes: list[_Outcome] = [result for _, result in sorted(rows, key=lambda row: row[0])]
         for outcome in outcomes:

@@ -41,6 +41,7 @@ from ..engine.predicates.coerce import is_exact_widening, is_text, plain_type
 from ..engine.predicates.literals import LiteralValue, Temporal, parse_temporal
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00", "-00:00", "UTC+00:00", "Etc/UCT", "Zulu"})
+SAME_FUNCTION = {"==": "=", "not": "!", "equal_null": "<=>"}  # other names of the functions of a `Call`
 _ZONE_NS_MAX = 19 * 3_600_000_000_000  # more than java.time.ZoneOffset.MAX
 _MICROSECOND_NS = 1_000
 _EXACT_IN_DOUBLE, _EXACT_IN_FLOAT = 1 << 53, 1 << 24

@@ -110,3 +110,44 @@ def test_plans_of_connect_are_looked_through(lake: Path) -> None:
     assert told.index('"k" < 10') < told.index("scan 2 of 2") < told.index('"k" > 489')
     with pytest.raises(ss.InvalidArgumentError, match="no scan of Skipstone"):
         sks.explain(Frame(plan.DataSource(format="parquet", schema="", options={}, paths=[str(lake)])))
+
+
+def test_frames_of_optimized_sql_and_read_parquet_are_told(spark: SparkSession, lake: Path) -> None:
+    folder = spark.read.parquet(str(lake)).where("k = 215")
+    folder.createOrReplaceTempView("needle_in_folder")
+    try:
+        frames = [
+            sks.optimized(folder),
+            sks.sql(spark, "SELECT s FROM needle_in_folder WHERE s IS NOT NULL"),
+            sks.read_parquet(spark, lake, "k = 215"),
+        ]
+        for frame in frames:
+            told = sks.explain(frame)
+            assert told.startswith(f"scan of {lake} version 1\nwhere ") and '"k" = 215' in told
+            assert "Spark's own Parquet reader reads these 1 files" in told
+            assert frame.count() == 1
+    finally:
+        spark.catalog.dropTempView("needle_in_folder")
+
+
+def test_a_view_of_a_whole_table_is_read_by_sparks_own_reader(spark: SparkSession, tmp_path: Path) -> None:
+    for at in range(3):
+        pq.write_table(pa.table({"k": np.arange(10) + 10 * at, "x": np.arange(10) / 3}), tmp_path / f"{at}.parquet")
+    ss.create(tmp_path).close()
+    sks.view(spark, "whole", tmp_path)
+    sks.view(spark, "part", tmp_path, where="k < 15")
+    try:
+        assert "handed over" in sks.explain(spark.table("whole"))
+        assert "Spark reads" in sks.explain(spark.table("part")) and spark.table("part").count() == 15
+        assert sks.delete(spark, tmp_path, "k = 7").deleted == 1  # its old file is in the folder yet
+        both = spark.sql("SELECT count(*), max(a.k), max(a.x) FROM whole a JOIN whole b USING (k)")
+        assert both.first()[:] == (29, 29, 3.0)
+        assert spark.sql("SELECT * FROM whole WHERE x > 2.5 AND k < 10").count() == 2
+        assert sks.explain(sks.sql(spark, "SELECT x FROM whole WHERE k = 25")).count("Spark reads 1 row group") == 1
+        with ss.open(tmp_path) as table, table.transaction() as tx:
+            tx.write(pa.table({"k": [100], "x": [float("nan")]}))
+        assert spark.sql("SELECT * FROM whole WHERE x > 2.5").count() == 7  # NaN is greater than any number
+        assert spark.table("part").count() == 14
+    finally:
+        for name in ("whole", "part"):
+            spark.catalog.dropTempView(name)
