@@ -28,6 +28,7 @@ from ..engine.parquet.leaves import leaf_types
 from ..engine.predicates import Node, col
 from ..engine.progress import Progress, progress_function
 from ..engine.rows_by_key.rewrite import OldFile, with_codec_of
+from ..engine.rows_by_key.verbs import key_names
 from ..engine.scan.keys import encoded_keys
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.plan import Plan
@@ -146,9 +147,7 @@ def merge(
 
 
 def _checked(source: DataFrame, on: str | Sequence[str], schema: pa.Schema) -> Keys:
-    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
-    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
+    names = key_names(on)
     rows = arrow_schema(source.schema)
     given = names_in(schema, rows.names)
     check_incoming(rows, given, schema)

@@ -11,7 +11,7 @@ of its own. What runs in executors: `semi_join_tasks`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,11 +24,12 @@ from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import And, Node, col, columns_of, parse
 from ..engine.progress import Progress, progress_function
+from ..engine.rows_by_key.verbs import key_names
 from ..engine.scan.keys import key_set
 from ..engine.scan.lookup import FEW_KEYS
 from ..engine.scan.planning import PlannedScan
 from ..engine.scan.request import ScanRequest
-from ..errors import InvalidArgumentError, SchemaError
+from ..errors import SchemaError
 from .columns import quoted
 from .jobs import batches_only, described, frame_of_parts, run_action
 from .key_files import key_range, uncovered_units
@@ -221,9 +222,7 @@ def _uncovered_rows(
 
 def _names(keys: DataFrame, on: str | Sequence[str]) -> list[str]:
     check_frame(keys, "lookup")
-    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
-    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
+    names = list(key_names(on))
     missing = [name for name in names if name not in keys.columns]
     if missing:
         raise SchemaError(f"the keys have no column {missing[0]!r}; they have {', '.join(keys.columns)}")

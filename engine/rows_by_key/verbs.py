@@ -123,7 +123,7 @@ def upsert(
         )
     if when_matched is None and when_not_matched is None:
         raise InvalidArgumentError("pass when_matched= or when_not_matched=; without both, upsert() does nothing")
-    source, names = _source(rows), _key_names(on)
+    source, names = _source(rows), key_names(on)
     planning, earlier = _planned(handle, options, lambda: _lookup(handle, source, names))
     if planning is None:
         return Change(earlier)
@@ -161,7 +161,8 @@ def _source(rows: Any) -> pa.Table:
     raise InvalidArgumentError(f"rows= is an Arrow table, or has an Arrow C stream, not {type(rows).__name__}")
 
 
-def _key_names(on: str | Sequence[str]) -> tuple[str, ...]:
+def key_names(on: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key. Raises InvalidArgumentError for anything but distinct names."""
     names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, Sequence) else ()
     if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(f"on= names one column or more, each once, not {on!r}")
