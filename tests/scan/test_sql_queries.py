@@ -184,6 +184,30 @@ def test_random_queries(table: ss.Table, oracle: duckdb.DuckDBPyConnection, seed
     assert _shown(ss.sql(query, lake=table, dim=DIMENSION)) == wanted, query
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM lake AS l(a, b, c) WHERE a < 10",
+        "SELECT lake FROM lake WHERE k < 3",
+        'SELECT "LAKE".k FROM "LAKE" WHERE lake.k = 5',
+        "SELECT a.k FROM lake a, lake b WHERE a.k = b.k AND b.k < 4",
+        "SELECT count(*) FROM lake TABLESAMPLE 100%",
+        "SELECT k, one FROM lake POSITIONAL JOIN (SELECT 1 AS one) WHERE k < 3",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT r.n, k FROM r JOIN lake"
+        " ON r.n = lake.k",
+        "SELECT k, (SELECT max(m.k) FROM lake m WHERE m.user_id = l.user_id AND m.k < 50) FROM lake l WHERE l.k < 5",
+        "SELECT k, x.country FROM lake l, LATERAL (SELECT country FROM dim WHERE dim.user_id = l.user_id) x",
+        "SELECT k FROM (FROM lake WHERE k BETWEEN 3 AND 5)",
+        "SELECT name, value FROM (UNPIVOT (SELECT k, price FROM lake WHERE k < 3) ON COLUMNS(*))",
+        "SELECT 'lake' AS lake, k AS __skipstone_0 FROM lake WHERE k = 1",
+        "SELECT * EXCLUDE (amount) FROM lake NATURAL JOIN dim WHERE k < 9",
+        "(SELECT k FROM lake WHERE k < 3 ORDER BY k DESC LIMIT 2) UNION ALL (SELECT k FROM lake WHERE k > 598)",
+    ],
+)
+def test_places_in_which_a_query_has_a_table(table: ss.Table, oracle: duckdb.DuckDBPyConnection, query: str) -> None:
+    assert _shown(ss.sql(query, lake=table, dim=DIMENSION)) == _shown(oracle.sql(query))
+
+
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
