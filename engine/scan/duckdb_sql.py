@@ -89,17 +89,17 @@ class _Session:
     def __init__(self, connection: Any, objects: dict[str, Any], query: str):
         self.connection, self.objects, self.query = connection, objects, query
 
-    def run(self, text: str) -> Any:
+    def run(self, text: str, method: str = "sql") -> Any:
         """The relation of a text. DuckDB finds the objects as variables of a frame that has nothing else."""
-        names = {f"{_PREFIX}run": self.connection.sql, f"{_PREFIX}text": text, **self.objects}
+        names = {f"{_PREFIX}run": getattr(self.connection, method), f"{_PREFIX}text": text, **self.objects}
         try:
             return eval(f"{_PREFIX}run({_PREFIX}text)", {"__builtins__": {}}, names)
         except duckdb.Error as error:
             raise PredicateError(f"DuckDB cannot run this: {message_of(error)}", text=self.query) from None
 
     def values(self, *expressions: str) -> Sequence[Any]:
-        """The values of some expressions."""
-        return self.run(f"SELECT {', '.join(expressions)}").fetchall()[0]
+        """The values of some expressions. `execute` does not bind the text twice, as a relation does."""
+        return self.run(f"SELECT {', '.join(expressions)}", "execute").fetchall()[0]
 
     def plan(self, text: str) -> dict[str, Any]:
         """The bound plan of a query. Raises ValueError if DuckDB has none, or writes no JSON (a constant of NaN)."""
