@@ -13,22 +13,16 @@ importing this package costs next to nothing.
 
 from __future__ import annotations
 
-import pkgutil
-import re
-
 from .base import forks as _forks  # noqa: F401 - it registers a hook
+from .base.lazy import exports_of as _exports_of
 from .base.lazy import names_from as _names_from
 
 __version__ = "0.1.0"
 
-_PUBLIC = re.findall(
-    r"^from (\S+) import (\S+) as \2$",
-    (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode(),
-    flags=re.MULTILINE,
-)
+_HOMES = _exports_of(__name__)
 
-__all__ = ["__version__", *sorted(name for module, name in _PUBLIC if module != ".")]
-__getattr__ = _names_from(__name__, {name: module for module, name in _PUBLIC})
+__all__ = ["__version__", *sorted(name for name, home in _HOMES.items() if home != ".")]
+__getattr__ = _names_from(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

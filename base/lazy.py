@@ -9,6 +9,8 @@ Without numba, or where it is broken or does not compile, the plain twins answer
 
 from __future__ import annotations
 
+import pkgutil
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -22,6 +24,13 @@ _loaded: dict[str, ModuleType | None] = {}
 _spent_ns = 0
 _spent_on: dict[str, int] = {}  # by module
 _kept: dict[str, bool] = {}
+
+
+def exports_of(package: str) -> dict[str, str]:
+    """Return the public names of a package, each with its module: from `__init__.pyi`, so that they are listed once for
+    type checkers and for Python."""
+    stub = (pkgutil.get_data(package, "__init__.pyi") or b"").decode()
+    return {name: home for home, name in re.findall(r"^from (\S+) import (\S+) as \2$", stub, flags=re.MULTILINE)}
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:

@@ -13,44 +13,9 @@ to probe with (`probes`). Start with `filter`. Each module imports only from tho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ..base.lazy import exports_of, names_from
 
-from ..base.lazy import names_from
-from .hashing import HashedValues, distinct, hash_array, hash_raw
-from .probes import Probes, bucket_of, probe_rows, probe_together, probes_for
+_HOMES = exports_of(__name__)
 
-if TYPE_CHECKING:
-    from .filter import SplitBlockFilter, insert_hashes, measured_fpp
-    from .group import FilterGroup, GroupPart
-    from .sizing import fpp_of, plan_repeats, plan_sizes, shared_blocks, solve_blocks
-
-# Modules that only builders need are loaded when they are first used.
-_HOMES = {
-    **dict.fromkeys(("FilterGroup", "GroupPart"), ".group"),
-    **dict.fromkeys(("fpp_of", "plan_repeats", "plan_sizes", "shared_blocks", "solve_blocks"), ".sizing"),
-    **dict.fromkeys(("SplitBlockFilter", "insert_hashes", "measured_fpp"), ".filter"),
-}
-
-__all__ = [
-    "FilterGroup",
-    "GroupPart",
-    "HashedValues",
-    "Probes",
-    "SplitBlockFilter",
-    "bucket_of",
-    "distinct",
-    "fpp_of",
-    "hash_array",
-    "hash_raw",
-    "insert_hashes",
-    "measured_fpp",
-    "plan_repeats",
-    "plan_sizes",
-    "probe_rows",
-    "probe_together",
-    "probes_for",
-    "shared_blocks",
-    "solve_blocks",
-]
-
+__all__ = list(_HOMES)
 __getattr__ = names_from(__name__, _HOMES)

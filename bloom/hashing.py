@@ -56,10 +56,10 @@ def hash_array(array: pa.Array | pa.ChunkedArray) -> HashedValues:
     Raises:
         InvalidArgumentError: not an Arrow array, or of a type that cannot be hashed (lists, maps, structs, ...).
     """
-    kind = plain_type(array)
-    name = canon.hash_name(kind)
+    arrow_type = plain_type(array)
+    name = canon.hash_name(arrow_type)
     if name is None:
-        raise InvalidArgumentError(f"values of type {kind} cannot be hashed: filters take scalar values")
+        raise InvalidArgumentError(f"values of type {arrow_type} cannot be hashed: filters take scalar values")
     return _joined(name, [_hash_chunk(chunk) for chunk in _chunks(array)])
 
 
@@ -76,26 +76,26 @@ def hash_raw(array: pa.Array | pa.ChunkedArray, form: str) -> HashedValues:
         InvalidArgumentError: an unknown form, a type that does not fit it, or a double that no FLOAT equals.
     """
     physical = checked_form(form)
-    kind = plain_type(array)
+    arrow_type = plain_type(array)
     parts = []
     for chunk in _chunks(array):
         chunk = canon.flatten(chunk)
-        if physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and canon.is_bytes_like(kind):
+        if physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and canon.is_bytes_like(arrow_type):
             parts.append(_hash_chunk(chunk)[:2])
-        elif physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(kind):
+        elif physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(arrow_type):
             values, is_exact = raw_floats(chunk, physical)
             if not is_exact.all():
                 lost = chunk[int(np.argmin(is_exact))]
                 raise InvalidArgumentError(f"{form} cannot hold the double {lost}: round the values to float32 first")
             parts.append((hash_fixed(values), valid_mask(chunk)))
-        elif physical == "INT32" and (pa.types.is_integer(kind) or pa.types.is_date32(kind)):
-            stored = chunk.view(pa.int32()) if pa.types.is_date32(kind) else chunk
+        elif physical == "INT32" and (pa.types.is_integer(arrow_type) or pa.types.is_date32(arrow_type)):
+            stored = chunk.view(pa.int32()) if pa.types.is_date32(arrow_type) else chunk
             parts.append((hash_fixed(_words_of(stored).astype("<u4")), valid_mask(chunk)))
-        elif physical == "INT64" and pa.types.is_integer(kind):
+        elif physical == "INT64" and pa.types.is_integer(arrow_type):
             parts.append((hash_fixed(_words_of(chunk)), valid_mask(chunk)))
         else:
             raise InvalidArgumentError(
-                f"values of type {kind} do not fit a filter of {form}: cast them to what the column stores (of a "
+                f"values of type {arrow_type} do not fit a filter of {form}: cast them to what the column stores (of a "
                 "timestamp, time or decimal, the integers in the column's own unit or scale)"
             )
     return _joined(form, parts)
@@ -179,10 +179,10 @@ def plain_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
         raise InvalidArgumentError(
             f"expected a pyarrow array, got {type(array).__name__}: wrap it in pyarrow.array(...)"
         )
-    kind = array.type
-    while isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
-        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type
-    return kind
+    arrow_type = array.type
+    while isinstance(arrow_type, pa.BaseExtensionType) or pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type.value_type
+    return arrow_type
 
 
 def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:

@@ -94,16 +94,16 @@ def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
     Raises:
         InvalidArgumentError: values of a kind that this filter does not hold, or that cannot be hashed.
     """
-    kind = plain_type(values)
-    if pa.types.is_null(kind):
+    arrow_type = plain_type(values)
+    if pa.types.is_null(arrow_type):
         return Probes(np.zeros(len(values), dtype=np.uint64), np.zeros(len(values), dtype=bool))
     if name.startswith(PARQUET_PREFIX):
         physical = name.removeprefix(PARQUET_PREFIX)
-        if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(kind):
+        if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(arrow_type):
             return _float_probes(canon.flatten(values), physical)
         hashed = hash_raw(values, name)
         return Probes(hashed.hashes, hashed.valid)
-    hash_name = canon.hash_name(kind)
+    hash_name = canon.hash_name(arrow_type)
     if hash_name == name or hash_name is None:
         hashed = hash_array(values)
         return Probes(hashed.hashes, hashed.valid)
@@ -112,7 +112,7 @@ def probes_for(values: pa.Array | pa.ChunkedArray, name: str) -> Probes:
             canon.flatten(values), int(hash_name.removeprefix(_DECIMAL)), int(name.removeprefix(_DECIMAL))
         )
     raise InvalidArgumentError(
-        f"values of type {kind} (hashed as {hash_name!r}) do not fit a filter of {name!r}: cast them to the "
+        f"values of type {arrow_type} (hashed as {hash_name!r}) do not fit a filter of {name!r}: cast them to the "
         "type of the column that the filter was built from"
     )
 

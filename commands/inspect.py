@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, NamedTuple
+
+import numpy as np
 
 from ..errors import CorruptionError, NotATableError
 from ..hfile_like import Finding, PathSource, SortedFileReader
 from ..hfile_like.footer import FORMAT_VERSION, HEADER
-from ..hfile_like.verify import SectionSize, section_sizes
 from .arguments import Argument, AsJson, CommandExit, Option, Status
 from .output import bytes_text, count_of, plain, print_json, records, stdout, text_table, working
 
@@ -62,14 +63,26 @@ def _reader(path: str) -> SortedFileReader:
         raise
 
 
+class SectionSize(NamedTuple):
+    """The bytes of one section in all blocks: "tombstones", "keys", or a value column."""
+
+    name: str
+    stored_bytes: int
+    uncompressed_bytes: int
+
+
 def _sizes(reader: SortedFileReader, findings: list[Finding] | None) -> list[SectionSize]:
     """Return the bytes of each section; none if known damage prevents it."""
+    names = ["tombstones", "keys", *reader.schema.names]
+    totals = np.zeros((len(names), 2), dtype=np.int64)
     try:
-        return section_sizes(reader)
+        for block in reader.read_blocks(range(reader.num_blocks)):
+            totals += block.section_sizes()
     except CorruptionError:
         if not findings:
             raise
         return []
+    return [SectionSize(name, *sizes) for name, sizes in zip(names, totals.tolist(), strict=True)]
 
 
 def key_of(text: str) -> bytes:
@@ -97,7 +110,7 @@ def _as_dict(reader: SortedFileReader, sizes: list[SectionSize], findings: list[
         "entries": reader.num_entries,
         "tombstones": reader.num_deleted,
         "schema": {f.name: str(f.type) for f in reader.schema},
-        "sections": [asdict(size) for size in sizes],
+        "sections": [size._asdict() for size in sizes],
         "blocks": [
             {**b._asdict(), "first_key": key_text(b.first_key), "last_key": key_text(b.last_key)}
             for b in reader.blocks()

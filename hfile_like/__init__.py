@@ -27,60 +27,9 @@ need are loaded when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ..base.lazy import exports_of, names_from
 
-from ..base.lazy import names_from
-from .block_index import BlockInfo, ZoneMap
-from .block_keys import prefix_successor
-from .entries import prefix_changes
-from .footer import GroupHandle, RowTable
-from .id_scan import IdEntries, IdKeys
-from .key_layout import KeyLayout
-from .reader import SortedFileReader
-from .rows import read_rows, read_rows_of_tables
-from .scan import read_block_range
-from .source import BytesSource, PathSource, Source
+_HOMES = exports_of(__name__)
 
-if TYPE_CHECKING:
-    from ..base.ordered_keys import OrderedCode
-    from .merge import MergeSummary, merge_runs
-    from .verify import Finding
-    from .writer import SortedFileWriter, WriterOptions
-
-
-_HOMES = {
-    "Finding": ".verify",
-    "MergeSummary": ".merge",
-    "OrderedCode": "..base.ordered_keys",
-    "SortedFileWriter": ".writer",
-    "WriterOptions": ".writer",
-    "merge_runs": ".merge",
-}
-
-__all__ = [
-    "BlockInfo",
-    "BytesSource",
-    "Finding",
-    "GroupHandle",
-    "IdEntries",
-    "IdKeys",
-    "KeyLayout",
-    "MergeSummary",
-    "OrderedCode",
-    "PathSource",
-    "RowTable",
-    "SortedFileReader",
-    "SortedFileWriter",
-    "Source",
-    "WriterOptions",
-    "ZoneMap",
-    "merge_runs",
-    "prefix_changes",
-    "prefix_successor",
-    "read_block_range",
-    "read_rows",
-    "read_rows_of_tables",
-]
-
-
+__all__ = list(_HOMES)
 __getattr__ = names_from(__name__, _HOMES)

@@ -100,9 +100,6 @@ class Block:
             raise location.corruption("block columns", message)
         self._view = view[: self.length_bytes]
         self._offsets = self._read_directory(end)
-        self._forget_decoded()
-
-    def _forget_decoded(self) -> None:
         self._keys: BlockKeys | None = None
         self._key_section: EncodedSection | None = None
         self._columns: dict[int, ValueColumn] = {}
@@ -169,18 +166,9 @@ class Block:
         moved[:4] = codec.checksum_at(offset, memoryview(moved)[4:end]).to_bytes(4, "little")
         return bytes(moved)
 
-    def without_cache(self) -> Block:
-        """Return this block with nothing decoded: it frees what is decoded of it when it is freed."""
-        other = Block.__new__(Block)  # `copy.copy` takes longer than a look-up
-        other.__dict__.update(self.__dict__)
-        other._forget_decoded()
-        return other
-
     def copied(self) -> Block:
         """Return this block over its own memory, with nothing decoded: it does not need the bytes that were read."""
-        other = self.without_cache()
-        other._view = memoryview(bytes(self._view))
-        return other
+        return Block(memoryview(bytes(self._view)), self.location, self.schema)
 
     @property
     def key_section(self) -> EncodedSection:

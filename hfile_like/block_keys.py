@@ -76,13 +76,6 @@ def _shared_length(a: bytes, b: bytes) -> int:
     return shorter - (differing.bit_length() + 7) // 8
 
 
-def _table_of(keys: pa.BinaryArray) -> np.ndarray:
-    """uint8 [n, width] of keys of one width."""
-    table = byte_table(keys)
-    assert table is not None, "keys of one length have a table"
-    return table
-
-
 # -- 1, fixed width ---------------------------------------------------------------------------------------------------
 
 
@@ -90,7 +83,9 @@ def encode_fixed(keys: pa.BinaryArray) -> bytes:
     """Return encoding 1 of keys of one length."""
     first, last = keys[0].as_py(), keys[len(keys) - 1].as_py()
     width, shared = len(first), _shared_length(first, last)
-    transposed = np.ascontiguousarray(_table_of(keys)[:, shared:].T)
+    table = byte_table(keys)
+    assert table is not None, "keys of one length have a table"
+    transposed = np.ascontiguousarray(table[:, shared:].T)
     return FIXED_HEAD.pack(width, shared) + first[:shared] + transposed.tobytes()
 
 
@@ -243,7 +238,8 @@ class BundledKeys:
 
 def encode_numbers(keys: pa.BinaryArray, width: int) -> bytes:
     """Return encoding 3 of keys of `width` bytes that differ in their last 8 at most."""
-    table = _table_of(keys)
+    table = byte_table(keys)
+    assert table is not None, "keys of one length have a table"
     last = min(width, ID_BYTES)
     padded = np.zeros((len(keys), ID_BYTES), dtype=np.uint8)
     padded[:, :last] = table[:, width - last :][:, ::-1]

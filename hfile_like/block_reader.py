@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError, is_integer
 from . import codec
 from .block import Block
 from .block_index import BlockInfo, ZoneMap
-from .block_keys import prefix_successor
+from .block_keys import find_key, prefix_successor
 from .codec import Location
 from .footer import TAIL_BYTES, open_footer
 from .source import Source, close_source, name_of, open_source, read_exact
@@ -31,8 +31,11 @@ READ_AHEAD_BYTES = 1 << 20
 class BlockReader:
     """Reads the blocks of a file. Threads may share it.
 
-    name, schema    of the source (or None), of the value columns
-    footer, index   of the file
+    name, schema              of the source (or None), of the value columns
+    footer, index             of the file
+    num_entries, num_deleted  entries of the file, tombstones included; tombstones
+    num_blocks, size_bytes    of the file
+    tail_bytes                bytes of the file's end that were read when it was opened, and are kept
     """
 
     def __init__(
@@ -53,37 +56,14 @@ class BlockReader:
             raise
         self.schema: pa.Schema = self.footer.schema
         self.index = self.footer.index
+        self.num_entries, self.num_deleted = self.index.num_entries, self.index.num_deleted
+        self.num_blocks, self.size_bytes, self.tail_bytes = self.index.block_count, self.source.size, len(self._tail)
 
     def reading_from(self, source: Source) -> Self:
         """Return a reader of the same file through another source, which stays the caller's. The footer is shared."""
         other = copy.copy(self)
         other.source, other._is_owned = source, False
         return other
-
-    @property
-    def num_entries(self) -> int:
-        """Entries of the file, tombstones included."""
-        return self.index.num_entries
-
-    @property
-    def num_deleted(self) -> int:
-        """Tombstones of the file."""
-        return self.index.num_deleted
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks of the file."""
-        return self.index.block_count
-
-    @property
-    def tail_bytes(self) -> int:
-        """Bytes of the file's end that were read when it was opened, and are kept."""
-        return len(self._tail)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the file."""
-        return self.source.size
 
     def ends(self) -> tuple[bytes, bytes]:
         """Return the first and the last key, tombstones included. Raises InvalidArgumentError if there is no entry."""
@@ -144,6 +124,23 @@ class BlockReader:
                         raise location.corruption("block entries", message)
                     yield block
             start = stop
+
+    def get(self, key: bytes) -> dict[str, object] | None:
+        """Return the values of a key as Python objects, or None; they are decoded only if it is found. A value that
+        Python's own type cannot hold (a timestamp of the year 12,000, or of a time zone that Python does not have) is
+        a pyarrow Scalar."""
+        self.check_open()
+        if not isinstance(key, bytes):
+            raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
+        i = self.index.block_containing(key)
+        if i is None:
+            return None
+        block = next(self._read_blocks([i], 0))
+        row = find_key(block.keys, key)
+        deleted = block.deleted() if row >= 0 else None
+        if row < 0 or (deleted is not None and deleted[row]):
+            return None
+        return {name: block.column(position).value(row) for position, name in enumerate(self.schema.names)}
 
     def zone_maps(self, columns: Sequence[str] | None = None, blocks: range | None = None) -> dict[str, ZoneMap | None]:
         """Return the bounds and nulls of some value columns, or of all that have a zone map, in `blocks`, a range of

@@ -45,7 +45,7 @@ from .codec import (
     unpack_strings,
 )
 from .frame import Frame, Rows, encode_frame, in_range_mask, read_frame, row_count
-from .templates import TemplateColumn, TemplateEncoder
+from .templates import TemplateColumn, encode_template
 
 ENCODING_ALL_NULL = 0
 ENCODING_FIXED = 1
@@ -154,8 +154,8 @@ def check_text(column: pa.Array, name: str) -> None:
 _ALL_NULL = EncodedSection(ENCODING_ALL_NULL, 0, b"")
 
 
-def encode_column(column: pa.Array, templates: TemplateEncoder | None = None) -> EncodedSection:
-    """Return one value column of a block. `templates`: the encoder of the column's earlier blocks."""
+def encode_column(column: pa.Array, templates: bool = False) -> EncodedSection:
+    """Return one value column of a block. `templates`: whether to look for strings of one form."""
     if column.null_count == len(column):
         return _ALL_NULL
     valid = valid_mask(column)
@@ -190,7 +190,7 @@ def _encode_fixed(column: pa.Array, valid: np.ndarray | None) -> EncodedSection:
     return EncodedSection(ENCODING_FIXED, 0, (rows if valid is None else rows * valid[:, None]).tobytes())
 
 
-def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: TemplateEncoder | None) -> EncodedSection:
+def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: bool) -> EncodedSection:
     """The encoding of the fewest bytes before compression."""
     offsets, data = offsets_and_data(column)
     lengths = np.diff(offsets) if valid is None else np.diff(offsets) * valid
@@ -201,7 +201,7 @@ def _encode_strings(column: pa.Array, valid: np.ndarray | None, templates: Templ
         by_dictionary = _encode_dictionary(column, valid)
         if by_dictionary is not None and len(by_dictionary) <= plain_bytes:
             best = EncodedSection(ENCODING_DICTIONARY, 0, by_dictionary)
-    by_template = None if templates is None else templates.encode(column, valid, min(2 * plain_bytes, VALUES_BYTES_MAX))
+    by_template = encode_template(column, valid, min(2 * plain_bytes, VALUES_BYTES_MAX)) if templates else None
     if by_template is not None and len(by_template) <= (plain_bytes if best is None else len(best.data) - 1):
         best = EncodedSection(ENCODING_TEMPLATE, 0, by_template)
     if best is not None:
@@ -308,12 +308,7 @@ class ValueColumn:
     strings: PlainStrings | DictionaryStrings | TemplateColumn | None = None
 
     def __init__(
-        self,
-        arrow_type: pa.DataType,
-        count: int,
-        section: EncodedSection,
-        max_bytes: int,
-        location: Location,
+        self, arrow_type: pa.DataType, count: int, section: EncodedSection, max_bytes: int, location: Location
     ):
         """`max_bytes`: of all values, decoded. Raises CorruptionError."""
         self.arrow_type, self.count = arrow_type, count

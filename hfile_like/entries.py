@@ -47,12 +47,7 @@ class Entries:
         """Return the entries at `positions`, in that order."""
         which = from_numpy(positions)
         deleted = None if self.deleted is None else self.deleted[positions]
-        columns = [pa.nulls(len(which), c.type) if c.null_count == len(c) else c.take(which) for c in self.columns]
-        return Entries(take_keys(self.keys, positions), columns, deleted)
-
-    def compact(self) -> Entries:
-        """Return a copy."""
-        return self.take(np.arange(len(self)))
+        return Entries(take_keys(self.keys, positions), [column.take(which) for column in self.columns], deleted)
 
     def row_bytes(self) -> np.ndarray:
         """Return int64 [n]: the bytes of each entry before compression."""
@@ -102,28 +97,28 @@ def normalize_input(
     schema: pa.Schema, keys: object, values: pa.RecordBatch | pa.Table | None, deleted: object
 ) -> list[Entries]:
     """Return the entries of a call, in one or more parts. Raises InvalidArgumentError, SchemaError."""
-    chunks = key_chunks(keys)
-    count = sum(map(len, chunks))
-    batches = _batches(schema, values, count)
+    chunked = pa.chunked_array(key_chunks(keys), pa.binary())
+    count = len(chunked)
     flags = _flags(deleted, count)
-    parts: list[Entries] = []
-    row = 0
-    for chunk in chunks:
-        done = 0
-        while done < len(chunk):
-            columns, size = _columns_at(batches, row, len(chunk) - done)
-            part = None if flags is None else flags[row : row + size]
-            parts.append(Entries(chunk.slice(done, size), columns, part))
-            done, row = done + size, row + size
+    columns = _value_columns(schema, values, count)
+    table = pa.Table.from_arrays([chunked, *columns], names=[KEY_FIELD.name, *schema.names])
+    parts, row = [], 0
+    for batch in table.to_batches():
+        if batch.num_rows:
+            part = None if flags is None else flags[row : row + batch.num_rows]
+            parts.append(Entries(batch.column(0), batch.columns[1:], part))
+        row += batch.num_rows
     return parts
 
 
 def key_chunks(keys: object) -> list[pa.BinaryArray]:
     """Return keys as binary arrays. Raises InvalidArgumentError for nulls, other types and keys that are too long."""
     array = _arrow_keys(keys)
-    kind = array.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        raise InvalidArgumentError(f"keys must be binary, not {kind}: cast them")
+    key_type = array.type
+    if not (
+        pa.types.is_binary(key_type) or pa.types.is_large_binary(key_type) or pa.types.is_fixed_size_binary(key_type)
+    ):
+        raise InvalidArgumentError(f"keys must be binary, not {key_type}: cast them")
     if array.null_count:
         raise InvalidArgumentError(f"{array.null_count} keys are null: every entry needs a key")
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
@@ -138,14 +133,14 @@ def _arrow_keys(keys: object) -> pa.Array | pa.ChunkedArray:
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):
         return keys
     try:
-        listed = keys if isinstance(keys, list) else list(keys)  # type: ignore[call-overload]
-        if all(type(key) is bytes for key in listed):
-            return binary_array(listed)
-        if any(isinstance(key, str) for key in listed):
-            raise InvalidArgumentError("keys must be bytes, not text: encode them")
-        return pa.array(listed, pa.large_binary())
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        listed = list(keys)  # type: ignore[call-overload]
+    except TypeError as error:
         raise InvalidArgumentError(f"keys must be bytes ({error})") from None
+    for key in listed:
+        if not isinstance(key, bytes):
+            what = "text: encode them" if isinstance(key, str) else type(key).__name__
+            raise InvalidArgumentError(f"keys must be bytes, not {what}")
+    return binary_array(listed)
 
 
 def _binary_chunks(chunk: pa.Array) -> list[pa.BinaryArray]:
@@ -189,39 +184,22 @@ def _short(key: bytes) -> str:
     return repr(key) if len(key) <= 80 else f"{key[:80]!r}... ({len(key):,} bytes)"
 
 
-def _batches(schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count: int) -> list[pa.RecordBatch]:
+def _value_columns(
+    schema: pa.Schema, values: pa.RecordBatch | pa.Table | None, count: int
+) -> list[pa.Array | pa.ChunkedArray]:
     if values is None:
-        return [pa.RecordBatch.from_arrays([pa.nulls(count, f.type) for f in schema], schema=schema)] if count else []
+        return [pa.nulls(count, field.type) for field in schema]
     if not isinstance(values, (pa.RecordBatch, pa.Table)):
         raise InvalidArgumentError(f"values must be a RecordBatch or a Table, not {type(values).__name__}")
-    is_same = values.schema.equals(schema)
-    if not is_same:
-        if sorted(values.schema.names) != sorted(schema.names):
-            raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
-        for field in schema:
-            kind = values.schema.field(field.name).type
-            if kind != field.type:
-                raise SchemaError(f"column {field.name!r} is of type {kind}, the file has {field.type}: cast it")
+    if sorted(values.schema.names) != sorted(schema.names):
+        raise SchemaError(f"values have the columns {values.schema.names}, the file {schema.names}")
+    for field in schema:
+        given = values.schema.field(field.name).type
+        if given != field.type:
+            raise SchemaError(f"column {field.name!r} is of type {given}, the file has {field.type}: cast it")
     if values.num_rows != count and (schema.names or values.num_rows):
         raise InvalidArgumentError(f"there are {count} keys and {values.num_rows} rows of values")
-    if not schema.names:
-        return []
-    if not is_same:
-        values = values.select(schema.names)
-    batches = values.to_batches() if isinstance(values, pa.Table) else [values]
-    return [batch for batch in batches if batch.num_rows]
-
-
-def _columns_at(batches: list[pa.RecordBatch], row: int, most: int) -> tuple[list[pa.Array], int]:
-    """The columns of rows from `row`, at most `most` and within one batch, and how many rows that is."""
-    for batch in batches:
-        if row < batch.num_rows:
-            size = min(most, batch.num_rows - row)
-            if size == batch.num_rows:
-                return batch.columns, size
-            return [column.slice(row, size) for column in batch.columns], size
-        row -= batch.num_rows
-    return [], most
+    return [values.column(name) for name in schema.names]
 
 
 def _flags(deleted: object, count: int) -> np.ndarray | None:

@@ -30,7 +30,7 @@ MAGIC_TRAILER = b"SKSBLK\r\n"
 # Bits of the trailer: features without which a file cannot be read. There are none yet.
 FLAGS_MASK = 0
 
-# footer_offset, footer_stored, footer_raw, footer_checksum, footer_codec, trailer_checksum, flags, version, magic
+# The place of the footer (a StoredBlob), the checksum of the trailer, flags, version, magic.
 TRAILER = struct.Struct("<QQQIIIHH8s")
 _CHECKED_AFTER = 36
 _VERSION_AT = 38
@@ -92,8 +92,8 @@ class Contents:
     schema: pa.Schema
     index: bytes = b""
     zone_maps: bytes | None = None
-    groups: list[GroupHandle] = field(default_factory=list)
-    row_tables: list[RowTable] = field(default_factory=list)
+    groups: dict[str, GroupHandle] = field(default_factory=dict)
+    row_tables: dict[str, RowTable] = field(default_factory=dict)
     metas: dict[str, StoredBlob] = field(default_factory=dict)
 
 
@@ -105,15 +105,15 @@ def encode_footer(contents: Contents, offset: int, compressor: Compressor | None
     sections = [
         (SECTION_SCHEMA, contents.schema.serialize().to_pybytes()),
         (SECTION_INDEX, contents.index),
-        (SECTION_GROUPS, _table({g.name: g for g in contents.groups}, _GROUP_FIELDS)),
-        (SECTION_ROW_TABLES, _table({s.name: s for s in contents.row_tables}, _ROW_TABLE_FIELDS)),
+        (SECTION_GROUPS, _table(contents.groups, _GROUP_FIELDS)),
+        (SECTION_ROW_TABLES, _table(contents.row_tables, _ROW_TABLE_FIELDS)),
         (SECTION_METAS, _table(contents.metas, _BLOB_FIELDS)),
     ]
     if contents.zone_maps is not None:
         sections.append((SECTION_ZONE_MAPS, contents.zone_maps))
     head = len(sections).to_bytes(8, "little") + b"".join(_SECTION.pack(i, 0, len(b)) for i, b in sections)
-    raw = head + b"".join(body for _, body in sections)
-    blob, stored = codec.pack_blob(raw, offset, compressor)
+    data = head + b"".join(body for _, body in sections)
+    blob, stored = codec.pack_blob(data, offset, compressor)
     trailer = TRAILER.pack(*blob, 0, 0, FORMAT_VERSION, MAGIC_TRAILER)
     checksum = _trailer_checksum(trailer, offset + len(stored))
     return b"".join((stored, TRAILER.pack(*blob, checksum, 0, FORMAT_VERSION, MAGIC_TRAILER)))
@@ -125,8 +125,8 @@ def _trailer_checksum(trailer: bytes | memoryview, offset: int) -> int:
 
 def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
     """The names of the rows, then one array for each field."""
-    columns = [([getattr(row, name) for row in rows.values()], kind) for name, kind in fields.items()]
-    arrays = [np.array(column, dtype=kind).tobytes() for column, kind in columns]
+    columns = [([getattr(row, name) for row in rows.values()], dtype) for name, dtype in fields.items()]
+    arrays = [np.array(column, dtype=dtype).tobytes() for column, dtype in columns]
     return codec.pack_strings([name.encode() for name in rows]) + b"".join(arrays)
 
 
@@ -136,9 +136,9 @@ def _table(rows: Mapping[str, object], fields: Mapping[str, str]) -> bytes:
 class Footer:
     """The content of a file. Every length is checked against that of the file."""
 
-    def __init__(self, raw: memoryview | bytes, data_end: int, location: Location):
+    def __init__(self, data: memoryview | bytes, data_end: int, location: Location):
         self._location, self._data_end = location, data_end
-        self._sections = self._split(memoryview(raw))
+        self._sections = self._split(memoryview(data))
         try:
             self.schema = check_schema(pa.ipc.read_schema(pa.py_buffer(self._section(SECTION_SCHEMA))))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -146,33 +146,27 @@ class Footer:
         zone_maps = self._sections.get(SECTION_ZONE_MAPS)
         self.index = BlockIndex(self._section(SECTION_INDEX), zone_maps, self.schema, data_end, location)
 
-    @property
-    def offset(self) -> int:
-        """The offset of the footer."""
-        return self._data_end
-
-    def _split(self, raw: memoryview) -> dict[int, memoryview]:
-        count = int.from_bytes(raw[:8], "little")
+    def _split(self, data: memoryview) -> dict[int, memoryview]:
+        count = int.from_bytes(data[:8], "little")
         offset = 8 + _SECTION.size * count
-        if len(raw) < 8 or offset > len(raw):
+        if len(data) < 8 or offset > len(data):
             raise self._location.corruption("footer", f"the footer claims {count} sections and does not contain them")
         sections = {}
-        for kind, reserved, length in _SECTION.iter_unpack(raw[8:offset]):
-            if reserved or kind in sections:
+        for section_id, reserved, length in _SECTION.iter_unpack(data[8:offset]):
+            if reserved or section_id in sections:
                 raise self._location.corruption(
-                    "footer", f"section {kind} of the footer is there twice, or of no known kind"
+                    "footer", f"section {section_id} of the footer is there twice, or of no known kind"
                 )
-            if length > len(raw) - offset:
-                raise self._location.corruption("footer", f"section {kind} of the footer is cut short")
-            sections[kind] = raw[offset : offset + length]
+            if length > len(data) - offset:
+                raise self._location.corruption("footer", f"section {section_id} of the footer is cut short")
+            sections[section_id] = data[offset : offset + length]
             offset += length
         return sections
 
-    def _section(self, kind: int) -> memoryview:
-        try:
-            return self._sections[kind]
-        except KeyError:
-            raise self._location.corruption("footer", f"section {kind} of the footer is missing") from None
+    def _section(self, section_id: int) -> memoryview:
+        if section_id not in self._sections:
+            raise self._location.corruption("footer", f"section {section_id} of the footer is missing")
+        return self._sections[section_id]
 
     @cached_property
     def groups(self) -> dict[str, GroupHandle]:
@@ -210,27 +204,24 @@ class Footer:
             if offset + length > following:
                 raise self._location.corruption(check, f"some of the {check} overlap at byte {following}")
 
-    def _rows(self, kind: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, section_id: int, fields: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
         """(name, number, ...) of each row of a table: the inverse of `_table`."""
-        section = self._section(kind)
+        section = self._section(section_id)
         row_bytes = 4 + sum(np.dtype(item).itemsize for item in fields.values())  # at least
         if int.from_bytes(section[:4], "little") * row_bytes > len(section):
             raise self._location.corruption(
-                "footer table", f"table {kind} of the footer claims more rows than it has bytes for"
+                "footer table", f"table {section_id} of the footer claims more rows than it has bytes for"
             )
         names, rest = codec.unpack_strings(section, self._location)
         columns = []
         for item in fields.values():
             size = len(names) * np.dtype(item).itemsize
             if size > len(rest):
-                raise self._location.corruption("footer table", f"table {kind} of the footer is cut short")
+                raise self._location.corruption("footer table", f"table {section_id} of the footer is cut short")
             columns.append(np.frombuffer(rest[:size], dtype=item).tolist())
             rest = rest[size:]
-        return zip([self._text(name) for name in names], *columns, strict=True)
-
-    def _text(self, item: bytes) -> str:
         try:
-            return item.decode()
+            return zip([name.decode() for name in names], *columns, strict=True)
         except UnicodeDecodeError:
             raise self._location.corruption("footer text", "a name in the footer is not UTF-8") from None
 

@@ -98,8 +98,13 @@ class IdKeys:
         self, first: int, last: int, columns: Sequence[str] | None = None, include_deleted: bool = False
     ) -> IdEntries:
         """Return those whose id is from `first` to `last`, both inclusive. Only their values are decoded."""
-        reader, blocks = self._reader, self._blocks_between(first, last)
-        parts = [(block, rows_between(block.keys, self._prefix, first, last)) for block in reader.read_blocks(blocks)]
+        reader = self._reader
+        reader.check_open()
+        if not 0 <= first <= last < 1 << 64:
+            raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
+        start, end = (self._prefix + number.to_bytes(ID_BYTES, "big") for number in (first, last))
+        blocks = reader.read_blocks(reader.block_range(start=start, stop=prefix_successor(end)))
+        parts = [(block, rows_between(block.keys, self._prefix, first, last)) for block in blocks]
         builder = _Builder(reader, columns, sum(len(rows) for _, rows in parts), include_deleted)
         for block, rows in parts:
             builder.add(block, ids_at(block.keys, self._prefix, rows), slice(rows.start, rows.stop))
@@ -114,13 +119,6 @@ class IdKeys:
 
     def _blocks(self) -> range:
         return self._reader.block_range(self._prefix)
-
-    def _blocks_between(self, first: int, last: int) -> range:
-        self._reader.check_open()
-        if not 0 <= first <= last < 1 << 64:
-            raise InvalidArgumentError(f"there are no numbers of 8 bytes from {first} to {last}")
-        start, end = (self._prefix + number.to_bytes(ID_BYTES, "big") for number in (first, last))
-        return self._reader.block_range(start=start, stop=prefix_successor(end))
 
     def _bounds_of(self, blocks: range) -> tuple[np.ndarray, np.ndarray]:
         index, prefix = self._reader.index, self._prefix

@@ -13,7 +13,6 @@ _WORD_BYTES = 5
 _INSERTED_MAX = 48  # so many are sorted by insertion
 _SMALL_MAX = 1 << 14  # so many take digits of 8 bits: counting those of 11 would take longer than a pass
 _SMALL_BITS, _LARGE_BITS = 8, 11
-_IN_CACHE_MAX = 1 << 17
 
 
 @jit_cached
@@ -75,36 +74,6 @@ def _sort_range(words, order, low, high, bits, words_room, order_room, counts):
 
 
 @jit_cached
-def _sort_large(words, order, low, high, bits, words_room, order_room, counts):
-    """As `_sort_range`, of more than the processor's caches hold: by the upper bits first, so that the rest is done a
-    part at a time."""
-    if high - low <= _IN_CACHE_MAX or bits <= _LARGE_BITS:
-        _sort_range(words, order, low, high, bits, words_room, order_room, counts)
-        return
-    rest = bits - _LARGE_BITS
-    shift = np.uint64(rest)
-    ends = np.zeros((1 << _LARGE_BITS) + 1, np.int64)
-    for i in range(low, high):
-        ends[np.int64(words[i] >> shift) + 1] += 1
-    ends[0] = low
-    for k in range(1 << _LARGE_BITS):
-        ends[k + 1] += ends[k]
-    for i in range(low, high):
-        word = words[i]
-        bucket = np.int64(word >> shift)
-        place = ends[bucket]
-        ends[bucket] = place + 1
-        words_room[place], order_room[place] = word, order[i]
-    words[low:high] = words_room[low:high]
-    order[low:high] = order_room[low:high]
-    begin = low
-    for k in range(1 << _LARGE_BITS):
-        if ends[k] - begin > 1:
-            _sort_range(words, order, begin, ends[k], rest, words_room, order_room, counts)
-        begin = ends[k]
-
-
-@jit_cached
 def sort_keys(data, offsets, order, is_again):
     """The keys data[offsets[i]:offsets[i + 1]], of which none is the beginning of another but for equal ones: fills
     int32 `order` [n] with the positions of the keys as they ascend, equal ones as they come, and bool `is_again` [n]
@@ -129,7 +98,7 @@ def sort_keys(data, offsets, order, is_again):
             if high - low == 1:
                 continue
             _take_words(data, offsets, level, order, low, high, words)
-            _sort_large(words, order, low, high, 8 * _WORD_BYTES, words_room, order_room, counts)
+            _sort_range(words, order, low, high, 8 * _WORD_BYTES, words_room, order_room, counts)
             for i in range(low + 1, high):
                 is_again[i] = words[i] == words[i - 1]
                 is_tied |= is_again[i]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..base.arrays import big_endian, binary_rows, combine, from_big_endian, offsets_and_data
+from ..base.arrays import big_endian, binary_rows, byte_table, combine, from_big_endian
 from ..errors import CorruptionError, InvalidArgumentError
 
 _FIELD_BYTES_MAX = 8
@@ -40,25 +40,18 @@ class KeyLayout:
         Raises InvalidArgumentError for a field that is missing, unknown, of another length, or out of range."""
         if set(columns) != set(self.names):
             raise InvalidArgumentError(f"this key takes the fields {list(self.names)}, not {sorted(columns)}")
-        arrays: dict[str, np.ndarray] = {}
-        numbers: dict[str, int] = {}
-        for name, values in columns.items():
-            if isinstance(values, (int, np.integer)):
-                numbers[name] = int(values)
-            else:
-                arrays[name] = np.asarray(values)
-        if any(a.ndim != 1 for a in arrays.values()) or len({len(a) for a in arrays.values()}) > 1:
+        arrays = {name: np.asarray(values) for name, values in columns.items()}
+        lengths = {len(array) for array in arrays.values() if array.ndim}
+        if any(array.ndim > 1 for array in arrays.values()) or len(lengths) > 1:
             raise InvalidArgumentError("the columns of a key must be of one dimension and one length")
-        count = len(next(iter(arrays.values()))) if arrays else 1
+        count = lengths.pop() if lengths else 1
         if count * self.width_bytes > np.iinfo(np.int32).max:
             raise InvalidArgumentError(f"{count:,} keys of {self.width_bytes} bytes: encode at most 2 GiB at a time")
         out = np.empty((count, self.width_bytes), dtype=np.uint8)
         offset = 0
         for name, width in zip(self.names, self.widths, strict=True):
-            if name in arrays:
-                out[:, offset : offset + width] = big_endian(_unsigned(name, arrays[name], width), width)
-            else:
-                out[:, offset : offset + width] = np.frombuffer(_field(name, numbers[name], width), dtype=np.uint8)
+            numbers = np.atleast_1d(_unsigned(name, arrays[name], width))
+            out[:, offset : offset + width] = big_endian(numbers, width)
             offset += width
         return binary_rows(out)
 
@@ -67,14 +60,11 @@ class KeyLayout:
         Raises CorruptionError if a key does not have the length of this layout."""
         if isinstance(keys, pa.ChunkedArray):
             keys = combine(keys)
-        keys = keys.cast(pa.binary())
-        offsets, data = offsets_and_data(keys)
-        count = len(keys)
-        if keys.null_count or (np.diff(offsets) != self.width_bytes).any():
+        table = byte_table(keys.cast(pa.binary()))
+        if table is None and not len(keys):
+            table = np.empty((0, self.width_bytes), dtype=np.uint8)
+        if table is None or keys.null_count or table.shape[1] != self.width_bytes:
             raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
-        start = int(offsets[0])
-        table = np.frombuffer(data[start : start + count * self.width_bytes], dtype=np.uint8)
-        table = table.reshape(count, self.width_bytes)
         fields, offset = {}, 0
         for name, width in zip(self.names, self.widths, strict=True):
             fields[name] = from_big_endian(table[:, offset : offset + width])
@@ -97,11 +87,9 @@ def _field(name: str, value: int, width: int) -> bytes:
 
 
 def _unsigned(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    if values.dtype.kind not in "iu":
-        if len(values):
+    if values.size:
+        if values.dtype.kind not in "iu":
             raise InvalidArgumentError(f"key field {name!r} takes integers, not {values.dtype}")
-        return values.astype(np.uint64)
-    if len(values):
         low, high = int(values.min()), int(values.max())
         if low < 0 or high >= 1 << 8 * width:
             bad = low if low < 0 else high

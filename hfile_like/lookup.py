@@ -94,18 +94,14 @@ def _aligned(
         is_deleted[is_match] = np.concatenate(flags)[rows[is_match]]
     if not include_deleted:
         is_match = is_match & ~is_deleted
-    places = from_numpy(rows, is_match)
-    arrays: list[pa.Array | pa.ChunkedArray] = [wanted]
-    for pieces, position in zip(columns, positions, strict=True):
-        field = schema.field(position)
-        try:
-            values = pa.chunked_array(pieces, field.type).take(places) if pieces else pa.nulls(len(rows), field.type)
-        except pa.ArrowInvalid as error:
-            message = f"the values of {field.name!r} do not fit one array ({error}): ask for fewer keys"
-            raise InvalidArgumentError(message) from None
-        arrays.append(values)
-    fields = [KEY_FIELD, *(schema.field(p) for p in positions), pa.field("found", pa.bool_())]
-    arrays.append(from_numpy(is_match))
+    fields = [schema.field(position) for position in positions]
+    chunked = [pa.chunked_array(pieces, field.type) for pieces, field in zip(columns, fields, strict=True)]
+    try:
+        values = pa.Table.from_arrays(chunked, schema=pa.schema(fields)).take(from_numpy(rows, is_match))
+    except pa.ArrowInvalid as error:
+        raise InvalidArgumentError(f"the values do not fit one array ({error}): ask for fewer keys") from None
+    fields = [KEY_FIELD, *fields, pa.field("found", pa.bool_())]
+    arrays = [wanted, *values.columns, from_numpy(is_match)]
     if include_deleted:
         arrays.append(from_numpy(is_deleted))
         fields.append(DELETED_FIELD)
@@ -231,13 +227,14 @@ def _search_compiled(
     kernels = kernels_for(_KERNELS, _FIND_PLAIN_NS * len(wanted))
     if kernels is None:
         return None
-    rows = np.full(len(wanted), -1, dtype=np.int64)
-    lows, highs = np.array(slices, dtype=np.int64).T.copy()
+    stored, begins, ends, counts, encodings = _key_sections(blocks)
     offsets, data = offsets_and_data(binary_array(wanted))
+    lows, highs = np.array(slices, dtype=np.int64).T.copy()
     keys = read_only(data), read_only(offsets.astype(np.int64)), lows, highs
-    most = max(block.entries for block in blocks)
+    most = int(counts.max())
     scratch = np.empty(most + most // BUNDLE_KEYS + 1, dtype=np.int64)  # for the ends of a block's bundles
-    fits = kernels.find_keys(*_key_sections(blocks), BLOCK_BYTES_MAX, *keys, scratch, rows)
+    rows = np.full(len(wanted), -1, dtype=np.int64)
+    fits = kernels.find_keys(stored, begins, ends, counts, encodings, BLOCK_BYTES_MAX, *keys, scratch, rows)
     return rows if fits else None
 
 

@@ -153,7 +153,7 @@ class _MergingWriter(SortedFileWriter):
             message = "a block does not have the tombstones that the index names"
             raise block.location.corruption("tombstones", message)
         self._flush()
-        self._put_block(block.moved_to(self._offset), info._replace(offset=self._offset), bounds)
+        self._put_block(block.moved_to(self.size_bytes), info._replace(offset=self.size_bytes), bounds)
 
 
 class _Cursor:

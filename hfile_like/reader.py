@@ -1,8 +1,4 @@
-"""The public face of a file that is read: look-ups, scans, and what is in it.
-
-Only what is requested is decoded: a get searches the encoded keys of one block and decodes values only if it finds the
-key; a scan decodes the columns that it returns.
-"""
+"""The public face of a file that is read: look-ups, scans, and what is in it. Only what is requested is decoded."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
-from .block_keys import find_key
 from .block_reader import BlockReader, key_range, named
 from .entries import column_positions, scan_schema
 from .footer import GroupHandle, RowTable
@@ -39,22 +33,6 @@ class SortedFileReader(BlockReader):
     """
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
-
-    def get(self, key: bytes) -> dict[str, object] | None:
-        """Return the values of a key as Python objects, or None. A value that Python's own type cannot hold (a
-        timestamp of the year 12,000, or of a time zone that Python does not have) is a pyarrow Scalar."""
-        self.check_open()
-        if not isinstance(key, bytes):
-            raise InvalidArgumentError(f"a key is bytes, not {type(key).__name__}")
-        i = self.index.block_containing(key)
-        if i is None:
-            return None
-        block = next(self.read_blocks([i]))
-        row = find_key(block.keys, key)
-        deleted = block.deleted() if row >= 0 else None
-        if row < 0 or (deleted is not None and deleted[row]):
-            return None
-        return {name: block.column(position).value(row) for position, name in enumerate(self.schema.names)}
 
     def get_many(
         self,

@@ -35,10 +35,7 @@ def row_chunks(rows: np.ndarray | Iterable[np.ndarray], stride: int) -> Iterable
 
 
 def read_rows(
-    source: Source,
-    section: RowTable,
-    indices: Sequence[int] | np.ndarray,
-    gap_bytes: int = COALESCE_GAP_BYTES,
+    source: Source, section: RowTable, indices: Sequence[int] | np.ndarray, gap_bytes: int = COALESCE_GAP_BYTES
 ) -> np.ndarray:
     """Return uint8 [k, stride]: the rows at `indices` (any order, repeats allowed), in that order. Only their ranges
     are read; rows closer than `gap_bytes` are one range. Raises CorruptionError for a row that fails its checksum,

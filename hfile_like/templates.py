@@ -230,38 +230,16 @@ _UUID_PATTERN = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _FIELD_PATTERNS = (rb"(%s|[0-9a-f]{8,}|[0-9]+)" % _UUID_PATTERN, rb"(%s|[0-9]+)" % _UUID_PATTERN)
 _SAMPLE = 16
 _NAME_BYTES_MAX = 4096  # longer values are no names, and take long to search
-_PAUSE_MAX = 31
 
 # The parts of a template without their fields: (kind, a literal's bytes or a size) of each.
 _Guess = list[tuple[int, bytes | int]]
 
 
-class TemplateEncoder:
-    """Finds the template of each block of one column. The template of the last block is tried first."""
-
-    def __init__(self) -> None:
-        self._guess: _Guess | None = None
-        self._blocks_left = self._pause = 0
-
-    def encode(self, column: pa.Array, valid: np.ndarray | None, max_bytes: int) -> bytes | None:
-        """Return the template of a column of strings or bytes of which at least one is not null; None if not all values
-        fit one template, or if a reader could not tell that they decode to at most `max_bytes`."""
-        if self._guess is not None:
-            encoded = _encode_by(self._guess, column, valid, max_bytes)
-            if encoded is not None:
-                return encoded
-        if self._blocks_left:
-            self._blocks_left -= 1
-            return None
-        for guess in _guesses_of(column, valid):
-            encoded = _encode_by(guess, column, valid, max_bytes)
-            if encoded is not None:
-                self._guess, self._pause = guess, 0
-                return encoded
-        # If this block has no template, the next one rarely has.
-        self._guess, self._pause = None, min(2 * self._pause + 1, _PAUSE_MAX)
-        self._blocks_left = self._pause
-        return None
+def encode_template(column: pa.Array, valid: np.ndarray | None, max_bytes: int) -> bytes | None:
+    """Return the template of a column of strings or bytes of which at least one is not null; None if not all values fit
+    one template, or if a reader could not tell that they decode to at most `max_bytes`."""
+    encoded = (_encode_by(guess, column, valid, max_bytes) for guess in _guesses_of(column, valid))
+    return next((each for each in encoded if each is not None), None)
 
 
 def _guesses_of(column: pa.Array, valid: np.ndarray | None) -> Iterator[_Guess]:

@@ -1,4 +1,4 @@
-"""Checking every byte of a file, and the bytes of each section of its blocks."""
+"""Checking every byte of a file."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def findings_of(reader: BlockReader) -> list[Finding]:
     """Return every finding of a file, part by part: damage in one part does not hide another."""
     reader.check_open()
     footer = reader.footer
-    steps: list[Callable[[], object]] = [partial(_check_header, reader)]
-    steps += [partial(_check_block, reader, i) for i in range(reader.num_blocks)]
-    steps += [lambda: footer.groups]
+    steps: list[Callable[[], object]] = [
+        lambda: check_header(read_exact(reader.source, [(0, len(HEADER))])[0], reader.name),
+        *(partial(_check_block, reader, i) for i in range(reader.num_blocks)),
+        lambda: footer.groups,
+    ]
     findings = list(_run(steps))
     for section in _or_nothing(lambda: list(footer.row_tables.values()), findings):
         findings += _check_rows(reader.source, section)
@@ -63,10 +65,6 @@ def _or_nothing(table: Callable[[], list[T]], findings: list[Finding]) -> list[T
     names: list[T] = []
     findings += _run([lambda: names.extend(table())])
     return names
-
-
-def _check_header(reader: BlockReader) -> None:
-    check_header(read_exact(reader.source, [(0, len(HEADER))])[0], reader.name)
 
 
 def _check_block(reader: BlockReader, i: int) -> None:
@@ -109,21 +107,3 @@ def _check_rows(source: Source, section: RowTable) -> list[Finding]:
             if len(findings) == _FINDINGS_MAX:
                 break
     return findings
-
-
-@dataclass(frozen=True)
-class SectionSize:
-    """The bytes of one section in all blocks: "tombstones", "keys", or a value column."""
-
-    name: str
-    stored_bytes: int
-    uncompressed_bytes: int
-
-
-def section_sizes(reader: BlockReader) -> list[SectionSize]:
-    """Return the bytes of each section of all blocks. Raises CorruptionError."""
-    names = ["tombstones", "keys", *reader.schema.names]
-    totals = np.zeros((len(names), 2), dtype=np.int64)
-    for block in reader.read_blocks(range(reader.num_blocks)):
-        totals += block.section_sizes()
-    return [SectionSize(name, *sizes) for name, sizes in zip(names, totals.tolist(), strict=True)]

@@ -32,7 +32,6 @@ from .footer import (
 )
 from .rows import row_chunks, stored_rows
 from .source import open_output
-from .templates import TemplateEncoder
 
 # A block may exceed block_size by its last entry; the limits leave room for both.
 BLOCK_SIZE_MAX_BYTES = BLOCK_BYTES_MAX // 4
@@ -100,14 +99,13 @@ class SortedFileWriter:
         if compression not in ("auto", "zstd", "none"):
             raise InvalidArgumentError(f"compression {compression!r} is not known: auto, zstd or none")
         self._compressor = codec.compressor_of(compression)
-        self._templates = [TemplateEncoder() if templates else None for _ in self.schema]
+        self._templates = templates
         self._contents = Contents(self.schema)
         self._blocks: list[BlockInfo] = []
         self._bounds: dict[str, list[BlockBounds]] = {
             name: [] for name in check_zone_map_columns(self.schema, summaries)
         }
-        self.groups: dict[str, GroupHandle] = {}
-        self.row_tables: dict[str, RowTable] = {}
+        self.groups, self.row_tables = self._contents.groups, self._contents.row_tables
         self.num_entries = 0
         self.num_deleted = 0
         self._metas: dict[str, bytes] = {}
@@ -116,11 +114,9 @@ class SortedFileWriter:
         self._pending_bytes = 0
         self._pending_count = 0
         self._last_key: bytes | None = None
-        # The blocks since the last group.
-        self._group_first_block = self._group_offset = self._group_bytes = self._group_entries = 0
-        self._blocks_end = 0
+        self._group_first_block = 0  # the first block since the last group
         self._state = "open"
-        self._offset = 0
+        self.size_bytes = 0
         self._output = open_output(target)
         try:
             self._put(HEADER)
@@ -172,8 +168,9 @@ class SortedFileWriter:
         may change."""
         borrowed = self._pending[self._owned_parts :]
         if borrowed:
-            entries = Entries.concat(borrowed)
-            self._pending[self._owned_parts :] = [entries.compact() if len(borrowed) == 1 else entries]
+            entries = Entries.concat(borrowed)  # of one part, it is the part itself
+            is_copied = len(borrowed) > 1
+            self._pending[self._owned_parts :] = [entries if is_copied else entries.take(np.arange(len(entries)))]
 
     def _add(self, part: Entries, row_bytes: np.ndarray) -> None:
         """Add entries. A block also ends if the prefix of the partition changes, unless there is little on both sides
@@ -228,9 +225,9 @@ class SortedFileWriter:
         entries, plain_bytes = Entries.concat(self._pending), self._pending_bytes
         self._pending, self._owned_parts = [], 0
         self._pending_bytes = self._pending_count = 0
-        columns = [encode_column(*each) for each in zip(entries.columns, self._templates, strict=True)]
+        columns = [encode_column(column, self._templates) for column in entries.columns]
         sections = [encode_tombstones(entries.deleted), encode_keys(entries.keys, self._compressor), *columns]
-        data = build_block(self._offset, len(entries), sections, self._compressor)
+        data = build_block(self.size_bytes, len(entries), sections, self._compressor)
         deleted = 0 if entries.deleted is None else int(entries.deleted.sum())
         first, last = entries.keys[0].as_py(), entries.keys[len(entries) - 1].as_py()
         bounds = {
@@ -238,21 +235,16 @@ class SortedFileWriter:
             for name in self._bounds
         }
         self._put_block(
-            data, BlockInfo(self._offset, len(data), len(entries), deleted, plain_bytes, first, last), bounds
+            data, BlockInfo(self.size_bytes, len(data), len(entries), deleted, plain_bytes, first, last), bounds
         )
 
     def _put_block(self, data: bytes, info: BlockInfo, bounds: Mapping[str, BlockBounds]) -> None:
         self._blocks.append(info)
         for name, rows in self._bounds.items():
             rows.append(bounds[name])
-        if not self._group_bytes:
-            self._group_offset = info.offset
-        self._group_bytes += len(data)
-        self._group_entries += info.entries
         self.num_entries += info.entries
         self.num_deleted += info.deleted
         self._put(data)
-        self._blocks_end = self._offset
 
     def end_group(self, name: str) -> GroupHandle:
         """End the block, and name the blocks since the last group: readers read them in one range. Raises
@@ -260,18 +252,17 @@ class SortedFileWriter:
         self._check_open()
         self._check_name("group", name, self.groups)
         self._end_block()
-        offset, length, first = self._group_offset, self._group_bytes, self._group_first_block
-        if length and offset + length != self._blocks_end:
+        first = self._group_first_block
+        blocks = self._blocks[first:]
+        offset, length = (blocks[0].offset if blocks else 0), sum(block.length for block in blocks)
+        if blocks and offset + length != blocks[-1].offset + blocks[-1].length:
             raise InvalidArgumentError(
                 f"a row table was written within group {name!r}, which must be one range: end the group first"
             )
-        count = len(self._blocks) - first
-        place = (offset, length, self._group_entries, first, count) if count else (0,) * 5
-        handle = GroupHandle(name, *place)
+        entries = sum(block.entries for block in blocks)
+        handle = GroupHandle(name, offset, length, entries, first if blocks else 0, len(blocks))
         self.groups[name] = handle
-        self._contents.groups.append(handle)
         self._group_first_block = len(self._blocks)
-        self._group_offset = self._group_bytes = self._group_entries = 0
         return handle
 
     # -- metas and row tables -----------------------------------------------------------------------------------
@@ -297,23 +288,21 @@ class SortedFileWriter:
         chunks = iter(row_chunks(rows, stride))
         chunk = next(chunks, None)
         self._end_block()
-        start, count = self._offset, 0
+        start, count = self.size_bytes, 0
         at_once = max(1, _ROWS_AT_ONCE_BYTES // stride)
         try:
             while chunk is not None:
                 for low in range(0, len(chunk), at_once):
                     part = chunk[low : low + at_once]
-                    self._put(stored_rows(part, self._offset))
+                    self._put(stored_rows(part, self.size_bytes))
                     count += len(part)
                 chunk = next(chunks, None)
-            self._put(codec.padding(self._offset))
+            self._put(codec.padding(self.size_bytes))
         except BaseException:
             self.abort()
             raise
-        section = RowTable(name, start, count, stride)
-        self.row_tables[name] = section
-        self._contents.row_tables.append(section)
-        return section
+        self.row_tables[name] = RowTable(name, start, count, stride)
+        return self.row_tables[name]
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -325,32 +314,22 @@ class SortedFileWriter:
         try:
             self._end_block()
             for name, data in self._metas.items():
-                self._contents.metas[name] = self._put_blob(data)
+                self._contents.metas[name], stored = codec.pack_blob(data, self.size_bytes, self._compressor)
+                self._put(b"".join((stored, codec.padding(len(stored)))))
             self._contents.index = encode_blocks(self._blocks)
             self._contents.zone_maps = encode_zone_maps(self._bounds, self.schema)
-            self._put(encode_footer(self._contents, self._offset, self._compressor))
+            self._put(encode_footer(self._contents, self.size_bytes, self._compressor))
             self._output.commit()
         except BaseException:
             self.abort()
             raise
         self._state = "closed"
 
-    def _put_blob(self, data: bytes) -> codec.StoredBlob:
-        blob, stored = codec.pack_blob(data, self._offset, self._compressor)
-        self._put(stored)
-        self._put(codec.padding(len(stored)))
-        return blob
-
     def abort(self) -> None:
         """Discard the file: nothing remains of it. After `close` it does nothing."""
         if self._state != "closed":
             self._state = "aborted"
             self._output.discard()
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes written so far, without a block that is not full; those of the whole file once it is closed."""
-        return self._offset
 
     def __enter__(self) -> Self:
         return self
@@ -371,7 +350,7 @@ class SortedFileWriter:
     def _put(self, data: bytes | memoryview) -> None:
         """If this fails, part of it may be written, and offsets are wrong: the caller discards the file."""
         self._output.write(data)
-        self._offset += len(data)
+        self.size_bytes += len(data)
 
     def _check_open(self) -> None:
         if self._state != "open":

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 from skipstone.hfile_like.block_keys import decode_keys, encode_bundles, encode_fixed, encode_numbers
 from skipstone.hfile_like.codec import Location
-from skipstone.hfile_like.templates import TemplateEncoder
+from skipstone.hfile_like.templates import encode_template
 
 PAGE = Path(skipstone.hfile_like.__file__).parent / "FORMAT.md"
 
@@ -92,7 +92,7 @@ def test_the_names_of_the_page_are_what_the_writer_writes():
     part = PAGE.read_text().split("### Templates by example")[1].split("\n## ")[0]
     names = part.split("```")[0].split("`")[1::2]
     section = bytes.fromhex("".join(row[:48] for row in part.split("```")[1].splitlines()))
-    assert TemplateEncoder().encode(pa.array(names), None, 1 << 20) == section
+    assert encode_template(pa.array(names), None, 1 << 20) == section
     assert [name.decode() for name in names_of(section, len(names))] == names
 
 

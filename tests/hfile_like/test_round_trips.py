@@ -3,6 +3,8 @@
 import datetime as dt
 import decimal
 import io
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -219,3 +221,25 @@ def test_blocks_hold_about_what_was_asked():
     assert sum(b.entries for b in blocks) == 10_000
     many = SortedFileReader(numbered(500, block_size=1)).blocks()
     assert [b.entries for b in many] == [1] * 500
+
+
+COLORS = ["red", "green", "blue"]
+
+
+def test_a_cold_get_enters_at_most_nine_files(tmp_path):
+    """These files show how a key is found. A column of names of one form enters `templates` as well."""
+    keys = [b"key-%06d" % (number * number) for number in range(1_000)]
+    values = pa.record_batch({"size": list(range(1_000)), "color": [COLORS[number % 3] for number in range(1_000)]})
+    with SortedFileWriter(tmp_path / "file.sbf", schema=values.schema) as writer:
+        writer.write(keys, values)
+    files = set()
+    with SortedFileReader(tmp_path / "file.sbf") as reader:
+        sys.setprofile(lambda frame, event, argument: files.add(frame.f_code.co_filename))
+        try:
+            found = reader.get(keys[77])
+        finally:
+            sys.setprofile(None)
+    assert found == {"size": 77, "color": COLORS[77 % 3]}
+    root = Path(__file__).parents[2]
+    ours = {path for path in map(Path, files) if root in path.parents and "tests" not in path.parts}
+    assert 5 < len(ours) <= 9, sorted(ours)

@@ -12,7 +12,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
-    "bloom": (1_500, 8),
+    "bloom": (1_440, 8),
+    "hfile_like": (5_100, 24),
+    ".": (1_725, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
 }
 
@@ -20,6 +22,8 @@ BUDGETS = {  # room: (lines, files)
 @pytest.mark.parametrize("room", BUDGETS)
 def test_a_finished_room_is_within_its_budget(room: str) -> None:
     files = sorted((REPOSITORY / room).rglob("*.py"))
+    if room == ".":
+        files = sorted([*REPOSITORY.glob("*.py"), *(REPOSITORY / "base").glob("*.py")])
     assert files, f"{room} has no files; remove its budget"
     lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
     lines_max, files_max = BUDGETS[room]
