@@ -145,13 +145,10 @@ def is_kept(module: ModuleType) -> bool:
     return any(any(Path(cache.cache_path).glob("*.nbi")) for cache in caches if isinstance(cache, _Cache))
 
 
-def _own_source() -> str:
-    with contextlib.suppress(OSError):
-        return inspect.getsource(sys.modules[__name__])
-    return ""
-
-
-_OWN_SOURCE = _own_source()
+try:
+    _OWN_SOURCE = inspect.getsource(sys.modules[__name__])
+except OSError:
+    _OWN_SOURCE = ""
 
 
 # -- what kernels are made of -----------------------------------------------------------------------------------------
