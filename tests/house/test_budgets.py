@@ -13,8 +13,8 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_100, 24),
-    ".": (1_723, 12),  # base/ and the modules of the root
+    "hfile_like": (5_120, 24),
+    ".": (1_729, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
 }
 
