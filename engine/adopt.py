@@ -26,7 +26,7 @@ from .commit.commit import commit, write_batch
 from .commit.edit import Edit
 from .commit.sync import changed_files, sync_directory, with_unlisted
 from .handle import Handle
-from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
+from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
 from .lakes.directory import entries_of, list_parquet
 from .opening import open_handle
 from .parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns
@@ -212,6 +212,10 @@ def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any],
         if row["fine_path"] is not None:
             ranged = Ranged(handle.index_storage, row["fine_path"], row["fine_offset"] + row["fine_length"])
             fine = read_block_range(ranged, row["fine_offset"], row["fine_length"], FINE_SCHEMA)
+            ordinals, of_entry = entries_by_path(fine)
+            fine = fine.filter(from_numpy(of_entry == ordinals.get(path_mark(row["path"]), -1)))
+            if not fine.num_rows:  # they are of another file
+                return False
     except (CorruptionError, FileMissingError):
         return False
     schema = schemas[row["schema_id"]].schema

@@ -4,18 +4,18 @@ The task index file holds the fine statistics and filters of the files that the 
 
     key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
-    groups   one a file, named by its ordinal: the statistics index keeps its offset and length, so an executor reads
-             it in one range and needs no footer
+    groups   a file, or several that have few row groups, named by the first one's ordinal: the statistics index keeps
+             the offset and length for each file, so an executor reads it in one range and needs no footer
     rows     filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `file/COLUMN/FILE` [bucket] over
              all of a file
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
-`path_mark` of its data file as `min_bytes`, so that a reader of the range knows whose it is.
+`path_mark` of its data file as `min_bytes`, by which a reader of the range finds the entries of a file.
 """
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import from_numpy, to_numpy
+from ...base.arrays import from_numpy, string_array, string_scalar, to_numpy
+from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from ..parquet.leaves import NestedNames
@@ -219,6 +220,7 @@ class ResultBuilder:
 KEYS = KeyLayout([("file", 4), ("column", 4), ("row_group", 4)])
 FINE_SCHEMA = pa.schema([pa.field("column", pa.string()), *STATS_FIELDS])
 ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themselves
+_GROUP_ROWS_MAX = 256  # entries of files that share a group: a block or two
 
 
 @dataclass
@@ -235,8 +237,21 @@ class TaskIndex:
 
 
 def path_mark(path: str) -> bytes:
-    """Four bytes that distinguish the data file of a group."""
-    return zlib.crc32(path.encode()).to_bytes(4, "little")
+    """16 bytes that distinguish a data file from all others: the BLAKE2b hash of its path."""
+    return hashlib.blake2b(path.encode(), digest_size=16).digest()
+
+
+def entries_by_path(entries: pa.Table) -> tuple[dict[bytes, int], np.ndarray]:
+    """({the mark of a path: the ordinal of its file}, uint32 [n]: the ordinal of each entry's file) of a range of fine
+    statistics. Raises CorruptionError if two files have one mark."""
+    keys = KEYS.decode(entries.column("key"))
+    is_group = to_numpy(pc.equal(entries.column("column"), string_scalar(ROW_GROUPS_COLUMN)))
+    is_first = is_group & (keys["row_group"] == 0)
+    marks = entries.column("min_bytes").filter(from_numpy(is_first)).to_pylist()
+    ordinals = dict(zip(marks, keys["file"][is_first].tolist(), strict=True))
+    if len(ordinals) != len(marks):
+        raise CorruptionError("fine statistics contain a file twice: restore the index", check="fine statistics")
+    return ordinals, keys["file"]
 
 
 class TaskIndexWriter:
@@ -253,7 +268,11 @@ class TaskIndexWriter:
         )
         self._stack.enter_context(self._writer)
         self._index = TaskIndex(path)
-        self._count = 0
+        self._places: list[tuple[int, int]] = []  # of each file
+        self._first = 0  # of the files whose entries wait for their group
+        self._keys: list[tuple[int, int, int]] = []
+        self._columns: list[str] = []
+        self._rows: list[ColumnStats] = []
 
     def __enter__(self) -> TaskIndexWriter:
         return self
@@ -274,19 +293,29 @@ class TaskIndexWriter:
         if sizes:
             sizes[0] = replace(sizes[0], lower=path_mark(path))
         columns = {ROW_GROUPS_COLUMN: sizes, **stats}
-        rows = [s for column in columns.values() for s in column]
-        if rows:
-            keys = KEYS.encode(
-                file=self._count,
-                column=np.repeat(np.arange(len(columns)), len(row_groups)),
-                row_group=np.tile(np.arange(len(row_groups)), len(columns)),
-            )
-            names = pa.array(np.repeat(np.array(list(columns), dtype=object), len(row_groups)), pa.string())
-            self._writer.write(keys, pa.table({"column": names, **to_columns(rows)}, schema=FINE_SCHEMA), copy=False)
-        self._writer.end_group(str(self._count))
+        ordinal = len(self._places)
+        if len(self._rows) + len(columns) * len(row_groups) > _GROUP_ROWS_MAX:
+            self._end_group()
+        self._places.append((0, 0))
+        for number, (column, parts) in enumerate(columns.items()):
+            self._keys += [(ordinal, number, row_group) for row_group in range(len(parts))]
+            self._columns += [column] * len(parts)
+            self._rows += parts
         self._index.footers.append(footer)
-        self._count += 1
-        return self._count - 1
+        return ordinal
+
+    def _end_group(self) -> None:
+        """Write the entries that wait as one group."""
+        if self._rows:
+            file, column, row_group = np.array(self._keys, dtype=np.int64).T
+            keys = KEYS.encode(file=file, column=column, row_group=row_group)
+            columns = {"column": string_array(self._columns), **to_columns(self._rows)}
+            self._writer.write(keys, pa.table(columns, schema=FINE_SCHEMA), copy=False)
+            group = self._writer.end_group(str(self._first))
+            for ordinal in np.unique(file).tolist():  # a file without row groups has no entries
+                self._places[ordinal] = group.offset, group.length
+        self._first = len(self._places)
+        self._keys, self._columns, self._rows = [], [], []
 
     def add_file_filters(self, ordinal: int, column: str, filters: FileFilters, hash_name: str) -> None:
         """Stores a file's filters of one column."""
@@ -302,10 +331,9 @@ class TaskIndexWriter:
 
     def finish(self) -> TaskIndex:
         """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
+        self._end_group()
         self._stack.close()
-        groups = self._writer.groups
-        places = [(groups[str(i)].offset, groups[str(i)].length) for i in range(self._count)]
-        self._index.fine = np.array(places, dtype=np.int64).reshape(-1, 2)
+        self._index.fine = np.array(self._places, dtype=np.int64).reshape(-1, 2)
         for stored in self._index.filters.values():
-            stored += [None] * (self._count - len(stored))
+            stored += [None] * (len(self._places) - len(stored))
         return self._index

@@ -20,7 +20,7 @@ from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
 from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
 from ..indexes.stats import format as stats
-from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, path_mark
+from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
 from ..predicates import Node, Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
 from ..storage import Ranged, Storage
 from ..storage.threads import side_by_side
@@ -240,14 +240,23 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     tables, of_task = [], []
     is_listed = np.zeros(len(tasks), dtype=bool)
     for members, table in _ranges(tasks, storage, strict):
-        # A range holds its files' entries in the order of their ordinals, which is that of their offsets.
-        ordinals, local = np.unique(KEYS.decode(table.column("key"))["file"], return_inverse=True)
-        if len(ordinals) != len(members):
-            ignore_damaged(CorruptionError("a range of fine statistics holds other files than it should"), strict)
+        try:
+            ordinals, of_entry = entries_by_path(table)
+        except CorruptionError as error:
+            ignore_damaged(error, strict)
             continue
-        is_listed[members] = True
-        tables.append(table)
-        of_task.append(np.array(members, dtype=np.int64)[local])
+        own = {ordinals[mark]: i for i in members if (mark := path_mark(tasks[i].path)) in ordinals}
+        foreign = set(members) - set(own.values())
+        if foreign:  # another index file was copied over the one that is named
+            message = f"fine statistics of {tasks[min(foreign)].path} are of another file: restore the index"
+            ignore_damaged(CorruptionError(message), strict)
+        if not own:
+            continue
+        is_listed[list(own.values())] = True
+        files, local = np.unique(of_entry, return_inverse=True)
+        task_of = np.array([own.get(file, -1) for file in files.tolist()], dtype=np.int64)[local]
+        tables.append(table.filter(from_numpy(task_of >= 0)))
+        of_task.append(task_of[task_of >= 0])
     if not tables:
         nothing = np.empty(0, dtype=np.int64)
         fields = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
@@ -260,13 +269,6 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     # Every statistics index has the row groups; the first entry of each is taken.
     units, first = np.unique(unit[is_group], return_index=True)
     groups = entries.take(from_numpy(is_group[first]))
-    foreign = _foreign(tasks, entries, task, is_group[row_group[is_group] == 0])
-    if foreign:
-        path = tasks[foreign[0]].path
-        ignore_damaged(CorruptionError(f"fine statistics of {path} are of another file: restore the index"), strict)
-        return read_fine_rows(
-            [replace(t, fine=()) if i in foreign else t for i, t in enumerate(tasks)], storage, strict
-        )
     places = np.minimum(np.searchsorted(units, unit), max(len(units) - 1, 0))
     if not len(units) or not np.array_equal(units[places], unit):
         ignore_damaged(CorruptionError("fine statistics speak of row groups that the file does not have"), strict)
@@ -274,20 +276,14 @@ def read_fine_rows(tasks: Sequence[FileTask], storage: Storage, strict: bool) ->
     return FineRows(units // width, units % width, to_numpy(groups.column("value_count")), entries, places, is_listed)
 
 
-def _foreign(tasks: Sequence[FileTask], entries: pa.Table, task: np.ndarray, first_groups: np.ndarray) -> list[int]:
-    """The tasks whose entries are of other data files: another index file was copied over the one that they name."""
-    marks = entries.column("min_bytes").take(from_numpy(first_groups)).to_pylist()
-    of_task = task[first_groups].tolist()
-    return sorted({i for i, mark in zip(of_task, marks, strict=True) if mark != path_mark(tasks[i].path)})
-
-
 def _ranges(tasks: Sequence[FileTask], storage: Storage, strict: bool) -> Iterator[tuple[list[int], pa.Table]]:
-    """(positions of tasks by offset, their entries): ranges that touch are read as one; a damaged one file by file."""
+    """(positions of tasks by offset, entries of these and of other files): ranges that touch are read as one; a damaged
+    one file by file."""
     located = sorted((place, i) for i, task in enumerate(tasks) for place in task.fine)
     runs: list[list[tuple[Place, int]]] = []
     end: tuple[str, int] | None = None
     for (path, offset, length), i in located:
-        if end == (path, offset):
+        if end == (path, offset) or (runs and runs[-1][-1][0] == (path, offset, length)):
             runs[-1].append(((path, offset, length), i))
         else:
             runs.append([((path, offset, length), i)])
