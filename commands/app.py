@@ -3,8 +3,8 @@
     create_sync  create, sync                       read      scan, sql, explain, ls, history, slices
     change       delete, upsert
     index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
-    inspect      inspect                            diagnose  doctor, perf, advise, report
-    layout       layout                             demo      demo
+    inspect      inspect                            diagnose  doctor, perf, layout, advise, report
+    demo         demo
     arguments    the parser, and options that verbs share; `output`: tables for people, JSON for machines, progress
 
 An error ends a command with one message on stderr and a status of `arguments.Status`; `--debug` shows where it was
@@ -54,8 +54,7 @@ VERBS = {
     **dict.fromkeys(("delete", "upsert"), "change"),
     "verify": "maintain",
     "inspect": "inspect",
-    **dict.fromkeys(("doctor", "perf", "advise", "report"), "diagnose"),
-    "layout": "layout",
+    **dict.fromkeys(("doctor", "perf", "advise", "report", "layout"), "diagnose"),
     "explain": "read",
     "scan": "read",
     "sql": "read",

@@ -1,11 +1,14 @@
-"""`skipstone doctor`, `perf`, `advise` and `report`: what is wrong, what calls cost, and which index would help."""
+"""`skipstone doctor`, `perf`, `layout`, `advise`, `report`: what is wrong, what calls cost, what would help."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
 
 from ..errors import StorageError
 from .arguments import (
@@ -25,6 +28,7 @@ from .output import bytes_text, count_of, print_json, stdout, text_table, workin
 
 if TYPE_CHECKING:
     from ..engine.advice.advise import Advice
+    from ..engine.column_layout import Layout
     from ..engine.doctor import Check
     from ..engine.perf import Call, Perf
 
@@ -137,6 +141,62 @@ def _cells(call: Call) -> list[str]:
 
 def _time(seconds: float) -> str:
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{1e3 * seconds:,.2f} ms"
+
+
+# -- layout -----------------------------------------------------------------------------------------------------------
+
+_WIDTH_MAX = 100
+_FIGURES = (
+    *("files", "files_with_bounds", "files_without_values", "files_unknown", "lower", "upper"),
+    *("depth_mean", "depth_p50", "depth_p99", "depth_max", "share_read"),
+)
+
+
+def layout(
+    path: Path,
+    column: Annotated[str, Argument(metavar="COLUMN", help="A column, or a.b in a struct.")],
+    lines: Annotated[int, Option(minimum=1, help="At most this many lines; of more files, some share one.")] = 24,
+    version: Version = None,
+    index_path: IndexPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw each file's least and greatest value of a column: whether it distinguishes files, and what helps."""
+    with opened(path, index_path, version) as table:
+        spread = table.layout(column)
+        location, at = table.location, table.version
+    if as_json:
+        figures = {name: getattr(spread, name) for name in _FIGURES}
+        head = {"location": location, "version": at, "column": spread.column, "type": str(spread.type)}
+        print_json({**head, **figures, "advice": spread.advice})
+        return
+    screen = stdout()
+    screen.print(f"{spread.column} ({spread.type}) in {count_of(spread.files, 'file')} of {location}", soft_wrap=True)
+    drawn = picture(spread, min(screen.width, _WIDTH_MAX), lines) if spread.files_with_bounds else []
+    figures_text = [f"{name:<17}{figure}" for name, figure in spread.figures()]
+    for line in ("", *drawn, "", *figures_text, "", *spread.advice):
+        screen.print(line, soft_wrap=line not in spread.advice)
+
+
+def picture(spread: Layout, width: int, lines_max: int) -> list[str]:
+    """Return one bar per file, or per some files, from the least to the greatest value, in the order of the least; then
+    the ends of the column's domain."""
+    files, width = spread.files_with_bounds, max(width - 2, 10)
+    lines = min(files, lines_max)
+    line_of = np.arange(files) * lines // files
+    starts, ends = np.ones(lines), np.zeros(lines)
+    np.minimum.at(starts, line_of, spread.starts)
+    np.maximum.at(ends, line_of, spread.ends)
+    first = np.minimum((starts * width).astype(np.int64), width - 1)
+    last = np.maximum(np.minimum(np.ceil(ends * width).astype(np.int64) - 1, width - 1), first)
+    mark = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
+    bars = [" " * (1 + low) + mark * (high - low + 1) for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+    low, high = spread.labels[0][1], spread.labels[-1][1]
+    ends_text = f" {low}" if len(spread.labels) == 1 else f" {low:<{max(width - len(high), len(low) + 1)}}{high}"
+    if lines == files:
+        return [*bars, ends_text]
+    fewest, most = files // lines, -(-files // lines)
+    shared = f"{most:,}" if fewest == most else f"{fewest:,} or {most:,}"
+    return [*bars, ends_text, f" a line shows {shared} files"]
 
 
 # -- advice -----------------------------------------------------------------------------------------------------------

@@ -51,10 +51,8 @@ if TYPE_CHECKING:
 
 LISTED_ROWS_MAX = 1_000  # of `ls`, unless --limit or --json is given
 _PREVIEW_ROWS = 20
-_LIST_ROWS_MAX = 3  # so few rows that do not fit side by side are shown as lists
 _CUT_CELLS = 32  # long texts are cut to this width if the columns do not fit
 _NAMES_SHOWN = 12
-_BLOCKS_MAX, _PREVIEW_LINES, _PREVIEW_ROWS_MIN = 12, 60, 5
 Format = Literal["table", "csv", "json", "arrow", "parquet"]
 
 
@@ -247,6 +245,8 @@ _WRITERS: dict[Format, Callable[[Plan, BinaryIO], int]] = {
 
 
 def _print_table(plan: Plan, is_preview: bool) -> int:
+    """Print rows as a table. On a screen, columns that do not fit next to each other are named below it; of one row,
+    each column has its own line. Return how many rows are shown."""
     with working("reading"):
         rows = plan.to_table()
     screen = stdout()
@@ -255,21 +255,36 @@ def _print_table(plan: Plan, is_preview: bool) -> int:
         return 0
     shown = rows.slice(0, _PREVIEW_ROWS) if is_preview else rows
     names, columns = shown.schema.names, [[cell(value) for value in values(column)] for column in shown.columns]
-    numbers = [f.name for f in shown.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
-    row_count = shown.num_rows
-    if _fitting(names, columns, screen.width) == len(names):
-        screen.print(text_table(names, zip(*columns, strict=True), right=numbers))
-    elif row_count <= _LIST_ROWS_MAX:
-        _print_lists(names, columns, screen)
+    if shown.num_rows == 1 and _fitting(names, columns, screen.width) < len(names):
+        screen.print(text_table(["column", "value"], zip(names, (texts[0] for texts in columns), strict=True)))
     else:
-        row_count = _print_blocks(names, columns, numbers, is_preview, screen)
-    if row_count < rows.num_rows:
-        screen.print(f"the first {row_count} rows: --limit shows more, --count counts them", style="dim")
-    return row_count
+        _print_columns(shown, names, columns, screen)
+    if shown.num_rows < rows.num_rows:
+        screen.print(f"the first {shown.num_rows} rows: --limit shows more, --count counts them", style="dim")
+    return shown.num_rows
+
+
+def _print_columns(rows: pa.Table, names: list[str], columns: list[list[str]], screen: Console) -> None:
+    is_whole = _fitting(names, columns, screen.width) == len(names)
+    short = columns if is_whole else [[_cut(text) for text in texts] for texts in columns]
+    count = _fitting(names, short, screen.width)
+    numbers = [f.name for f in rows.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    screen.print(text_table(names[:count], zip(*short[:count], strict=True), right=numbers))
+    if more := names[count:]:
+        listed = ", ".join(more[:_NAMES_SHOWN]) + (", ..." if len(more) > _NAMES_SHOWN else "")
+        screen.print(f"{count_of(len(more), 'more column')}, to be named with --columns: {listed}", style="dim")
+    if short != columns:
+        screen.print(f"long values are cut to {_CUT_CELLS} characters; --format csv or json is whole", style="dim")
+
+
+def _cut(text: str) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
 
 
 def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
-    """Return how many of the columns fit side by side; at least one."""
+    """Return how many of the columns fit next to each other; at least one."""
     from rich.cells import cell_len
 
     used = 0
@@ -279,54 +294,6 @@ def _fitting(names: list[str], columns: list[list[str]], width: int) -> int:
         if used > width:
             return max(1, number)
     return len(names)
-
-
-def _print_lists(names: list[str], columns: list[list[str]], screen: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    for row in range(len(columns[0])):
-        if row:
-            screen.print()
-        grid = Table.grid(padding=(0, 2))
-        for name, texts in zip(names, columns, strict=True):
-            grid.add_row(Text(name, style="bold"), Text(texts[row]))
-        screen.print(grid)
-
-
-def _print_blocks(
-    names: list[str], columns: list[list[str]], numbers: list[str], is_preview: bool, screen: Console
-) -> int:
-    """Print columns that do not fit side by side as blocks below each other, each with the numbers of its rows. Return
-    how many rows are shown: fewer of a preview if there are many blocks."""
-    from rich.cells import cell_len, set_cell_size
-
-    def cut(text: str) -> str:
-        return text if cell_len(text) <= _CUT_CELLS else set_cell_size(text, _CUT_CELLS - 1) + "…"
-
-    short = [[cut(text) for text in texts] for texts in columns]
-    row_count = len(columns[0])
-    width = screen.width - len(str(row_count)) - 2
-    blocks: list[tuple[int, int]] = []
-    start = 0
-    while start < len(names) and len(blocks) < _BLOCKS_MAX:
-        blocks.append((start, start + _fitting(names[start:], short[start:], width)))
-        start = blocks[-1][1]
-    if is_preview:
-        row_count = min(row_count, max(_PREVIEW_LINES // len(blocks) - 3, _PREVIEW_ROWS_MIN))
-    ordinals = [str(number) for number in range(1, row_count + 1)]
-    for first, stop in blocks:
-        if first:
-            screen.print()
-        cells = [ordinals, *(texts[:row_count] for texts in short[first:stop])]
-        right = ["#", *(name for name in names[first:stop] if name in numbers)]
-        screen.print(text_table(["#", *names[first:stop]], zip(*cells, strict=True), right=right))
-    if more := names[start:]:
-        shown = ", ".join(more[:_NAMES_SHOWN]) + (", ..." if len(more) > _NAMES_SHOWN else "")
-        screen.print(f"{count_of(len(more), 'more column')}, to be named with --columns: {shown}", style="dim")
-    if short != columns:
-        screen.print(f"long values are cut to {_CUT_CELLS} characters; --format csv or json is whole", style="dim")
-    return row_count
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------

@@ -36,13 +36,9 @@ DataFrame itself (`df.where`) is Spark's: correct, but it prunes nothing, except
 
 from __future__ import annotations
 
-import pkgutil
-import re
+from ..base.lazy import exports_of, names_from
 
-from ..base.lazy import names_from
-
-_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
-_HOMES = {name: module for module, name in re.findall(r"^from (\S+) import (\S+) as \S+$", _STUB, flags=re.MULTILINE)}
+_HOMES = exports_of(__name__)
 
 __all__ = sorted(_HOMES)
 __getattr__ = names_from(__name__, _HOMES)

@@ -293,7 +293,8 @@ def test_scan_table_shows_the_first_rows(say, lake: str, monkeypatch: pytest.Mon
 def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "24")
     _, out, _ = say("scan", lake, "--where", "k = 203", "--columns", "id,k,raw,tags,month")
-    assert [line.split() for line in out.splitlines()] == [
+    assert [line.split() for line in out.splitlines() if "─" not in line] == [
+        ["column", "value"],
         ["id", "2-003"],
         ["k", "203"],
         ["raw", "0203"],
@@ -301,9 +302,10 @@ def test_scan_table_fits_the_terminal(say, lake: str, monkeypatch: pytest.Monkey
         ["month", "2"],
     ]
     _, out, _ = say("scan", lake, "--where", "k < 110", "--columns", "id,k,raw,tags,month")
-    assert max(map(len, out.splitlines())) <= 24
-    heads = [line.split() for line in out.splitlines() if line.lstrip().startswith("#")]
-    assert heads == [["#", "id", "k", "raw"], ["#", "tags", "month"]], "in blocks below each other"
+    lines = out.splitlines()
+    assert lines[0].split() == ["id", "k", "raw", "tags"] and len(lines[2:12]) == 10
+    assert max(map(len, lines[:12])) <= 24
+    assert "".join(lines[12:]).endswith("named with --columns: month")
     monkeypatch.delenv("COLUMNS")
     _, out, _ = say("scan", lake, "--where", "k < 110")
     assert out.splitlines()[0].split() == ["id", "k", "x", "raw", "tags", "month"], "a pipe gets every column"
@@ -374,15 +376,12 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "44")
     status, out, err = say("layout", lake, "k")
     assert (status, err) == (0, "")
-    assert out.splitlines()[1:] == [
+    assert [line.rstrip() for line in out.splitlines()[1:]] == [
         "",
         " ███████",
         "                  ████████",
         "                                    ███████",
-        " └─────────┴─────────┴──────────┴─────────┘",
-        " 100      159       219        279      339",
-        " ███████          ████████          ███████",
-        " below: how many files reach over each place, at most 1",
+        " 100                                    339",
         "",
         "files            3 files with bounds",
         "values           100 to 339",
@@ -393,9 +392,7 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "that hold a value. Leave it as it is.",
     ]
     _, out, _ = say("layout", lake, "k", "--lines", "1")
-    assert "a line shows 3 files" in out
-    _, out, _ = say("layout", lake, "id", "--ascii")
-    assert out.isascii() and "+" in out
+    assert "a line shows 3 files" in out and f" {'█' * 42}" in out.splitlines()
     told = _json(say, "layout", lake, "x")
     assert (told["column"], told["type"], told["files"], told["depth_max"]) == ("x", "double", 3, 3)
     assert (told["lower"], told["upper"], told["share_read"]) == (0.5, 9.75, 1.0)

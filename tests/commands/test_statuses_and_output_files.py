@@ -181,16 +181,15 @@ def test_many_columns_and_long_values_fit_a_terminal(say, tmp_path: Path, monkey
         tx.write(pa.table(columns))
     status, out, _ = say("scan", str(tmp_path / "wide"))
     assert status == 0 and all(len(line) <= 80 for line in out.splitlines())
-    heads = [line.split() for line in out.splitlines() if line.lstrip().startswith("#")]
-    assert [name for head in heads for name in head if name != "#"] == list(columns), "in blocks below each other"
-    assert len(heads) < 6 and "more column" not in out and "long values are cut" in out
-    assert [line.split()[0] for line in out.splitlines()[2:7]] == list("12345")
+    head = out.splitlines()[0].split()
+    assert head == list(columns)[: len(head)] and len(head) > 3
+    assert f"{len(columns) - len(head)} more columns, to be named" in out and "long values are cut" in out
     many = {f"column{i:04d}": range(30) for i in range(300)}
     with ss.create(tmp_path / "many", schema=pa.table(many).schema) as table, table.transaction() as tx:
         tx.write(pa.table(many))
     out = say("scan", str(tmp_path / "many"))[1]
     assert "column0000" in out and re.search(r"2\d\d more columns, to be named with --columns", out)
-    assert "the first 5 rows" in out and len(out.splitlines()) < 110
+    assert "the first 20 rows" in out and len(out.splitlines()) < 30
     monkeypatch.delenv("COLUMNS")
     status, out, _ = say("scan", str(tmp_path / "wide"))
     assert "more column" not in out and "long " * 40 in out, "a pipe gets everything"
