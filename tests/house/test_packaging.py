@@ -82,7 +82,7 @@ def installed(packages: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_holds_every_module_and_nothing_else(installed: Path, packages: list[str]) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     contents = {name for name in files if ".dist-info/" not in name}
-    stubs = {"skipstone/__init__.pyi", "skipstone/spark_adapter/__init__.pyi"}
+    stubs = {f"skipstone/{room}__init__.pyi" for room in ("", "bloom/", "hfile_like/", "spark_adapter/")}
     assert contents == _modules(packages) | stubs | {"skipstone/py.typed"}
     assert any(name.endswith("licenses/LICENSE") for name in files)
 
