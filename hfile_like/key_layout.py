@@ -60,9 +60,8 @@ class KeyLayout:
         Raises CorruptionError if a key does not have the length of this layout."""
         if isinstance(keys, pa.ChunkedArray):
             keys = combine(keys)
-        table = byte_table(keys.cast(pa.binary()))
-        if table is None and not len(keys):
-            table = np.empty((0, self.width_bytes), dtype=np.uint8)
+        nothing = np.empty((0, self.width_bytes), dtype=np.uint8)
+        table = byte_table(keys.cast(pa.binary())) if len(keys) else nothing
         if table is None or keys.null_count or table.shape[1] != self.width_bytes:
             raise CorruptionError(f"a key is not of the {self.width_bytes} bytes of {list(self.names)}", check="key")
         fields, offset = {}, 0

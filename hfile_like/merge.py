@@ -32,7 +32,7 @@ from .source import Source
 from .writer import SortedFileWriter, WriterOptions
 
 _AHEAD_BYTES = 8 << 20  # are read ahead of all runs together
-_BLOCKS_MAX = 16  # of a run that are merged in one step
+_BLOCKS_MAX, _STEP_BYTES_MAX = 16, 4 << 20  # of a run that are merged in one step
 
 Keep = Callable[[pa.BinaryArray], np.ndarray]
 """From keys to bool [n]: the entries that stay."""
@@ -237,9 +237,11 @@ class _Cursor:
     def fill(self, blocks: int) -> bytes:
         """Read at most so many blocks, if there is no window, and return the last key of the window."""
         if self.window is None:
-            parts: list[Entries] = []
-            while self._next < self._end and len(parts) < blocks:
-                may_be_empty = bool(parts) and not self._is_inside(self._info())  # it may have no key before `stop`
+            parts, size_bytes = list[Entries](), 0
+            while self._next < self._end and len(parts) < blocks and size_bytes < _STEP_BYTES_MAX:
+                info = self._info()
+                size_bytes += info.plain_bytes
+                may_be_empty = bool(parts) and not self._is_inside(info)  # it may have no key before `stop`
                 block, entries = self._next_entries()
                 if entries is None and may_be_empty:
                     break
