@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
+from pyspark import InheritableThread
 
 from .. import errors
 from ..errors import SkipstoneError, StorageError
@@ -216,82 +217,87 @@ def run_action(
 ) -> R:
     """Return the result of an action, whose jobs are described as a step.
 
+    The action runs in a thread that inherits the caller's properties and tags. So Ctrl-C reaches the caller between its
+    calls to the JVM and not within one, and cancels the action.
+
     Args:
-        progress: called with the number of completed tasks, while the action runs, by a thread of ours.
+        progress: called in this thread with the number of completed tasks while the action runs.
         tasks: how many tasks the last stage has, which alone counts; None: all stages count.
 
     Raises SkipstoneError if an executor raised one, else Spark's own error.
     """
+    if progress:
+        progress(step, 0, tasks)
+    watched = _WatchedAction(spark, action, tasks)
     try:
         with _description(spark, step):
-            if progress is None:
-                return action()
-            progress(step, 0, tasks)
-            with _Monitor(spark, step, progress, tasks) as monitor:
-                result = action()
+            result = watched.run(step, progress)
     except Exception as error:
         ours = error_in(error)
         if ours is None:
             raise
         raise ours from None
-    total = tasks or max(1, monitor.completed()[1])
-    progress(step, total, total)
+    if progress:
+        total = tasks or max(1, watched.completed()[1])
+        progress(step, total, total)
     return result
 
 
-class _Monitor:
-    """Reports the progress of the actions of this thread within a block. If `progress` raises, the jobs are cancelled,
-    and the block raises that error."""
+class _WatchedAction:
+    """An action in a thread, which is watched by a tag of its own, and cancelled if the caller is interrupted."""
 
-    def __init__(self, spark: Any, step: str, progress: Progress, tasks: int | None):
-        self._spark, self._step, self._progress, self._tasks = spark, step, progress, tasks
+    def __init__(self, spark: Any, action: Callable[[], Any], tasks: int | None):
+        self._spark, self._action, self._tasks = spark, action, tasks
         self._context: Any = context_of(spark)
         self._tag = f"skipstone-{uuid.uuid4().hex}"
         self._stages: list[tuple[int, int]] = []  # tasks, and how many of them are completed
-        self._shown = 0
+        self._result: Any = None
         self._error: BaseException | None = None
-        self._is_over = threading.Event()
-        self._caller = threading.get_ident()
-        self._thread = threading.Thread(target=self._watch, name="skipstone-spark-progress", daemon=True)
+        session = {} if self._context is not None else {"session": spark}
+        self._thread = InheritableThread(self._act, **session, name="skipstone-spark-job", daemon=True)
 
-    def __enter__(self) -> _Monitor:
-        if self._context is None:
-            self._spark.registerProgressHandler(self._on_progress)
-        else:
-            self._context.addJobTag(self._tag)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._context is None:
-            self._spark.removeProgressHandler(self._on_progress)
-            return
-        self._is_over.set()
-        self._thread.join()
-        self._context.removeJobTag(self._tag)
+    def run(self, step: str, progress: Progress | None) -> Any:
+        """Return the action's result, or raise its error."""
+        self._thread.start()
+        shown = 0
+        try:
+            while self._thread.is_alive():
+                self._thread.join(_POLL_S)
+                completed, tasks = self.completed() if progress else (0, 0)
+                if progress and shown < completed < tasks:
+                    shown = completed
+                    progress(step, completed, tasks)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the caller's own exception matters more
+                if self._context is None:
+                    self._spark.interruptTag(self._tag)
+                else:
+                    self._context.cancelJobsWithTag(self._tag)
+            self._thread.join()
+            raise
         if self._error is not None:
             raise self._error
+        return self._result
+
+    def _act(self) -> None:
+        try:
+            if self._context is not None:
+                self._context.addJobTag(self._tag)
+                self._result = self._action()
+                return
+            self._spark.addTag(self._tag)
+            self._spark.registerProgressHandler(self._on_progress)
+            try:
+                self._result = self._action()
+            finally:
+                self._spark.removeProgressHandler(self._on_progress)
+        except BaseException as error:  # the caller's thread raises it
+            self._error = error
 
     def _on_progress(self, stages: Any, **_: Any) -> None:
         """Spark Connect calls this for each action of the session, in the thread that waits for it."""
-        if threading.get_ident() == self._caller:
+        if threading.current_thread() is self._thread:
             self._stages = [(stage.num_tasks, stage.num_completed_tasks) for stage in stages or ()]
-            self._show()
-
-    def _watch(self) -> None:
-        try:
-            while not self._is_over.wait(_POLL_S):
-                self._show()
-        except BaseException as error:  # the caller's thread raises it
-            self._error = error
-            with contextlib.suppress(Exception):
-                self._context.cancelJobsWithTag(self._tag)
-
-    def _show(self) -> None:
-        completed, tasks = self.completed()
-        if self._shown < completed < tasks:
-            self._shown = completed
-            self._progress(self._step, completed, tasks)
 
     def completed(self) -> tuple[int, int]:
         """Return how many tasks are completed, and of how many."""

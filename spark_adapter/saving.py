@@ -81,11 +81,12 @@ def save(
             texts[OVERWRITE_MODE] = str(spark.conf.get(f"spark.sql.sources.{OVERWRITE_MODE}"))
 
         def act() -> None:
-            if IS_SPARK_4:
-                frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
-            else:
-                request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
-                write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
+            with active(spark):  # in the thread of the action, too
+                if IS_SPARK_4:
+                    frame.write.format(SkipstoneSource.name()).mode(mode).options(**texts).save(os.fspath(path))
+                else:
+                    request = WriteRequest.from_options({**texts, "path": os.fspath(path)})
+                    write_by_tasks(frame, writer_of(request, frame.schema, mode == "overwrite"))
 
         run_action(spark, act, "rows", report)
 

@@ -36,7 +36,7 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
     assert (told[0], told[-1]) == (("squares", 0, 7), ("squares", 7, 7))
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert jobs.map_parts(spark, work, []) == []
-    assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-progress" and t.is_alive()]
+    assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-job" and t.is_alive()]
 
 
 def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
@@ -121,7 +121,7 @@ def test_an_interrupt_cancels_the_job(spark) -> None:
     threading.Timer(1.5, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
         jobs.map_parts(spark, work, range(2))
-    assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-progress" and t.is_alive()]
+    assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-job" and t.is_alive()]
     assert jobs.map_parts(spark, abs, [-1]) == [1], "the session lives on"
 
 
