@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
 from .lakes.directory import LISTED, list_parquet, listed_of
+from .lakes.folder_times import folder_times
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
@@ -104,9 +106,9 @@ def create_handle(
     is_hive = partitioning is not None
     declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_declared = isinstance(declared, pa.Table)
-    listed = LISTED.empty_table()
+    listed, start_ns, folders = LISTED.empty_table(), time.time_ns(), set[str]()
     if not is_declared:
-        listed = _listed(storage, index_storage, files, schema, report, is_there=place is not None)
+        listed = _listed(storage, index_storage, files, schema, report, folders, is_there=place is not None)
     with Leftovers() as leftovers:
         reading = FooterReading(is_hive, columns, quarantines=files is None)
         results, quarantined = attach(
@@ -138,7 +140,9 @@ def create_handle(
         readers = RunReaders(index_storage)
         batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
         handle = Handle(storage, index_storage, timeline, readers, base)
-        instant = commit(handle, "create", lambda *_: Edit(results=results, quarantined=quarantined), batch=batch)
+        source = {"folders": folder_times(storage, folders, start_ns)} if folders else {}
+        edit = Edit(results=results, quarantined=quarantined, source=source)
+        instant = commit(handle, "create", lambda *_: edit, batch=batch)
     return new_handle(storage, index_storage, timeline, readers, instant)
 
 
@@ -180,10 +184,11 @@ def _listed(
     files: Sequence[str] | None,
     schema: pa.Schema | None,
     progress: Progress | None,
+    folders: set[str],
     *,
     is_there: bool,
 ) -> pa.Table:
-    """The files to attach, as `lakes.directory` lists them."""
+    """The files to attach, as `lakes.directory` lists them. Adds the listed folders to `folders`."""
     if files is not None:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes))
         if not is_list or not all(isinstance(f, (str, os.PathLike)) for f in files):
@@ -197,7 +202,7 @@ def _listed(
             raise NotATableError(str(error)) from error
     if not is_there and schema is None:
         raise NotATableError(f"{storage.uri}: no such directory", hint=_EMPTY)
-    listed = list_parquet(storage, index_storage, progress)
+    listed = list_parquet(storage, index_storage, progress, folders)
     if not listed.num_rows and schema is None:
         raise NotATableError(f"{storage.uri}: no Parquet files below it", hint=_EMPTY)
     return listed

@@ -22,6 +22,7 @@ from .state.snapshot import Snapshot, remedy
 from .storage import Counted, Storage, StorageOptions, options_of, relative_path
 
 if TYPE_CHECKING:
+    from .choices import OnStale
     from .lakes.table_format import LogSource, LogState
     from .scan_log import ScanLog
 
@@ -42,6 +43,10 @@ class Handle:
     is_pinned                opened on a chosen version, for reading
     scan_log                 where a line is written for each plan; None for nowhere
     log                      the log that owns the files; None for a table of its own
+    on_stale                 what a query does if the directory changed since the last sync; None: "warn" on a local
+                             disk, "ignore" elsewhere
+    equal_folders            folder -> its modification time when its files were found to be those of the version
+    reported_changes         the changes of which the last warning said
 
     `with_log_tail` gives a version with what its log has gone on by since; binding files is the work of `commit`, which
     stands above, so whoever hands over a log hands over that, too. Likewise `reopen`, which opens a pickled handle; the
@@ -66,6 +71,9 @@ class Handle:
         self.strict = strict
         self.is_pinned = is_pinned
         self.scan_log: ScanLog | None = None
+        self.on_stale: OnStale | None = None
+        self.equal_folders: dict[str, int] = {}
+        self.reported_changes: object = None
         self.instant, self.log, self._with_log_tail = instant, log, with_log_tail
         self._reopen, self._pickle_credentials = reopen, pickle_credentials
         self._warned_of: tuple[dict, ...] = ()

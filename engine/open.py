@@ -19,6 +19,7 @@ from ..errors import (
     SkipstoneWarning,
 )
 from .opening import open_handle
+from .stale import checked_on_stale
 from .state.cache import process_cache
 from .table import Table
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from .choices import CacheLevel, Fallback
+    from .choices import CacheLevel, Fallback, OnStale
     from .scan_log import ScanLog
 
 
@@ -48,6 +49,7 @@ def open(
     pickle_credentials: bool = False,
     fallback: Fallback | None = None,
     scan_log: str | os.PathLike[str] | ScanLog | None = None,
+    on_stale: OnStale | None = None,
 ) -> Table:
     """Opens a table at its latest version, or at another.
 
@@ -122,6 +124,7 @@ def open(
         table = _listed(location, storage_options, error)
     if log is not None:
         table.handle.scan_log = log
+    table.handle.on_stale = checked_on_stale(on_stale)
     return table
 
 

@@ -16,6 +16,7 @@ from .handle import Handle
 from .scan.plan import Plan
 from .scan.planning import PlannedScan
 from .scan.request import ScanRequest, read_columns
+from .stale import check_answers
 
 if TYPE_CHECKING:
     import polars as pl
@@ -285,7 +286,7 @@ class ReadableTable:
             from .commit.sync_log import sync_table
 
             sync_table(self.handle)
-        self.handle.check_quarantined()
+        check_answers(self.handle)
         read, selected = read_columns(columns, self.schema)
         options = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
         request = ScanRequest.of(self.handle, read, **options)
@@ -304,7 +305,7 @@ class ReadableTable:
             duckdb.sql("SELECT dest FROM lake WHERE tailnum = 'N14228'")
             polars.scan_pyarrow_dataset(lake).filter(polars.col("tailnum") == "N14228").collect()
         """
-        self.handle.check_quarantined()
+        check_answers(self.handle)
         return Plan(PlannedScan(ScanRequest.of(self.handle))).dataset()
 
     @overload
@@ -325,7 +326,7 @@ class ReadableTable:
     def lazy(self) -> pl.LazyFrame:
         """The version that the handle reads as a polars LazyFrame: the filters, columns and slices of its query reach
         the index. Raises InvalidArgumentError where polars is not installed."""
-        self.handle.check_quarantined()
+        check_answers(self.handle)
         return Plan(PlannedScan(ScanRequest.of(self.handle))).lazy()
 
     def lookup(
@@ -353,7 +354,7 @@ class ReadableTable:
         """
         from .scan.lookup import lookup
 
-        self.handle.check_quarantined()
+        check_answers(self.handle)
         read, selected = read_columns(columns, self.schema)
         request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
         return Plan(lookup(keys, on, request), selected)

@@ -34,7 +34,7 @@ from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..tasks.writer import FILE_PREFIX
+from ..state.paths import FILE_PREFIX
 from .bind import removed_entries
 from .commit import commit, newest_after, write_batch
 from .edit import Edit

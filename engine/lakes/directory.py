@@ -10,7 +10,7 @@ folders are listed at a time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import pyarrow as pa
@@ -30,12 +30,15 @@ _ENDINGS = (".parquet", ".parq", ".pq")
 _ROWS_AT_ONCE = 1 << 14
 
 
-def list_parquet(storage: Storage, index_storage: Storage, progress: Progress | None = None) -> pa.Table:
+def list_parquet(
+    storage: Storage, index_storage: Storage, progress: Progress | None = None, folders: set[str] | None = None
+) -> pa.Table:
     """Return every visible Parquet file below the root, sorted by path (`LISTED`), without those below the index root.
 
-    Reports `progress("folders", listed, found so far)` and `progress("files", found, None)`.
+    Adds the listed folders to `folders`. Reports `progress("folders", listed, found so far)` and `progress("files",
+    found, None)`.
     """
-    files, _ = list_below(storage, index_storage.uri, [""], progress)
+    files, _ = list_below(storage, index_storage.uri, [""], progress, seen=folders)
     return files.take(pc.sort_indices(files.column("path")))
 
 
@@ -45,9 +48,11 @@ def list_below(
     folders: Iterable[str],
     progress: Progress | None = None,
     folders_max: int | None = None,
+    seen: set[str] | None = None,
+    known: Container[str] = (),
 ) -> tuple[pa.Table, list[str]]:
     """List some folders. Return the files, in no order, and the folders that were not listed: it stops at `folders_max`
-    waiting folders."""
+    waiting folders. Folders within them that are `known` are not listed. Adds the listed folders to `seen`."""
     unlisted, listed, found = deque(folders), 0, 0
     folder_count = len(unlisted)
     index_folder = index_location.removeprefix(f"{storage.uri}/")
@@ -58,7 +63,10 @@ def list_below(
         while unlisted or waiting:
             is_enough = folders_max is not None and len(unlisted) >= folders_max
             while unlisted and len(waiting) < 2 * THREADS and not is_enough:
-                waiting.add(pool.submit(_folder, storage, unlisted.popleft()))
+                folder = unlisted.popleft()
+                waiting.add(pool.submit(_folder, storage, folder))
+                if seen is not None:
+                    seen.add(folder)
             if not waiting:
                 break
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -66,7 +74,7 @@ def list_below(
                 files, inner = future.result()
                 entries += files
                 found += len(files)
-                inner = [folder for folder in inner if folder != index_folder]
+                inner = [folder for folder in inner if folder != index_folder and folder not in known]
                 unlisted.extend(inner)
                 folder_count += len(inner)
             if len(entries) >= _ROWS_AT_ONCE:

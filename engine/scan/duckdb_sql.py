@@ -30,6 +30,7 @@ from ..predicates.duckdb_trees import Bound, NotUnderstoodError, nodes_of
 from ..predicates.literals import string_sql
 from ..predicates.operands import quoted
 from ..predicates.sql_operands import arrow_type
+from ..stale import check_answers
 from .duckdb_connection import is_supported, query_connection
 from .duckdb_source import NotPlainError, source_sql
 from .duckdb_sql_plan import INSTANT, QueryPlan, TableUse, expression_sql, is_of_zone, marker
@@ -178,7 +179,7 @@ class _Query:
             name, full_name = parts[-1], ".".join(map(quoted, parts))
             table = lakes.get(name.casefold()) if len(parts) == 1 else None
             if table is not None:
-                table.handle.check_quarantined()
+                check_answers(table.handle)
                 fields = [one for one in table.schema if not any(map(_is_unknown, values_within("", one.type)))]
                 columns = {one.name: type_text(one.type) or duckdb_type(one, "") for one in fields}
             elif name.casefold() not in ctes:

@@ -16,6 +16,8 @@ instant names is ever trusted.
                      {the log's key of a column: its field id}; with a mapping of names (Iceberg) also "mapping":
                      {JSON path of names in a file without field ids: the log's key of that field}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
+                     a directory has "folders": {path: its modification time in ns when the last sync listed it, 0 if
+                     it was too young to tell}
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
     retired          names that top-level columns had and have no more, or that passed to another column: what files

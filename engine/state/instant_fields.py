@@ -222,8 +222,9 @@ _SOURCE = record(
         "keys": mapping(text, _ID),
         "inner": mapping(text, text),
         "mapping": mapping(text, text),
+        "folders": mapping(text, integer(0, INT64_MAX)),
     },
-    optional=("hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
+    optional=("folders", "hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
 )
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,

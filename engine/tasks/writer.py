@@ -26,14 +26,13 @@ from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import leaf_types, plain_schema
 from ..state.markers import Markers
-from ..state.paths import task_path
+from ..state.paths import FILE_PREFIX, task_path
 from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
 from .attach import FooterReading, attach_files
 from .spec import TaskSpec
 from .written_file import WrittenFile
 
-FILE_PREFIX = "part-"
 
 
 class TaskWriter:

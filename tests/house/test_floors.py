@@ -53,6 +53,7 @@ ENGINE_ROOMS = (
     "tasks",
     "views",
     "commit",
+    "stale",
     "scan",
 )
 # The modules of the two rooms below it, likewise; kernels are imported by `lazy` alone.
