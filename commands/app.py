@@ -1,6 +1,6 @@
 """The command `skipstone`. Each verb is a function that opens a table, calls it, and prints.
 
-    create_sync  create, sync                       read      scan, sql, explain, ls, history, slices
+    create_sync  create, sync, status                     read      scan, sql, explain, ls, history, slices
     change       delete, upsert
     index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
     inspect      inspect                            diagnose  doctor, perf, layout, advise, report
@@ -49,6 +49,7 @@ _EPILOG = (
 VERBS = {
     "create": "create_sync",
     "sync": "create_sync",
+    "status": "create_sync",
     **dict.fromkeys(("adopt", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
     **dict.fromkeys(("ls", "history", "slices"), "read"),
     **dict.fromkeys(("delete", "upsert"), "change"),

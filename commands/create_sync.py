@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import json
 import os
@@ -163,6 +164,16 @@ def _lists(result: SyncResult) -> dict[str, Any]:
         "new_columns": list(result.new_columns),
         **({"widened": result.widened} if result.widened else {}),
     }
+
+
+def status(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
+    """Show what changed since the last sync, what is quarantined, and what each index lacks. Nothing is committed."""
+    with opened(path, index_path) as table:
+        found = table.status()
+    if as_json:
+        print_json({**dataclasses.asdict(found), "is_current": found.is_current})
+    else:
+        stdout().print(str(found), soft_wrap=True)
 
 
 # -- again and again --------------------------------------------------------------------------------------------------

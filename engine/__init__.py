@@ -20,6 +20,7 @@ before it in this list:
     tasks/        one writer's share of a commit: files attached, declared or written, with their task index file
     views.py      what a version holds, as tables for people
     commit/       transactions, and the verbs that make versions: sync, alter, undo, clean, optimize, build indexes
+    stale.py      whether a directory changed since the last sync, and what a query does then; status.py says it all
     scan/         plan, prune, fine pruning, reading rows, explain
     rows_by_key/  delete, update and upsert: files that contain the rows are written again
 

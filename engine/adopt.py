@@ -24,9 +24,10 @@ from ..hfile_like import read_block_range
 from .commit.bind import Moved
 from .commit.commit import commit, write_batch
 from .commit.edit import Edit
-from .commit.sync import changed_files, sync_directory, with_unlisted
+from .commit.sync import sync_directory
 from .handle import Handle
 from .indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
+from .lakes.difference import changed_files, with_unlisted
 from .lakes.directory import entries_of, list_parquet
 from .opening import open_handle
 from .parquet.column_stats import STATS_FIELDS, ColumnStats, to_columns

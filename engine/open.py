@@ -82,6 +82,12 @@ def open(
         scan_log: a local file that gets a line of JSON for each plan of this handle: what was asked, and what was
             skipped. A `ScanLog` says more about it, as that it keeps no values. Default: the file that the variable
             SKIPSTONE_SCAN_LOG names, if any. It does not travel with pickles.
+        on_stale: what a query does if the directory changed since the last sync. "warn": warn once per change, and
+            answer from the version. "sync": sync first. "raise": raise NotReadableError. "ignore": do not look. By
+            default "warn" in a directory on a local disk, where looking costs microseconds per folder. On object
+            stores and network disks looking is a listing, so it happens only if `on_stale` is given. A file that is
+            overwritten in place is noticed if a query reads it, or answers from its metadata. Tables that follow a
+            log are never stale.
         fallback: "list": where there is no index, its newest version cannot be read, or the table was copied or moved
             and not adopted, the directory is listed and
             the files' footers are read, into a temporary index that goes with the handle; a warning says so. Such a

@@ -6,17 +6,18 @@ What a verb alone needs is imported by that verb: a process that looks one value
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+import numpy as np
 import pyarrow as pa
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, NotReadableError
 from .handle import Handle
 from .scan.plan import Plan
 from .scan.planning import PlannedScan
 from .scan.request import ScanRequest, read_columns
-from .stale import check_answers
+from .stale import check_answers, sync_stale
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .scan.lake_dataset import LakeDataset
     from .scan.request import OrderBy
+    from .status import Status
     from .verify import Finding
 
 
@@ -191,6 +193,13 @@ class ReadableTable:
 
         return verify(self.handle, deep)
 
+    def status(self) -> Status:
+        """Return what changed in the directory, or in the log, since the last sync; which files are quarantined; and
+        how many files each index does not cover. The directory is listed; nothing is committed."""
+        from .status import status
+
+        return status(self.handle)
+
     def advise(
         self,
         queries: Iterable[object] | None = None,
@@ -286,11 +295,26 @@ class ReadableTable:
             from .commit.sync_log import sync_table
 
             sync_table(self.handle)
+
+        def plan() -> Plan:
+            read, selected = read_columns(columns, self.schema)
+            options = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
+            return Plan(PlannedScan(ScanRequest.of(self.handle, read, **options), where, params), selected)
+
+        return self._planned(plan)
+
+    def _planned(self, plan: Callable[[], Plan]) -> Plan:
+        """A plan over what `on_stale` says. With "sync" it is made again after a sync if a file of it was overwritten
+        in place, which its folder's time does not show."""
         check_answers(self.handle)
-        read, selected = read_columns(columns, self.schema)
-        options = {"limit": limit, "order_by": order_by, "mode": mode, "reader": reader, "fields": selected}
-        request = ScanRequest.of(self.handle, read, **options)
-        return Plan(PlannedScan(request, where, params), selected)
+        made = plan()
+        if self.handle.on_stale == "sync" and made.planning.request.checks_files:
+            try:
+                made.planning.check_files(np.ones(made.planning.pruned.units.count, dtype=bool), every=True)
+            except NotReadableError:
+                sync_stale(self.handle)
+                made = plan()
+        return made
 
     def head(self, n: int = 5) -> pa.Table:
         """At most n rows, of any files. See `Plan.head`."""
@@ -354,7 +378,9 @@ class ReadableTable:
         """
         from .scan.lookup import lookup
 
-        check_answers(self.handle)
-        read, selected = read_columns(columns, self.schema)
-        request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
-        return Plan(lookup(keys, on, request), selected)
+        def plan() -> Plan:
+            read, selected = read_columns(columns, self.schema)
+            request = ScanRequest.of(self.handle, read, limit=limit, reader=reader)
+            return Plan(lookup(keys, on, request), selected)
+
+        return self._planned(plan)

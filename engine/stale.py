@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneWarning
+from .lakes.difference import difference, with_unlisted
+from .lakes.directory import list_below, list_parquet
 from .lakes.folder_times import UNKNOWN, folder_times, is_watched, modified_ns
 from .state.snapshot import Snapshot
 
@@ -64,13 +66,20 @@ def checked_on_stale(on_stale: OnStale | None) -> OnStale | None:
     return on_stale
 
 
+def checks_files(handle: Handle) -> bool:
+    """Whether files whose metadata decide an answer are compared with what storage has: if looking costs little, and
+    the handle reads the newest version of a directory."""
+    is_newest = handle.log is None and not handle.is_pinned and handle.on_stale != "ignore"
+    return is_newest and bool(handle.instant.source.get("folders")) and is_watched(handle.storage)
+
+
 def check_stale(handle: Handle) -> None:
     """Called for each query. Warns once per change, syncs, or raises NotReadableError if the directory changed since
     the last sync, as `open(on_stale=)` says."""
     if handle.log is not None or handle.is_pinned or handle.on_stale == "ignore":
         return
     recorded = handle.instant.source.get("folders")
-    if recorded and is_watched(handle.storage):
+    if checks_files(handle):
         changes = _changes_in_folders(handle, recorded)
     elif handle.on_stale is not None:
         changes = changes_since_sync(handle)
@@ -79,9 +88,7 @@ def check_stale(handle: Handle) -> None:
     if not changes:
         return
     if handle.on_stale == "sync":
-        from .commit.sync_log import sync_table
-
-        sync_table(handle)
+        sync_stale(handle)
         return
     message = f"{handle.location} changed since the last sync ({changes}), so answers are of version {handle.version}"
     hint = "{sync} brings the table up to date"
@@ -94,9 +101,6 @@ def check_stale(handle: Handle) -> None:
 
 def changes_since_sync(handle: Handle) -> Changes:
     """List the whole directory, and compare it with the version."""
-    from .commit.sync import with_unlisted
-    from .lakes.directory import list_parquet
-
     snapshot = Snapshot(handle.instant, handle.readers)
     listed = list_parquet(handle.storage, handle.index_storage)
     return _changes(handle, snapshot, with_unlisted(listed, snapshot, handle.storage), None)
@@ -113,8 +117,6 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
             changed.append(folder)
     if not changed:
         return Changes()
-    from .lakes.directory import list_below
-
     snapshot, start_ns, seen = Snapshot(handle.instant, handle.readers), time.time_ns(), set[str]()
     listed, _ = list_below(handle.storage, handle.index_storage.uri, changed, seen=seen, known=known)
     changes = _changes(handle, snapshot, listed, seen)
@@ -124,14 +126,19 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
 
 
 def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[str] | None) -> Changes:
-    from .commit.sync import Seen, difference
-
-    found = difference(snapshot, Seen(listed, handle.version), folders)
+    found = difference(snapshot, listed, handle.version, folders)
     quarantined = {file["path"] for file in handle.instant.quarantined}
     appeared = {path.decode("utf-8", "replace") for path in found.appeared.column("path").to_pylist()} - quarantined
     removed = set(found.removed.values())
     both = appeared & removed
     return Changes(*(tuple(sorted(paths)) for paths in (appeared - both, removed - both, both)))
+
+
+def sync_stale(handle: Handle) -> None:
+    """Syncs for a query."""
+    from .commit.sync_log import sync_table
+
+    sync_table(handle)
 
 
 def _warn(warning: SkipstoneWarning) -> None:

@@ -168,6 +168,7 @@ class Table(ReadableTable):
         new_columns: NewColumns = "adopt",
         new_types: NewTypes = "widen",
         refresh: bool = False,
+        dry_run: bool = False,
         progress: Progress | bool | None = None,
     ) -> SyncResult:
         """Follows the directory: files that appeared, went, or changed under the same path (size, time) are committed,
@@ -187,6 +188,8 @@ class Table(ReadableTable):
                 exactly, as int64 does for int32. "widen": the table's column gets that type in the same version; the
                 indexes stay. "quarantine": the files are quarantined.
             refresh: afterwards every index covers the files that it lacks: their data is read where they need it.
+            dry_run: return what would be added and removed, and commit nothing. No footer is read, so files that
+                would be quarantined are among the added.
 
         Returns:
             The version, an int, with what was added, removed and quarantined.
@@ -200,6 +203,11 @@ class Table(ReadableTable):
         if new_types not in ("widen", "quarantine"):
             raise InvalidArgumentError(f'new_types= is "widen" or "quarantine", not {new_types!r}')
         self.handle.check_latest()
+        check_flags(dry_run=dry_run)
+        if dry_run:
+            from .status import foreseen_sync
+
+            return foreseen_sync(self.handle.refresh())
         from .commit.sync_log import sync_table
 
         adopts, widens = new_columns == "adopt", new_types == "widen"

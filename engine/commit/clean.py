@@ -30,11 +30,11 @@ from ..indexes.protocol import fine_paths
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, transaction_of
 from ..state.lsm import RunWriter
+from ..state.paths import FILE_PREFIX
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..state.paths import FILE_PREFIX
 from .bind import removed_entries
 from .commit import commit, newest_after, write_batch
 from .edit import Edit

@@ -10,30 +10,24 @@ A file that cannot be read, or does not fit the table, is quarantined and tried 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...base.arrays import combine, from_numpy, to_numpy
 from ...errors import CorruptionError, NotATableError, SchemaError
 from ..indexes.task_result import TaskResult
 from ..lakes.difference import Difference, difference, with_unlisted
 from ..lakes.directory import entries_of, list_parquet
 from ..lakes.folder_times import folder_times, folders_of
 from ..progress import Progress
-from ..state import Instant, is_of_table
+from ..state import Instant
 from ..state.lsm import RunWriter
-from ..state.manifest import STAT_FIELDS
 from ..state.snapshot import Snapshot
-from ..storage import Entry, FileMissingError, Storage, is_outside
+from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
-from ..tasks.writer import FILE_PREFIX
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
 from .commit import WriteBatch, commit, write_batch

@@ -34,9 +34,7 @@ class Difference:
     removed: dict[int, str]
 
 
-def difference(
-    snapshot: Snapshot, listed: pa.Table, since: int, folders: Iterable[str] | None = None
-) -> Difference:
+def difference(snapshot: Snapshot, listed: pa.Table, since: int, folders: Iterable[str] | None = None) -> Difference:
     """Compare a listing with a version, by path, size, time and etag: all of it, or only some folders. Files that were
     added after the version `since` are left alone."""
     live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])

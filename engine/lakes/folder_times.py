@@ -6,6 +6,7 @@ when it was listed contains the same files. A file that is overwritten in place 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -40,7 +41,7 @@ def folder_times(storage: Storage, folders: Iterable[str], listed_ns: int) -> di
 def modified_ns(storage: Storage, folder: str) -> int | None:
     """Return a folder's modification time, None if it is missing."""
     try:
-        return os.stat(os.path.join(storage.uri, folder)).st_mtime_ns
+        return os.stat(f"{storage.uri}/{folder}").st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -55,6 +56,7 @@ def folders_of(paths: Iterable[str]) -> set[str]:
     return folders | {""}
 
 
+@functools.lru_cache(maxsize=256)
 def _is_network_disk(path: str) -> bool:
     if not sys.platform.startswith("linux"):
         return path.startswith("\\\\")

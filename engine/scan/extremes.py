@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .planning import PlannedScan
 
 
-def extreme(plan: PlannedScan, column: str, which: str, *, check: bool = False) -> Any:
+def extreme(plan: PlannedScan, column: str, which: str, *, check: bool | None = None) -> Any:
     """The "min" or "max" of a column in the rows that match, None if none has a value. See `Plan.min`."""
     if not isinstance(column, str):
         raise InvalidArgumentError(f"a column is named by its name, not {column!r}")
@@ -42,7 +42,8 @@ def extreme(plan: PlannedScan, column: str, which: str, *, check: bool = False) 
         decisive, best = search.visited, goal.best()
         if best is not None and search.possible is not None:
             decisive = decisive & search.possible.better_than(VALUES, best, or_equal=True)
-        plan.check_files(decisive, every=check)
+        # Where few files are looked at unasked, those whose bounds exclude them are among them.
+        plan.check_files(np.ones_like(decisive) if check is None else decisive, every=check)
         step.came_in, step.went_out, step.index = search.looked_at, search.read, "fine statistics"
         step.note = f"{which}({column}): row groups that were read, of those looked at; bounds decided the rest"
     return goal.value()

@@ -35,7 +35,7 @@ _WAITING_ROWS_MAX = 1 << 22  # of groups that are not merged yet
 _ROWS_PER_ENTRY_MIN = 16  # of an index, on average, for it to be read
 
 
-def group_counts(plan: PlannedScan, by: str | Sequence[str], *, check: bool = False) -> pa.Table:
+def group_counts(plan: PlannedScan, by: str | Sequence[str], *, check: bool | None = None) -> pa.Table:
     """See `Plan.count`."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else []
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
@@ -63,7 +63,7 @@ class _Groups:
         self.looked_at = self.read = 0
         self.index = "fine statistics"
 
-    def count(self, check: bool) -> None:
+    def count(self, check: bool | None) -> None:
         plan = self._plan
         merged = None if plan.request.merged is None else rows_where_merged(plan, self._context.columns)
         if merged is not None:  # bounds of slices with logs decide nothing

@@ -262,10 +262,10 @@ class Plan:
     # -- what the index alone may decide ------------------------------------------------------------------------------
 
     @overload
-    def count(self, by: None = None, *, check: bool = False) -> int: ...
+    def count(self, by: None = None, *, check: bool | None = None) -> int: ...
     @overload
-    def count(self, by: str | Sequence[str], *, check: bool = False) -> pa.Table: ...
-    def count(self, by: str | Sequence[str] | None = None, *, check: bool = False) -> int | pa.Table:
+    def count(self, by: str | Sequence[str], *, check: bool | None = None) -> pa.Table: ...
+    def count(self, by: str | Sequence[str] | None = None, *, check: bool | None = None) -> int | pa.Table:
         """Return the exact number of matching rows, ignoring `limit`. Files are read only if the index does not decide.
 
         With `by`, return a Table: the distinct values of those columns, ascending, nulls last, and `count` (int64). NaN
@@ -286,7 +286,7 @@ class Plan:
 
         return group_counts(self.planning, by, check=check)
 
-    def distinct(self, columns: str | Sequence[str], *, check: bool = False) -> pa.Array | pa.Table:
+    def distinct(self, columns: str | Sequence[str], *, check: bool | None = None) -> pa.Array | pa.Table:
         """The values of a column in the rows that match, each once, ascending, nulls last: as an Array; of several
         columns, given as a list, as a Table. As `count(by=)`, whatever `limit` says."""
         from .group_counts import group_counts
@@ -296,7 +296,7 @@ class Plan:
             return groups.column(0).combine_chunks()
         return groups.select(list(range(len(columns))))
 
-    def min(self, column: str, *, check: bool = False) -> Any:
+    def min(self, column: str, *, check: bool | None = None) -> Any:
         """The least value of a column in the rows that match, exactly, whatever `limit` says; None where no such row
         has one. Nulls do not take part; NaN is greater than all else, so it is the least only where nothing else is
         there; a zero is 0.0. Partition columns, and fields of structs by dotted path, have one too.
@@ -314,7 +314,7 @@ class Plan:
 
         return extreme(self.planning, column, "min", check=check)
 
-    def max(self, column: str, *, check: bool = False) -> Any:
+    def max(self, column: str, *, check: bool | None = None) -> Any:
         """The greatest value of a column in the rows that match: as `min`, with NaN greater than all else."""
         from .extremes import extreme
 

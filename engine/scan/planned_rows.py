@@ -125,7 +125,7 @@ def positions(plan: PlannedScan) -> dict[str, np.ndarray]:
     return rows
 
 
-def count(plan: PlannedScan, *, check: bool) -> int:
+def count(plan: PlannedScan, *, check: bool | None) -> int:
     """See `Plan.count`."""
     plan.check_evaluable()
     pruned, units = plan.pruned, plan.pruned.units

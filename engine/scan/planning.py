@@ -49,6 +49,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Pair = tuple[FileTask, RowGroups]
 THREADS = min(8, os.cpu_count() or 1)
+_CHECKED_FILES_MAX = 500  # whose metadata decide an answer
 _FAR_THREADS = 8  # where a file's bytes are waited for: as many as hold row groups in memory elsewhere
 
 
@@ -383,10 +384,16 @@ class PlannedScan:
         """Raises NotReadableError, which names the files, if logs or deletes apply to kept files."""
         self.deletes.refuse(self.pruned.units, ~self.pruned.units.readable)
 
-    def check_files(self, chosen: np.ndarray, *, every: bool) -> None:
+    def check_files(self, chosen: np.ndarray, *, every: bool | None) -> None:
         """Compare files of some kept units (bool [units]) with storage: all of them, or only those that were found
-        missing or changed before. Raises NotReadableError if a file is not the one that was indexed."""
+        missing or changed before. None: all of them if they are few and in a directory on a local disk.
+
+        Raises NotReadableError if a file is not the one that was indexed.
+        """
         suspects = self.snapshot.suspects
+        if every is None:
+            file_count = int(chosen[self.pruned.units.unit_of].sum())
+            every = self.request.checks_files and file_count <= _CHECKED_FILES_MAX
         if not every:
             if not suspects:
                 return
@@ -394,7 +401,8 @@ class PlannedScan:
             is_suspect = to_numpy(pc.is_in(paths, value_set=string_array(sorted(suspects))))
             chosen = chosen & any_of(self.pruned.units.unit_of, is_suspect, len(chosen))
         tasks = tasks_of(self.snapshot, self.evidence, self.pruned.selected(chosen), (), with_fine=False)
-        tasks = [task for task in tasks if task.has_rows]
+        unopened = self.context_for(()).unopened if tasks else frozenset()
+        tasks = [task for task in tasks if task.has_rows and task.schema_id not in unopened]
         for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
             suspects.discard(entry.path)  # it is back
 

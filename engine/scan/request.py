@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...base.arrays import field_index
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.leaves import nested_column, ordered_type, top_level
+from ..stale import checks_files
 from ..state.manifest import MODES, SNAPSHOT
 from ..state.snapshot import Snapshot
 from ..storage import Counted
@@ -46,6 +47,7 @@ class ScanRequest:
     fields     what rows are to hold in the end, fields of structs by dotted path; None for all of `columns`
     origin     opens the handle again in another process, on the same versions
     scan_log   where the plan is noted once its files are known; None for nowhere
+    checks_files    files whose metadata decide an answer are compared with what storage has, if they are few
 
     Raises InvalidArgumentError for a mode, limit or reader that is none.
     """
@@ -64,6 +66,7 @@ class ScanRequest:
     fields: tuple[str, ...] | None = None
     origin: Reopening | None = None
     scan_log: ScanLog | None = None
+    checks_files: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -92,6 +95,7 @@ class ScanRequest:
             columns,
             origin=handle.origin,
             scan_log=handle.scan_log,
+            checks_files=checks_files(handle),
             **options,
         )
 

@@ -224,7 +224,10 @@ _SOURCE = record(
         "mapping": mapping(text, text),
         "folders": mapping(text, integer(0, INT64_MAX)),
     },
-    optional=("folders", "hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
+    optional=(
+        *("hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
+        "folders",
+    ),
 )
 _NAMES_OF_FILES: dict[str, Field] = {
     "schema": _schema,

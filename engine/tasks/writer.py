@@ -34,7 +34,6 @@ from .spec import TaskSpec
 from .written_file import WrittenFile
 
 
-
 class TaskWriter:
     """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
 
