@@ -33,7 +33,7 @@ from .indexes.task_result import TaskResult
 from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
 from .lakes.directory import LISTED, list_parquet, listed_of
-from .lakes.folder_times import folder_times
+from .lakes.folder_times import folder_times, with_index_folder
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
@@ -106,10 +106,10 @@ def create_handle(
     is_hive = partitioning is not None
     declared = pa.Table.from_batches([files]) if isinstance(files, pa.RecordBatch) else files
     is_declared = isinstance(declared, pa.Table)
-    listed, start_ns, folders = LISTED.empty_table(), time.time_ns(), set[str]()
-    if not is_declared:
-        listed = _listed(storage, index_storage, files, schema, report, folders, is_there=place is not None)
-    with Leftovers() as leftovers:
+    with with_index_folder(storage, index_storage) as root_ns, Leftovers() as leftovers:
+        listed, start_ns, folders = LISTED.empty_table(), time.time_ns(), set[str]()
+        if not is_declared:
+            listed = _listed(storage, index_storage, files, schema, report, folders, is_there=place is not None)
         reading = FooterReading(is_hive, columns, quarantines=files is None)
         results, quarantined = attach(
             AttachRequest(storage, index_storage, transaction, listed, leftovers, reading, report)
@@ -140,8 +140,10 @@ def create_handle(
         readers = RunReaders(index_storage)
         batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
         handle = Handle(storage, index_storage, timeline, readers, base)
-        source = {"folders": folder_times(storage, folders, start_ns)} if folders else {}
-        edit = Edit(results=results, quarantined=quarantined, source=source)
+        times = folder_times(storage, folders, start_ns)
+        if times and root_ns:
+            times[""] = root_ns
+        edit = Edit(results=results, quarantined=quarantined, source={"folders": times} if times else {})
         instant = commit(handle, "create", lambda *_: edit, batch=batch)
     return new_handle(storage, index_storage, timeline, readers, instant)
 

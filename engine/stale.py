@@ -2,7 +2,8 @@
 
 Only plain directories become stale: a Delta, Iceberg or Hudi log is read for each handle. On a local disk each query
 compares the modification times of the folders with those that the last sync recorded. A folder with another time is
-listed, and its files are compared with those of the version. What was found equal is remembered by the handle.
+listed, and its files are compared with those of the version. What was found equal is remembered by the handle. What
+lists is imported late: few processes need it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import InvalidArgumentError, NotReadableError, SkipstoneWarning
-from .lakes.difference import difference, with_unlisted
-from .lakes.directory import list_below, list_parquet
 from .lakes.folder_times import UNKNOWN, folder_times, is_watched, modified_ns
 from .state.snapshot import Snapshot
 
@@ -78,7 +77,7 @@ def check_stale(handle: Handle) -> None:
     the last sync, as `open(on_stale=)` says."""
     if handle.log is not None or handle.is_pinned or handle.on_stale == "ignore":
         return
-    recorded = handle.instant.source.get("folders")
+    recorded: dict[str, int] = handle.instant.source.get("folders") or {}
     if checks_files(handle):
         changes = _changes_in_folders(handle, recorded)
     elif handle.on_stale is not None:
@@ -101,6 +100,9 @@ def check_stale(handle: Handle) -> None:
 
 def changes_since_sync(handle: Handle) -> Changes:
     """List the whole directory, and compare it with the version."""
+    from .lakes.difference import with_unlisted
+    from .lakes.directory import list_parquet
+
     snapshot = Snapshot(handle.instant, handle.readers)
     listed = list_parquet(handle.storage, handle.index_storage)
     return _changes(handle, snapshot, with_unlisted(listed, snapshot, handle.storage), None)
@@ -117,6 +119,8 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
             changed.append(folder)
     if not changed:
         return Changes()
+    from .lakes.directory import list_below
+
     snapshot, start_ns, seen = Snapshot(handle.instant, handle.readers), time.time_ns(), set[str]()
     listed, _ = list_below(handle.storage, handle.index_storage.uri, changed, seen=seen, known=known)
     changes = _changes(handle, snapshot, listed, seen)
@@ -126,6 +130,8 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
 
 
 def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[str] | None) -> Changes:
+    from .lakes.difference import difference
+
     found = difference(snapshot, listed, handle.version, folders)
     quarantined = {file["path"] for file in handle.instant.quarantined}
     appeared = {path.decode("utf-8", "replace") for path in found.appeared.column("path").to_pylist()} - quarantined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,8 @@ def indexed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = [f"{day}-{part}-{i}" for i in range(2_000)]
             table = pa.table({"id": rows, "n": range(2_000)})
             pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=1_000)
+    for folder in (root / "day=1", root / "day=2", root):  # a folder that is younger than two seconds is listed again
+        os.utime(folder, (1_700_000_000, 1_700_000_000))
     skipstone.create(root).create_index("id", kind="bloom")
     return root
 

@@ -131,7 +131,7 @@ def test_only_pages_with_rows_are_read_where_the_index_covers(table: ss.Table) -
     step = next(step for step in plan.steps if step.name == "keys")
     assert (step.index, step.uncovered) == ("secondary(a)", 0)
     before = table.handle.storage.reading()
-    plan.count()
+    plan.count(check=False)
     assert table.handle.storage.reading() == before, "counted by the index alone"
     assert plan.to_table().num_rows == _expected(table, set(range(0, 20_000, 11)))
 

@@ -44,7 +44,7 @@ def lake(tmp_path: Path) -> ss.Table:
                 ids = list(range(low // 200, 400, 2))
                 tx.write(pa.table({"id": ids, "s": [f"k{i}" for i in ids]}))
     table.handle.forget()
-    return ss.open(tmp_path / "lake")
+    return ss.open(tmp_path / "lake", on_stale="ignore")
 
 
 def _needle(number: int) -> str:
@@ -117,7 +117,7 @@ def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.
     """It shares the handle and the plan of a thread that stopped in each of its reads in turn."""
     for at in range(0, 100, 1 if is_thorough() else 2):
         lake.handle.forget()
-        table = ss.open(lake.location)
+        table = ss.open(lake.location, on_stale="ignore")
         plan = table.scan(_needle(7))
         stop = _Stop(at)
         before_reads(stop)
@@ -129,7 +129,7 @@ def test_a_forked_process_reads_on_wherever_a_thread_of_its_parent_was(lake: ss.
             return rows
 
         def read_in_child(plan: ss.Plan = plan, table: ss.Table = table) -> bool:
-            with ss.open(table.location) as own:
+            with ss.open(table.location, on_stale="ignore") as own:
                 found = [p.to_table().to_pylist() for p in (plan, table.scan(_needle(7)), own.scan(_needle(7)))]
             return found == [[{"id": 7, "s": "k7"}]] * 3
 
@@ -199,7 +199,7 @@ location, seed = sys.argv[1], int(sys.argv[2])
 wheres = ["id = 7 AND s = 'k7'", "lower(s) = 'k7'", "s LIKE 'k7' AND id % 7 = 0"]
 
 def scans():
-    return [ss.open(location).scan(where).to_table().column("id").to_pylist() for where in wheres]
+    return [ss.open(location, on_stale="ignore").scan(where).to_table().column("id").to_pylist() for where in wheres]
 
 threads = [threading.Thread(target=scans) for _ in range(4)]
 for thread in threads:
@@ -295,7 +295,7 @@ def test_threads_that_find_damage_in_one_plan_agree(lake: ss.Table) -> None:
     for _ in range(10):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plan = ss.open(lake.location).scan("id >= 100 AND s = 'k101'")
+            plan = ss.open(lake.location, on_stale="ignore").scan("id >= 100 AND s = 'k101'")
             found = _each(lambda number, plan=plan: plan.to_table().to_pylist())
         assert found == [[{"id": 101, "s": "k101"}]] * THREADS
         assert len(plan.damaged) == len(set(plan.damaged)) > 0
