@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..errors import CorruptionError, FormatVersionError
 from ..hfile_like import SortedFileReader
 from .commit.adopt_columns import names_ever, sure_columns, unread_columns
-from .indexes.protocol import fine_paths
+from .indexes.kind import referenced_files
 from .parquet.footers import FILE_ERRORS, read_footer
 from .state.lineage import broken, newest_mentioned
 from .state.runs import check_written_as
@@ -163,7 +163,7 @@ def _task_indexes(handle: Handle) -> tuple[list[str], list[Finding]]:
     for index in handle.instant.indexes:
         for run in index.runs:
             try:
-                paths |= fine_paths(handle.readers, index, run) or set()
+                paths |= referenced_files(handle.readers, index, run) or set()
             except (CorruptionError, FormatVersionError, FileMissingError) as error:
                 findings.append(Finding("damaged", run.path, str(error)))
     return sorted(paths), findings

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..base.arrays import to_numpy
-from ..engine.indexes.secondary.choice import covered_by
+from ..engine.indexes.row_index import covered_by
 from ..engine.predicates import Constant, Node
 from ..engine.scan.lookup import span_of
 from ..engine.scan.planning import PlannedScan

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,12 @@ from ..engine.commit.indexing import refresh_index as refresh_index_here
 from ..engine.commit.sync import SyncResult, sync_directory
 from ..engine.commit.sync_log import sync_log
 from ..engine.create import create as create_here
-from ..engine.indexes.protocol import Built, IndexKind, Job, kind_named
+from ..engine.indexes.kind import BuildContext, BuildPart, BuildResult, IndexKind, kind_named
 from ..engine.indexes.task_result import TaskResult
 from ..engine.lakes.directory import entries_of, list_below
 from ..engine.open import open_table
 from ..engine.progress import Progress, progress_function
-from ..engine.state import IndexState, Run
+from ..engine.state import IndexState
 from ..engine.state.leftovers import Leftovers
 from ..engine.state.paths import task_path
 from ..engine.storage import Entry, Storage, StorageOptions, open_storage, options_of
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..engine.handle import Handle
-    from ..engine.indexes.task_result import AddedFiles
     from ..engine.table import Table
 
 _PART_FILES_MIN = 64  # footers that take about as long as a task
@@ -291,34 +290,23 @@ class _IndexWork:
     index: IndexState
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Table, Job]]:
+    def opened(self) -> Iterator[tuple[Table, BuildContext]]:
         location, options = self.places.location, self.places.options
         opened = open_table(
             location, version=self.version, index_path=self.places.index_location, storage_options=options
         )
         with opened as table, Leftovers() as leftovers:
-            yield table, Job(self.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
+            yield table, BuildContext(self.transaction, leftovers, part=uuid.uuid4().hex[:12], publish_s=math.inf)
 
 
-def _build_part(work: _IndexWork, files: pa.Table) -> Built:
-    """Write the runs of some files, which are rows of the manifest."""
-    runs: list[Run] = []
-    left_out: list[int] = []
+def _build_part(work: _IndexWork, files: pa.Table) -> list[BuildPart]:
+    """Build parts of an index over some files, which are rows of the manifest."""
+    kind, parts = kind_named(work.index.kind), []
     with work.opened() as (table, job):
         while files.num_rows:
-            built = kind_named(work.index.kind).build(table.handle, work.index, files, job)
-            runs += built.runs
-            left_out += built.left_out
-            files = files.slice(files.num_rows - len(built.not_reached))
-    return Built(tuple(runs), left_out)
-
-
-def _footers_part(work: _IndexWork, files: pa.Table) -> tuple[AddedFiles, list[int]]:
-    """Read the statistics in the footers of some files."""
-    from ..engine.indexes.stats.build import footers_of
-
-    with work.opened() as (table, job):
-        return footers_of(table.handle, work.index, files, job)
+            parts.append(kind.build_part(table.handle, work.index, files, job))
+            files = files.slice(files.num_rows - len(parts[-1].not_reached))
+    return parts
 
 
 class _Builder:
@@ -329,24 +317,24 @@ class _Builder:
         self._slots = slots(spark)
         self._wave_bytes: float = _FIRST_BYTES_PER_CORE * self._slots
 
-    def __call__(self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+    def __call__(
+        self, kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext
+    ) -> BuildResult:
         weights = np.array([size or 0 for size in files.column("size_bytes").to_pylist()]) + OPEN_BYTES
-        if kind.name == "stats":  # aggregates count the files that they cover: all of them in one job
-            from ..engine.indexes.stats.build import built_of
-
-            return built_of(handle, index, self._run(_footers_part, handle, index, files, weights, job), job)
-        count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
+        count = files.num_rows  # of footers all in one job, since aggregates count the files that they cover
+        if kind.reads_data:
+            count = max(1, int(np.searchsorted(np.cumsum(weights), self._wave_bytes, side="right")))
         start_s = time.monotonic()
-        parts: list[Built] = self._run(_build_part, handle, index, files.slice(0, count), weights[:count], job)
-        bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
-        self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
-        runs = tuple(run for part in parts for run in part.runs)
-        left_out = [number for part in parts for number in part.left_out]
-        return Built(runs, left_out, files.column("file_id")[count:].to_pylist())
+        shares = self._run(handle, index, files.slice(0, count), weights[:count], job)
+        if kind.reads_data:
+            bytes_per_second = float(weights[:count].sum()) / max(time.monotonic() - start_s, 1e-3)
+            self._wave_bytes = max(bytes_per_second * job.publish_s, float(_PART_BYTES_MIN * self._slots))
+        built = kind.join_parts(handle, index, [part for share in shares for part in share], job)
+        return replace(built, not_reached=files.column("file_id")[count:].to_pylist())
 
     def _run(
-        self, function: Callable, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: Job
-    ) -> list[Any]:
+        self, handle: Handle, index: IndexState, files: pa.Table, weights: np.ndarray, job: BuildContext
+    ) -> list[list[BuildPart]]:
         """What executors make of the files. Each file that they write is noted, in case the rest fails."""
         storage = handle.index_storage
         columns = ", ".join(handle.instant.names_of(index)[:3])
@@ -355,26 +343,18 @@ class _Builder:
             _Places(handle.location, storage.uri, handle.storage_options), handle.version, job.transaction, index
         )
 
-        def note(built: Any) -> None:
-            for path in _written(built):
+        def note(built: list[BuildPart]) -> None:
+            for path in (path for part in built for path in part.paths):
                 job.leftovers.add(storage, path)
 
         return map_parts(
             self._spark,
-            partial(function, work),
+            partial(_build_part, work),
             [files[cut] for cut in split_evenly(weights, parts)],
             step=f"{index.kind}({columns}{', ...' if len(index.columns) > 3 else ''}), parts",
             progress=job.progress,
             on_result=note,
         )
-
-
-def _written(built: Built | tuple[AddedFiles, list[int]]) -> list[str]:
-    """The paths that an executor wrote."""
-    if isinstance(built, Built):
-        return [run.path for run in built.runs]
-    index = built[0].result.index
-    return [] if index is None else [index.path]
 
 
 # -- verify and clean -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ..base.arrays import to_numpy
-from ..engine.indexes.secondary.choice import best_index, leading_names
+from ..engine.indexes.row_index import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types
 from ..engine.predicates import Node, col

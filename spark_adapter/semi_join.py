@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..engine.indexes.secondary.choice import best_index, leading_names
+from ..engine.indexes.row_index import best_index, leading_names
 from ..engine.open import open_table
 from ..engine.parquet.leaves import leaf_types, top_level
 from ..engine.predicates import And, Node, col, columns_of, parse

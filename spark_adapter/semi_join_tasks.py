@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from ..base.arrays import from_numpy, to_numpy
 from ..base.ordered_keys import OrderedCode
-from ..engine.indexes.secondary.choice import reader_of
-from ..engine.indexes.secondary.hits import Positions
+from ..engine.indexes.probe_results import Positions
+from ..engine.indexes.row_index import reader_of
 from ..engine.open import open_pair
 from ..engine.parquet.leaves import leaf_array, leaf_types
 from ..engine.scan.file_tasks import ReadContext

@@ -17,12 +17,13 @@ import pyarrow as pa
 from ...base import canon
 from ...base.arrays import is_utf8
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
-from ..indexes.stats.build import stats_of_new
+from ..indexes.stats.build import stats_of_new_columns
 from ..indexes.task_result import TaskResult
 from ..parquet.leaves import leaf_types, plain_type, top_level
 from ..predicates.coerce import is_list, merged_type
 from ..state import FileSchema, IndexState, Instant
-from ..state.lsm import SHARD_BYTES, RunWriter
+from ..state.lsm import RunWriter
+from ..state.run_format import SHARD_BYTES
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
 from .commit import WriteBatch, commit, write_batch
@@ -370,7 +371,7 @@ def evolver(
     new = None
     if leaves:
         index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new(handle.on(base), after, index, batch.transaction, batch.leftovers)
+        new = stats_of_new_columns(handle.on(base), after, index, batch.transaction, batch.leftovers)
 
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):

@@ -18,8 +18,8 @@ from ...errors import CommitConflictError, InvalidArgumentError
 from .. import hive
 from ..indexes.task_result import AddedFiles, TaskResult
 from ..state import FileSchema, Instant, manifest
-from ..state.lsm import EntryBatch
 from ..state.manifest import BASE, FILE_FIELDS
+from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot, no_files
 from .files_by_id import ids_in
 from .schemas import check_fits, check_instants_fit, file_schema

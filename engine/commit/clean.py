@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ...base.arrays import to_numpy
 from ...errors import InvalidArgumentError, is_integer
-from ..indexes.protocol import fine_paths
+from ..indexes.kind import referenced_files
 from ..progress import Progress
 from ..state import Instant, Marker, Timeline, joined_ranges, transaction_of
 from ..state.lsm import RunWriter
@@ -247,7 +247,7 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
                 runs.add(run.path)
                 try:
                     if fine is not None:
-                        named = fine_paths(handle.readers, index, run)
+                        named = referenced_files(handle.readers, index, run)
                         fine = None if named is None else fine | named
                 except DAMAGE:
                     fine = None

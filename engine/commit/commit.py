@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import CommitConflictError, CorruptionError, NotATableError
 from ..handle import Handle
-from ..indexes.secondary.merge import task_key_paths
+from ..indexes.task_result import temporary_paths
 from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
@@ -131,7 +131,7 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
             before = len(leftovers)
             writing = RunWriter(batch.storage, readers, leftovers, batch.transaction, str(attempt))
             instant = next_version(edit, newest, action, key, base, writing)
-            settle(batch.storage, task_key_paths(edit.results))  # the keys are in the runs, and are not read again
+            settle(batch.storage, temporary_paths(edit.results))  # the index runs contain them now
             readers.keep_gathered()
             if leftovers.publish(timeline, instant):
                 emit_commit(timeline, instant, start)

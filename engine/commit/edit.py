@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 
 from ...base.arrays import combine
 from ...errors import CommitConflictError, InvalidArgumentError
-from ..indexes.protocol import CommitWork, kind_or_none
+from ..indexes.kind import CommitContext, kind_or_none
 from ..indexes.task_result import TaskResult
 from ..state import Instant, now_us
-from ..state.lsm import EntryBatch, RunWriter
+from ..state.lsm import RunWriter
 from ..state.manifest import RUN_SCHEMA
 from ..state.paths import first_twice
+from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot
 from .bind import Moved, bind
 
@@ -117,7 +118,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
         after = replace(after, source={**after.source, "partitions_declared": True})
     if len(bound.manifest[0]):
         after = replace(after, manifest=writing.append_to_manifest(after.manifest, bound.manifest, version))
-    work = CommitWork(after, named_at, edit.results, bound.added, bound.removed, writing)
+    work = CommitContext(after, named_at, edit.results, bound.added, bound.removed, writing)
     adds_none = not any(len(files.ids) for files in bound.added)
     for index in after.indexes:
         kind = kind_or_none(index.kind)

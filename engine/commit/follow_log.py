@@ -26,8 +26,8 @@ from ..lakes.table_format import LogState, describe, recorded_state
 from ..parquet.leaves import has_field, in_table_names, leaf_types
 from ..predicates.coerce import merged_type
 from ..state import Coverage, FileSchema, IndexState, Instant, Run, manifest
-from ..state.lsm import MANIFEST_FORMAT, SHARD_BYTES, EntryBatch
 from ..state.paths import first_twice
+from ..state.run_format import MANIFEST_FORMAT, SHARD_BYTES, EntryBatch
 from ..state.runs import RunReaders
 from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage

@@ -22,8 +22,17 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.columns import columns_hint
-from ..indexes.protocol import Builder, Built, IndexKind, Job, MergeWork, build_here, kind_named, kind_or_none
-from ..indexes.stats.rows import first_stats
+from ..indexes.kind import (
+    BuildContext,
+    Builder,
+    BuildResult,
+    IndexKind,
+    MergeContext,
+    build_here,
+    first_stats,
+    kind_named,
+    kind_or_none,
+)
 from ..observing import Event, emit, is_observed, ms_since
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
@@ -67,7 +76,7 @@ def create_index(
                 f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
             )
     with write_batch(handle, "index") as batch:
-        job = Job(batch.transaction, batch.leftovers, progress)
+        job = BuildContext(batch.transaction, batch.leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
         def plan(newest: Snapshot, writing: RunWriter) -> Edit:
@@ -126,7 +135,7 @@ def _refreshed(
     if not stale:
         return False
     with write_batch(handle, "index") as batch:
-        job = Job(batch.transaction, batch.leftovers, progress)
+        job = BuildContext(batch.transaction, batch.leftovers, progress)
         built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
         if not any(_gains(handle, index, result, index_kind) for index, result in built):
@@ -149,10 +158,12 @@ def _refreshed(
     return any(len(result.not_reached) for _, result in built)
 
 
-def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, builder: Builder) -> Built:
-    lacking = _lacking(handle, index, with_logs=index_kind.speaks_of_logs)
+def _built(
+    handle: Handle, index: IndexState, index_kind: IndexKind, job: BuildContext, builder: Builder
+) -> BuildResult:
+    lacking = _lacking(handle, index, with_logs=index_kind.covers_delta_logs)
     if not lacking.num_rows:
-        return Built(())
+        return BuildResult(())
     start_s = time.perf_counter()
     built = builder(index_kind, handle, index, lacking, job)
     if is_observed():
@@ -168,12 +179,12 @@ def _built(handle: Handle, index: IndexState, index_kind: IndexKind, job: Job, b
 
 
 def _with_built(
-    handle: Handle, index: IndexState, built: Built, index_kind: IndexKind, returned: np.ndarray = _NONE
+    handle: Handle, index: IndexState, built: BuildResult, index_kind: IndexKind, returned: np.ndarray = _NONE
 ) -> IndexState:
     """An index with what was built of the files that it lacked. `returned`: files that returned since the build
     began."""
     holes = [*built.left_out, *built.not_reached, *returned.tolist()]
-    if not index_kind.speaks_of_logs:
+    if not index_kind.covers_delta_logs:
         files = handle.committed.files()
         holes += files.column("file_id").filter(pc.not_equal(files.column("kind"), BASE)).to_pylist()
     coverage = Coverage.up_to(handle.version).with_holes((hole, hole) for hole in holes)
@@ -284,7 +295,7 @@ def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> p
     return files.filter(from_numpy(lacks))
 
 
-def _gains(handle: Handle, before: IndexState, built: Built, index_kind: IndexKind) -> bool:
+def _gains(handle: Handle, before: IndexState, built: BuildResult, index_kind: IndexKind) -> bool:
     """True where a build covers a file that the index lacked, or takes it out of doubt."""
     after = _with_built(handle, before, built, index_kind)
     return _is_in_doubt(handle, before) or _lacking(handle, after).num_rows < _lacking(handle, before).num_rows
@@ -312,7 +323,7 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
         if len(returned_files(planned, newest)):  # what was merged before may lack their entries
             merged_before.clear()
         planned = newest
-        work, after = MergeWork(newest, writing, merged_before), newest.instant
+        work, after = MergeContext(newest, writing, merged_before), newest.instant
         merged = writing.compact_manifest(after.manifest)
         if merged is not None:
             after = replace(after, manifest=merged)

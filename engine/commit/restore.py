@@ -26,8 +26,9 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, NotReadableError, is_integer
 from ..state import Coverage, IndexState, Instant
-from ..state.lsm import EntryBatch, RunWriter
+from ..state.lsm import RunWriter
 from ..state.manifest import CLEANED, FILE_FIELDS, IDENTITY, STAT_FIELDS
+from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 from ...base.arrays import string_scalar, to_numpy
 from ...errors import SchemaError
 from .. import hive
-from ..indexes.protocol import ProbedFiles, kind_or_none
+from ..indexes.kind import ProbedFiles, first_stats, kind_or_none
 from ..indexes.stats.reader import StatsColumn
-from ..indexes.stats.rows import first_stats
 from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
 from ..predicates.coerce import merged_type

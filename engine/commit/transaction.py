@@ -19,10 +19,8 @@ import pyarrow as pa
 
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..choices import Overwritten
-from ..indexes.secondary.merge import task_key_paths
-from ..indexes.secondary.sort import KeySpec
-from ..indexes.task_result import TaskResult
-from ..parquet.leaves import leaf_types
+from ..indexes.kind import part_specs
+from ..indexes.task_result import TaskResult, temporary_paths
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.lsm import RunWriter
@@ -33,7 +31,7 @@ from ..storage import Storage
 from ..storage.gathered import gathering
 from ..storage.threads import STAT_THREADS, Threads
 from ..tasks.declared import declared_files
-from ..tasks.spec import FilterSpec, TaskSpec
+from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
 from .commit import WriteBatch, commit
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
@@ -289,7 +287,7 @@ class Transaction:
         action = "replace" if results and removed else _ACTION
         self.committed = commit(self._handle, action, plan, self._key, batch)
         if self.committed.transaction == self.id:  # else an earlier try under the same key was there
-            self._drop_task_keys(results)
+            self._drop_parts(results)
 
     def _close_writer(self) -> None:
         if self._writer is not None:
@@ -301,9 +299,9 @@ class Transaction:
                 self._leftovers.is_lost |= writer.is_lost
             self._take(writer.result)
 
-    def _drop_task_keys(self, results: Sequence[TaskResult]) -> None:
+    def _drop_parts(self, results: Sequence[TaskResult]) -> None:
         """Removes what the commit has taken over; what stays behind is cleaned later."""
-        for path in task_key_paths(results):
+        for path in temporary_paths(results):
             with contextlib.suppress(SkipstoneError):
                 self._index_storage.delete(path)
 
@@ -362,11 +360,6 @@ class Transaction:
 def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) -> TaskSpec:
     """What a task of a transaction that begins at the table's version needs. `marker_base`: see `TaskSpec`."""
     base = handle.instant
-    filters = [
-        FilterSpec(base.path_of(i.columns[0]), i.options["fpp"])
-        for i in base.indexes
-        if i.kind == "bloom" and i.maintain == "commit"
-    ]
     return TaskSpec(
         location=handle.storage.uri,
         index_location=handle.index_storage.uri,
@@ -375,8 +368,7 @@ def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) ->
         partitioning=base.partitioning,
         hive_partitioned=handle.is_hive,
         stats_columns=base.stats_paths(),
-        filters=tuple(filters),
-        keys=_key_specs(base),
+        parts=part_specs(base),
         storage_options=handle.storage_options,
         marker_base=marker_base,
     )
@@ -388,10 +380,8 @@ def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Stora
         for path in result.written:
             leftovers.add(data, path)
         if result.index is not None:
-            leftovers.add(index, result.index.path)
-            for run in result.index.key_runs.values():
-                if run.path is not None:
-                    leftovers.add(index, run.path)
+            for path in result.index.paths:
+                leftovers.add(index, path)
 
 
 def drop_task_markers(markers: Markers, transaction: str, results: Iterable[TaskResult]) -> None:
@@ -418,11 +408,3 @@ def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: s
         return latest is not None
     transactions = [instant.transaction for instant in timeline.instants(version + 1, latest.version)]
     return transaction in transactions or len(transactions) < latest.version - version or timeline.lost is not None
-
-
-def _key_specs(base: Instant) -> tuple[KeySpec, ...]:
-    """The keys that tasks keep for secondary indexes; two indexes of the same columns share one."""
-    kinds = leaf_types(base.schema)
-    kept = [i for i in base.indexes if i.kind == "secondary" and i.maintain == "commit"]
-    columns = dict.fromkeys(tuple(base.names_of(index)) for index in kept)
-    return tuple(KeySpec(names, tuple(kinds[name] for name in names)) for names in columns)

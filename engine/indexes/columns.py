@@ -1,20 +1,23 @@
-"""The columns of indexes: which ones can be indexed, where they lie in files of each physical schema, and the check of
-an index's options."""
+"""The columns of indexes: which ones can be indexed, where they are in files of each physical schema, the check of an
+index's options; and evidence about their values, unit by unit (files, blocks of files, partitions, row groups), from
+stored statistics or from known values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ...base import canon
+from ...base.arrays import combine, empty_bytes, from_numpy, repeat_value, to_numpy, valid_mask
 from ...errors import InvalidArgumentError, SchemaError, is_integer
+from ..parquet.column_stats import numbers
 from ..parquet.leaves import in_table_names, leaf_type, leaf_types, top_level
 from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
-from .stats import format as stats
 
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
@@ -38,8 +41,8 @@ class ColumnInFiles:
     def evidence_where_lacking(self, units: int) -> Evidence:
         """The evidence for units of base files that do not have the column."""
         if self.default is None:
-            return stats.evidence_all_null(self.type, units)
-        return stats.evidence_of_values(pa.repeat(self.default, units))
+            return evidence_all_null(self.type, units)
+        return evidence_of_values(pa.repeat(self.default, units))
 
     def kinds(self) -> list[pa.DataType]:
         """The types in which files hold it; the table's own first."""
@@ -147,3 +150,193 @@ def column_ids(
 def columns_hint(instant: Instant) -> str | None:
     """What to do about a column that a log may have gained since the version was made."""
     return None if instant.source["kind"] == "directory" else "{sync} takes over columns that the log gained since"
+
+
+# -- evidence ---------------------------------------------------------------------------------------------------------
+
+
+# The statistics that evidence is made of.
+EVIDENCE_FIELDS = ["min_code", "max_code", "min_bytes", "max_bytes", "null_count", "nan_count", "holds_no_values"]
+
+
+@dataclass
+class StatRows:
+    """Statistics of some units, column by column: what `evidence_of` reads.
+
+    numbers      name -> (int64 [n], bool [n]: known) of counts, order codes and flags
+    texts        name -> binary Array [n], null where not known, of bounds that are bytes
+    constants    name -> the one number that all units have; None where it is known of none
+    """
+
+    count: int
+    numbers: dict[str, tuple[np.ndarray, np.ndarray]]
+    texts: dict[str, pa.Array]
+    constants: dict[str, int | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> StatRows:
+        """From stored columns, of which some may be missing: their statistics are unknown then."""
+        arrays = {n: combine(c) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
+        bounds = ("min_bytes", "max_bytes")
+        texts = {n: a for n, a in arrays.items() if n in bounds}
+        return cls(count, {n: numbers(a) for n, a in arrays.items() if n not in bounds}, texts)
+
+    def take(self, units: np.ndarray) -> StatRows:
+        """The units at some positions; of -1 nothing is known."""
+        is_there = units >= 0
+        if self.count == 0:
+            return StatRows(len(units), {}, {})
+        place = np.where(is_there, units, 0)
+        numbers_at = {n: (values[place], valid[place] & is_there) for n, (values, valid) in self.numbers.items()}
+        picked = from_numpy(place, None if is_there.all() else is_there)
+        texts = {n: array.take(picked) for n, array in self.texts.items()}
+        if is_there.all():
+            return StatRows(len(units), numbers_at, texts, dict(self.constants))
+        numbers_at |= {n: (np.full(len(units), v or 0), is_there & (v is not None)) for n, v in self.constants.items()}
+        return StatRows(len(units), numbers_at, texts)
+
+    def number(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """(int64 [n], bool [n]: known)."""
+        column = self.numbers.get(name)
+        if column is None:
+            value = self.constants.get(name)
+            column = np.full(self.count, value or 0, np.int64), np.full(self.count, value is not None)
+        return column
+
+    def may_exceed_zero(self, name: str) -> np.ndarray:
+        """bool [n]: the number is above 0, or not known."""
+        if name not in self.numbers:
+            return np.full(self.count, self.constants.get(name) != 0)
+        values, valid = self.numbers[name]
+        return ~valid | (values > 0)
+
+    def text(self, name: str) -> tuple[pa.Array, np.ndarray]:
+        """(binary Array [n] without nulls, bool [n]: known)."""
+        array = self.texts.get(name)
+        if array is None:
+            return repeat_value(b"", self.count, pa.binary()), np.zeros(self.count, dtype=bool)
+        valid = valid_mask(array)
+        if valid is None:
+            return array, np.ones(self.count, dtype=bool)
+        return array.fill_null(empty_bytes()), valid
+
+
+def concat(parts: Sequence[StatRows]) -> StatRows:
+    """The parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(n for p in parts for n in (*p.numbers, *p.constants))
+    texts = dict.fromkeys(n for p in parts for n in p.texts)
+    pairs = {n: [p.number(n) for p in parts] for n in names}
+    return StatRows(
+        sum(p.count for p in parts),
+        {n: (np.concatenate([v for v, _ in each]), np.concatenate([k for _, k in each])) for n, each in pairs.items()},
+        {n: pa.concat_arrays([p.texts.get(n, pa.nulls(p.count, pa.binary())) for p in parts]) for n in texts},
+    )
+
+
+def evidence_of(rows: StatRows, kind: pa.DataType) -> Evidence:
+    """The evidence in stored statistics, unit by unit. `kind` is the type in which they were taken."""
+    has_nan = pa.types.is_floating(kind)
+    # A row is a null, a NaN or a value. Unless all rows are known to be of the first two, some may be values.
+    if "holds_no_values" in rows.numbers:
+        none_left, valid = rows.numbers["holds_no_values"]
+        may_be_value = ~((none_left != 0) & valid)
+    else:
+        may_be_value = np.full(rows.count, rows.constants.get("holds_no_values") != 1)
+    if canon.order_class(kind) == "bytes":
+        lower, has_lower = rows.text("min_bytes")
+        upper, has_upper = rows.text("max_bytes")
+    else:
+        lower, has_lower = rows.number("min_code")
+        upper, has_upper = rows.number("max_code")
+    return Evidence(
+        type=kind,
+        may_be_null=rows.may_exceed_zero("null_count"),
+        may_be_nan=rows.may_exceed_zero("nan_count") if has_nan else np.zeros(rows.count, dtype=bool),
+        may_be_value=may_be_value,
+        lower=lower,
+        upper=upper,
+        has_lower=has_lower,
+        has_upper=has_upper,
+    )
+
+
+def evidence_of_values(values: pa.Array) -> Evidence:
+    """The evidence where each unit holds one known value (or null): partition columns."""
+    kind = values.type
+    valid = valid_mask(values)
+    is_valid = np.ones(len(values), dtype=bool) if valid is None else valid
+    nan = canon.nan_mask(values)
+    is_nan = np.zeros(len(values), dtype=bool) if nan is None else nan
+    if canon.order_class(kind) == "bytes":
+        bounds: np.ndarray | pa.Array = canon.order_bytes(values).fill_null(empty_bytes())
+    else:
+        bounds = canon.order_codes(values)
+    is_value = is_valid & ~is_nan
+    return Evidence(kind, ~is_valid, is_nan, is_value, bounds, bounds, is_value, is_value.copy())
+
+
+def evidence_at(evidence: Evidence, units: np.ndarray) -> Evidence:
+    """The evidence of the units at some positions."""
+    bounds = [evidence.lower, evidence.upper]
+    lower, upper = (b[units] if isinstance(b, np.ndarray) else b.take(from_numpy(units)) for b in bounds)
+    flags = (evidence.may_be_null, evidence.may_be_nan, evidence.may_be_value)
+    null, nan, value = (f[units] for f in flags)
+    return Evidence(evidence.type, null, nan, value, lower, upper, evidence.has_lower[units], evidence.has_upper[units])
+
+
+def evidence_all_null(kind: pa.DataType, units: int) -> Evidence:
+    """The evidence for a column that the units' files do not have: every row is null."""
+    evidence = Evidence.unknown(kind, units)
+    evidence.may_be_value[:] = False
+    evidence.may_be_nan[:] = False
+    return evidence
+
+
+def union_by_slice(evidence: Evidence, slice_of: np.ndarray, slices: int) -> Evidence:
+    """The evidence of slices from that of their files: what is possible in one file is possible in the slice.
+
+    `slice_of` gives each file's slice, -1 for files that carry no rows. A slice with no file at all holds nothing.
+    """
+    live = slice_of >= 0
+    of_live = slice_of[live]
+
+    def any_of(flags: np.ndarray) -> np.ndarray:
+        out = np.zeros(slices, dtype=bool)
+        np.logical_or.at(out, of_live, flags[live])
+        return out
+
+    has_values = evidence.may_be_value  # a file without values has no bounds to widen, and opens none
+    open_lower = any_of(has_values & ~evidence.has_lower)
+    open_upper = any_of(has_values & ~evidence.has_upper)
+    if isinstance(evidence.lower, np.ndarray):
+        lower = np.full(slices, np.iinfo(np.int64).max)
+        upper = np.full(slices, np.iinfo(np.int64).min)
+        used = live & has_values
+        np.minimum.at(lower, slice_of[used], evidence.lower[used])
+        np.maximum.at(upper, slice_of[used], evidence.upper[used])
+    else:
+        used = live & has_values
+        lower = extreme_bytes(evidence.lower, used, slice_of, slices, is_lower=True).fill_null(empty_bytes())
+        upper = extreme_bytes(evidence.upper, used, slice_of, slices, is_lower=False).fill_null(empty_bytes())
+    return Evidence(
+        type=evidence.type,
+        may_be_null=any_of(evidence.may_be_null),
+        may_be_nan=any_of(evidence.may_be_nan),
+        may_be_value=any_of(has_values),
+        lower=lower,
+        upper=upper,
+        has_lower=~open_lower,
+        has_upper=~open_upper,
+    )
+
+
+def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, groups: int, is_lower: bool) -> pa.Array:
+    """The least, or the greatest, of the used values of each group; null for a group without any."""
+    which = "min" if is_lower else "max"
+    grouped = pa.table({"group": from_numpy(group_of[used]), "value": values.filter(from_numpy(used))})
+    extremes = grouped.group_by("group").aggregate([("value", which)])
+    row_of = np.full(groups, -1)
+    row_of[to_numpy(extremes.column("group"))] = np.arange(extremes.num_rows)
+    return combine(extremes.column(f"value_{which}")).take(from_numpy(row_of, row_of >= 0))

@@ -1,16 +1,34 @@
 """What indexes prove about a predicate, unit by unit: files, slices and partitions, or row groups.
 
-A probe of an index gives a `ProbeResult`: the outcomes that are possible for parts of the predicate, and sometimes the
-very rows. `Outcomes` is the intersection of all probes. `rows_matching` combines the rows that several indexes list, as
-the predicate's AND and OR do: a set of rows per file, stored as those in it or as those that are not. Where an index
-does not cover a file, all of its rows may match.
+A probe of an index returns a `ProbeResult`: the outcomes that are possible for parts of the predicate, and sometimes
+rows. `Outcomes` is the intersection of all probes. `rows_matching` combines the rows that several indexes list into one
+set of rows per file, stored as the rows in it or as the rows that are not (`is_all_but`).
+
+A set of rows answers a predicate in one of three ways:
+
+    exact      the predicate is TRUE in these rows and in no others
+    at most    it is TRUE in no others; in these it may be TRUE, FALSE or NULL
+    at least   it is TRUE in these; in others it may be TRUE as well
+
+and the answers combine like this:
+
+    AND   the intersection: exact if both are exact, else at most
+    OR    the union: exact if both are exact, else at most
+    NOT   of exact: exact only for the rows in which the predicate is FALSE, not NULL. So no set is complemented; an
+          index that lists nulls looks up `NOT` and `!=` itself, by the value and by null, and answers exactly with all
+          rows but those (`secondary/key_ranges.py`)
+    NOT   of at most: at least
+
+A pruner needs sets outside of which nothing matches. So "at least" is stored as "at most all rows": what is also known
+of a file that an index does not cover. It is neutral in AND, and absorbs in OR. `RowSets.is_exact` distinguishes exact
+from at most, file by file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +50,7 @@ from ..predicates import (
 from ..predicates.possible_values import Evidence
 
 if TYPE_CHECKING:
-    from .bloom.format import FilterPlaces
-    from .secondary.hits import Positions
+    from .bloom.format import FilterAddresses
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -59,7 +76,7 @@ class ProbeResult:
 
     outcomes: Mapping[Node, np.ndarray]
     covered: np.ndarray
-    fine: dict[str, FilterPlaces] = field(default_factory=dict)
+    fine: dict[str, FilterAddresses] = field(default_factory=dict)
     rows: dict[Node, RowsOf] = field(default_factory=dict)
 
 
@@ -132,6 +149,15 @@ def _choices(
 
 
 _ROW_BITS = 40  # rows of one file; the files of a plan have the rest
+
+
+class Positions(NamedTuple):
+    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
+    where they come key by key."""
+
+    file_ids: np.ndarray
+    row_groups: np.ndarray
+    rows: np.ndarray
 
 
 @dataclass

@@ -1,13 +1,13 @@
 """What a writer's task hands to the commit: a task index file on storage, and a small, picklable result.
 
-The task index file holds the fine statistics and filters of the files that the task wrote or attached:
+The task index file contains the fine statistics of the files that the task wrote or attached:
 
     key      (file u32, column u32, row_group u32): local ordinals, since a writer has no ids; the commit binds them
     row      `column`, the physical dotted path, and the statistics (`column_stats.STATS_FIELDS`)
     groups   a file, or several that have few row groups, named by the first one's ordinal: the statistics index keeps
              the offset and length for each file, so an executor reads it in one range and needs no footer
-    rows     filters: `fine/COLUMN/FILE` [bucket][row group] (`bloom/file_filter.py`), `file/COLUMN/FILE` [bucket] over
-             all of a file
+
+What a task builds of other indexes is in files next to it (`IndexPart`).
 
 Column ordinal 0 holds the row groups themselves: `value_count` rows, `compressed_bytes` in the file; the first also the
 `path_mark` of its data file as `min_bytes`, by which a reader of the range finds the entries of a file.
@@ -30,15 +30,13 @@ from ...errors import CorruptionError
 from ...hfile_like import KeyLayout
 from ..parquet.column_stats import STATS_FIELDS, ColumnStats, combine, to_columns
 from ..parquet.leaves import NestedNames
+from ..state import Run
 from ..state.manifest import BASE, FILES_SCHEMA
 from ..state.runs import written_as
 from ..storage import Storage
 
 if TYPE_CHECKING:
     from ..parquet.footer_bytes import RowGroup
-    from .bloom.file_filter import StoredFilters
-    from .bloom.task_filters import FileFilters
-    from .secondary.sort import KeyRun
 
 # -- the result -------------------------------------------------------------------------------------------------------
 
@@ -223,17 +221,52 @@ ROW_GROUPS_COLUMN = ""  # the path of the entries of a file's row groups themsel
 _GROUP_ROWS_MAX = 256  # entries of files that share a group: a block or two
 
 
+@dataclass(frozen=True)
+class IndexPart:
+    """What a task built of an index over the files that it wrote.
+
+    kind, columns   of the index; the columns are dotted paths
+    encoding        how values are encoded: the part is of no use to an index that encodes them otherwise
+    numbers         of the task's files, by ordinal, as the run names them; None for a file that is left out
+    run             a run of the index with these numbers in place of file ids; None: there are no entries
+    is_permanent    runs of the index will name the file of the part, so it stays
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    encoding: tuple[str | None, ...]
+    numbers: tuple[int | None, ...]
+    run: Run | None
+    is_permanent: bool = False
+
+    def ids_of(self, numbers: np.ndarray, file_ids: np.ndarray) -> np.ndarray:
+        """uint64 [n]: the ids of files by their numbers (uint64 [n]). `file_ids`: of the task's files, by ordinal."""
+        pairs = [(number, i) for number, i in zip(self.numbers, file_ids.tolist(), strict=True) if number is not None]
+        own, ids = (np.array(part, dtype=np.uint64) for part in zip(*sorted(pairs), strict=True))
+        return ids[np.searchsorted(own, numbers)]
+
+
+def temporary_paths(results: Sequence[TaskResult]) -> list[str]:
+    """The files of parts that are not needed once the commit is published, or given up."""
+    parts = [part for result in results if result.index is not None for part in result.index.parts]
+    return [part.run.path for part in parts if part.run is not None and not part.is_permanent]
+
+
 @dataclass
 class TaskIndex:
-    """Where things are in a finished task index file. `fine`, int64 [files, 2], is aligned with its files: offset,
-    length; `footers` are their packed footers, where they are kept; `key_runs`: the keys of secondary indexes, by their
-    columns."""
+    """Where the contents of a finished task index file are. `fine`, int64 [files, 2], is aligned with its files:
+    offset, length; `footers` are their packed footers, if they are kept; `parts` are of other indexes, in other
+    files."""
 
     path: str
     fine: np.ndarray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
-    filters: dict[str, list[StoredFilters | None]] = field(default_factory=dict)
-    key_runs: dict[tuple[str, ...], KeyRun] = field(default_factory=dict)
+    parts: list[IndexPart] = field(default_factory=list)
     footers: list[bytes | None] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        """The task index file and those of the parts."""
+        return [self.path, *(part.run.path for part in self.parts if part.run is not None)]
 
 
 def path_mark(path: str) -> bytes:
@@ -317,23 +350,9 @@ class TaskIndexWriter:
         self._first = len(self._places)
         self._keys, self._columns, self._rows = [], [], []
 
-    def add_file_filters(self, ordinal: int, column: str, filters: FileFilters, hash_name: str) -> None:
-        """Stores a file's filters of one column."""
-        from .bloom.file_filter import StoredFilters, write_file_filter
-
-        stored = self._index.filters.setdefault(column, [])
-        stored += [None] * (ordinal - len(stored))
-        fine = write_file_filter(self._writer, f"fine/{column}/{ordinal}", filters, hash_name)
-        over_file = None
-        for _, words in filters.members() if filters.is_apart else ():
-            over_file = self._writer.write_rows(f"file/{column}/{ordinal}", words.view(np.uint8), 32)
-        stored.append(StoredFilters(fine, over_file, filters.is_apart))
-
     def finish(self) -> TaskIndex:
         """Closes the file, which is durable and whole from here on, and returns where its parts lie."""
         self._end_group()
         self._stack.close()
         self._index.fine = np.array(self._places, dtype=np.int64).reshape(-1, 2)
-        for stored in self._index.filters.values():
-            stored += [None] * (len(self._places) - len(stored))
         return self._index

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...base import canon
 from ...base.arrays import from_numpy, null_as_false, to_numpy
 from ...errors import InvalidArgumentError
-from ..indexes.secondary.choice import best_index, covered_by, reader_of
+from ..indexes.row_index import best_index, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from .best_first import Pair

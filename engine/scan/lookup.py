@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy
 from ...base.caching import cached_property
 from ...errors import PredicateError, SchemaError
-from ..indexes.secondary.choice import best_index, concatenated, covered_by, leading_names, reader_of
-from ..indexes.secondary.hits import Positions
+from ..indexes.probe_results import Positions
+from ..indexes.row_index import best_index, concatenated, covered_by, leading_names, reader_of
 from ..parquet.leaves import leaf_array, leaf_types, top_level
 from ..predicates import ColumnRef, Constant, Node, col, prepare, resolve
 from ..state import IndexState

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import string_scalar, to_numpy
+from ..indexes.kind import Probe, ProbedFiles, planned_probes
 from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
-from ..indexes.protocol import Probe, ProbedFiles, planned_probes
 from ..indexes.stats.kind import EQUALITIES, Ranges, StatsProbe, stats_probes, surviving_ranges
 from ..indexes.stats.reader import aggregate_evidence, partition_value_evidence
 from ..predicates import Node, Term, can_match, columns_of, terms_of

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, offsets_of, string_scalar, to_numpy
 from ...errors import CorruptionError, SkipstoneError, StorageError
 from ...hfile_like import read_block_range
+from ..indexes.columns import EVIDENCE_FIELDS, StatRows, evidence_of, evidence_of_values
 from ..indexes.probe_results import AnyTerm, ColumnEvidence, Outcomes, ProbeResult, term_sets
-from ..indexes.stats import format as stats
 from ..indexes.task_result import FINE_SCHEMA, KEYS, ROW_GROUPS_COLUMN, entries_by_path, path_mark
 from ..predicates import Node, Term, can_match, columns_of, member_outcomes, only_true, probe_values, terms_of
 from ..storage import Ranged, Storage
@@ -124,7 +124,7 @@ def evidence_in_row_groups(
             return []
         units = np.bincount(fine.task, minlength=len(tasks)).tolist()
         values = [pa.repeat(task.partition[column], n) for task, n in zip(tasks, units, strict=True) if n]
-        return [(stats.evidence_of_values(pa.concat_arrays(values)), np.ones(count, dtype=bool))]
+        return [(evidence_of_values(pa.concat_arrays(values)), np.ones(count, dtype=bool))]
     in_files = context.columns_in_files.get(column)
     if in_files is None:
         return []
@@ -138,8 +138,8 @@ def evidence_in_row_groups(
         covered = np.isin(schema_of, ids)
         if covered.any():
             rows, entry_rows = fine.of_column(path)
-            entries = stats.StatRows.of({n: rows.column(n) for n in stats.EVIDENCE_FIELDS}, rows.num_rows)
-            evidences.append((stats.evidence_of(entries.take(np.where(covered, entry_rows, -1)), kind), covered))
+            entries = StatRows.of({n: rows.column(n) for n in EVIDENCE_FIELDS}, rows.num_rows)
+            evidences.append((evidence_of(entries.take(np.where(covered, entry_rows, -1)), kind), covered))
     return evidences
 
 

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ..indexes.columns import ColumnInFiles, column_in_files
+from ..indexes.kind import ProbedFiles
 from ..indexes.probe_results import ColumnEvidence
-from ..indexes.protocol import ProbedFiles
 from ..indexes.stats import format as stats
 from ..indexes.stats.reader import StatsColumn, file_partition_evidence, stats_index_of
 from ..state import IndexState, Run
 from ..state.manifest import BASE
-from ..state.run_lookups import entries_of
+from ..state.run_lookups import get_by_ids
 from ..state.runs import DamagedRun, warn_of_damage
 from ..state.snapshot import Snapshot
 
@@ -88,7 +88,7 @@ class StatsReader:
         names = [f.name for f in stats.FINE_FIELDS]
         names = names if with_footers else names[:-1]
         readable = [run for run in index.runs if run.path not in self.damaged]
-        listed, rows = entries_of(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
+        listed, rows = get_by_ids(self.snapshot.readers, readable, stats.fine_prefix(), ids, names, stats.RUN_SCHEMA)
         if len(listed) == len(ids):
             return rows
         places = np.searchsorted(listed, ids)

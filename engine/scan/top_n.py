@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ...base import canon
 from ...base.arrays import from_numpy, take_rows, to_numpy, valid_mask
-from ..indexes.secondary.choice import best_index, concatenated, covered_by, reader_of
+from ..indexes.row_index import best_index, concatenated, covered_by, reader_of
 from ..parquet.leaves import leaf_array, ordered_type, top_level
 from ..predicates import Constant
 from . import planned_rows
@@ -29,7 +29,7 @@ from .request import SortKey
 from .rows import matches_in_file
 
 if TYPE_CHECKING:
-    from ..indexes.secondary.hits import Positions
+    from ..indexes.probe_results import Positions
     from ..state import IndexState
     from .duckdb_reader import KeyedRows
     from .planning import PlannedScan

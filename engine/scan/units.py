@@ -22,15 +22,15 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, string_scalar, to_numpy
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, NotReadableError, StorageError
+from ..indexes.columns import union_by_slice
 from ..indexes.probe_results import AnyTerm, Outcomes, ProbeResult, RowsByPart, RowSets, RowsOf, add_rows, rows_matching
-from ..indexes.stats import format as stats
 from ..predicates import ANY, Node, Term, can_match, only_true, term_outcomes, terms_of
 from ..predicates.possible_values import Evidence
 from ..state.manifest import BASE, DELETE, LOG, any_of, slices_of
 
 if TYPE_CHECKING:
-    from ..indexes.bloom.format import FilterPlaces
-    from ..indexes.secondary.hits import Positions
+    from ..indexes.bloom.format import FilterAddresses
+    from ..indexes.probe_results import Positions
 
 
 @dataclass
@@ -51,7 +51,7 @@ class PruningState:
     ids: np.ndarray
     outcomes: Outcomes
     named: Units | None = None
-    fine: dict[str, FilterPlaces] = field(default_factory=dict)
+    fine: dict[str, FilterAddresses] = field(default_factory=dict)
     rows: RowsByPart = field(default_factory=dict)
     predicate_outcomes: np.ndarray | None = None
 
@@ -202,7 +202,7 @@ class Units:
             evidence = replace(evidence, may_be_null=evidence.may_be_null | self.partial)
         if not self.is_plain or not self.has_rows.all():
             where = np.where(self.has_rows, self.unit_of, -1)
-            evidence = stats.union_by_slice(evidence, where, self.count)
+            evidence = union_by_slice(evidence, where, self.count)
         if self.has_custom_merge.any():
             wide = Evidence.unknown(evidence.type, self.count)
             evidence = replace(

@@ -7,11 +7,11 @@ lies. An index may come from anyone: `instant_fields.py` holds each instant to o
 in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
-together as slices). `lsm.py` writes and merges them (when: `merge_policy.py`), `leftovers.py` removes what a failed
-change wrote, `runs.py` opens them, through the process's cache (`cache.py`), `run_lookups.py` reads them as
-one, many entries by threads (`run_parts.py`); `coverage.py` says which files an index covers. `snapshot.py` is what one
-version holds, `paths.py` how files are named. Begin at `snapshot.py` to read, and at `instant.py` to change what
-lies on disk.
+together as slices). `lsm.py` writes and merges them (what: `run_format.py`, when: `merge_policy.py`), `leftovers.py`
+removes what a failed change wrote, `runs.py` opens them, through the process's cache (`cache.py`), `run_lookups.py`
+reads them as one, many entries by threads (`run_parts.py`). `coverage.py` lists the files that an index covers,
+`snapshot.py` is what one version contains, `paths.py` how files are named. Begin at `snapshot.py` to read, and at
+`instant.py` to change what is on disk.
 """
 
 from __future__ import annotations

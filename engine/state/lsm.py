@@ -5,175 +5,44 @@
     compact      the runs merged into few, without the entries of removed files
 
 `merge_policy.py` decides which runs are merged, `hfile_like/merge.py` merges them. Shards of one run are neighbours. A
-large shard stays as it is if no other run has keys between its keys.
-
-If a format has `file_ids`, the keys of its entries contain file ids, and the meta `files` of each run lists the ids of
-its entries as ranges: pairs of the first and the last id, u64 little-endian. It may list more ids than there are.
+large shard stays as it is if no other run has keys between its keys. `run_format.py` has what is written.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby, pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...base.arrays import combine, from_numpy, index_of, to_numpy
-from ...errors import CorruptionError
 from ...hfile_like import (
     SortedFileReader,
     SortedFileWriter,
-    WriterOptions,
     merge_runs,
     prefix_changes,
     prefix_successor,
 )
 from ..storage import Storage
-from . import Run, manifest
+from . import Run
 from .coverage import IdRanges
 from .leftovers import Leftovers
-from .merge_policy import MergePolicy
 from .paths import run_path
+from .run_format import MANIFEST_FORMAT, EntryBatch, NewEntries, RunFormat, SortedEntries, files_of
 from .run_lookups import first_of_each
-from .runs import DAMAGE, RunReaders, warn_of_damage, written_as
+from .runs import DAMAGE, RunReaders, warn_of_damage
 
-SHARD_BYTES = 64 << 20
-FILES_META = "files"
-POLICY = MergePolicy(commit_bytes=1 << 20)
 MEMORY_ENTRIES = 1 << 17  # up to so many entries are merged in memory, and encoded once
-ENTRY_BYTES = 32  # about what an entry takes in a run that is not written yet
 KEY, DELETED = pa.field("key", pa.binary(), nullable=False), pa.field("deleted", pa.bool_(), nullable=False)
 _ROWS_AT_ONCE = 1 << 17
 _ENTRY_BYTES_MIN = 16  # about what an entry takes in a file at least
-_TEMPLATE_ROWS_MIN = 64  # in fewer, looking for templates of names takes as long as half of the writing
 _RUN_KEY_BYTES = 64  # of the first and last key of a run, as a version has them
 
 PathOf = Callable[[int], str]  # the path of shard 0, 1 ... of a run
 Level = tuple[Run, ...]  # the shards of one run
-
-
-@dataclass(frozen=True)
-class RunFormat:
-    """How the runs of one kind are written.
-
-    block_bytes        the size of a block before encoding
-    summaries          the footer contains the range of these columns in each block
-    shard_bytes        a larger run is cut into shards of about this size; None: never
-    partition_prefix_bytes   a block, and a shard that is half full, ends if these first bytes of the key change
-    templates          look for strings of one form, such as file names
-    file_ids           from keys to the file id of each (uint64); None: entries are not of files
-    policy             when runs are merged
-    """
-
-    block_bytes: int
-    summaries: tuple[str, ...] = ()
-    shard_bytes: int | None = SHARD_BYTES
-    partition_prefix_bytes: int = 0
-    templates: bool = True
-    file_ids: Callable[[pa.BinaryArray], np.ndarray] | None = None
-    policy: MergePolicy = POLICY
-
-    def options(
-        self, path: str | None = None, entries: int | None = None, files: IdRanges | None = None
-    ) -> WriterOptions:
-        """Options of the writer of the run at `path`, None for a run in memory. `entries`: how many, if that is known;
-        `files`: the ids for its meta. No option is chosen by a sample: with these block sizes a sample chose the same
-        for runs of every kind, and took 4% of the time of writing."""
-        metas = {} if path is None else written_as(path)
-        if files is not None:
-            metas[FILES_META] = np.stack([files.first, files.last], axis=1).astype("<u8").tobytes()
-        return {
-            "block_size": self.block_bytes,
-            "compression": "zstd",
-            "summaries": self.summaries,
-            "partition_prefix_bytes": self.partition_prefix_bytes,
-            "templates": self.templates and (entries is None or entries >= _TEMPLATE_ROWS_MIN),
-            "metas": metas,
-        }
-
-    def files_of_keys(self, keys: pa.BinaryArray) -> IdRanges | None:
-        """The files of entries, for the meta of their run."""
-        if self.file_ids is None:
-            return None
-        return IdRanges.of(np.sort(to_numpy(pc.unique(from_numpy(self.file_ids(keys))))))
-
-
-MANIFEST_FORMAT = RunFormat(
-    manifest.BLOCK_BYTES, manifest.SUMMARIES, partition_prefix_bytes=manifest.PARTITION_PREFIX_BYTES
-)
-
-
-class EntryBatch(NamedTuple):
-    """Entries in memory, in any order: keys, values, and bool [n]: the entry is a tombstone."""
-
-    keys: pa.Array
-    values: pa.Table
-    deleted: np.ndarray
-
-    @classmethod
-    def concat(cls, parts: Sequence[EntryBatch], schema: pa.Schema) -> EntryBatch:
-        """The entries of several batches, with every field of a schema; null if a batch lacks it."""
-        nothing = cls(pa.nulls(0, pa.binary()), pa.table({}), np.zeros(0, bool))
-        keys, values, deleted = zip(*([part for part in parts if part.num_entries] or [nothing]), strict=True)
-        rows = pa.concat_tables([schema.empty_table(), *values], promote_options="default")
-        return cls(pa.concat_arrays(keys), rows, np.concatenate(deleted))
-
-    def sorted(self) -> EntryBatch:
-        keys, values, deleted = self
-        if len(keys) < 2 or pc.all(pc.less(keys[:-1], keys[1:])).as_py():
-            return self
-        order = pc.array_sort_indices(keys)
-        return EntryBatch(keys.take(order), values.take(order), deleted[to_numpy(order)])
-
-    @property
-    def num_entries(self) -> int:
-        return len(self.keys)
-
-    @property
-    def size_bytes(self) -> int:
-        """About what the entries take in a run."""
-        return self.num_entries * ENTRY_BYTES
-
-    def encoded(self, form: RunFormat) -> bytes:
-        """The entries as the bytes of one run without shards."""
-        keys, values, deleted = self.sorted()
-        sink = io.BytesIO()
-        options = form.options(entries=len(keys), files=form.files_of_keys(keys))
-        with SortedFileWriter(sink, schema=values.schema, **options) as writer:
-            writer.write(keys, values, from_numpy(deleted))
-        return sink.getvalue()
-
-    def opened(self, form: RunFormat) -> list[SortedFileReader]:
-        """The entries as files to be merged."""
-        return [SortedFileReader(self.encoded(form))]
-
-
-@dataclass(frozen=True)
-class SortedEntries:
-    """More entries than memory should hold: sorted files, oldest first, of the format's schema and metas. The caller
-    removes the files."""
-
-    files: Sequence[SortedFileReader]
-
-    @property
-    def num_entries(self) -> int:
-        return sum(file.num_entries for file in self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
-
-    def opened(self, form: RunFormat) -> Sequence[SortedFileReader]:
-        return self.files
-
-
-NewEntries = EntryBatch | SortedEntries
 
 
 @dataclass
@@ -528,13 +397,3 @@ def level_sizes(levels: Sequence[Level]) -> list[tuple[int, int]]:
 
 def level_bytes(shards: Sequence[Run]) -> int:
     return sum(run.size_bytes for run in shards)
-
-
-def files_of(reader: SortedFileReader) -> IdRanges:
-    """The ids in the meta of a run whose format has `file_ids`. Raises CorruptionError."""
-    data = reader.meta(FILES_META) if FILES_META in reader.metas() else b"?"
-    if len(data) % 16 == 0:
-        pairs = np.frombuffer(data, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-        if (pairs[:, 0] <= pairs[:, 1]).all() and (pairs[1:, 0] > pairs[:-1, 1]).all():
-            return IdRanges(pairs[:, 0].copy(), pairs[:, 1].copy())
-    raise CorruptionError("does not list the files of its entries", path=reader.name, check="files")

@@ -48,7 +48,7 @@ def get_runs(
     return entries.take(from_numpy(first[is_live])).drop_columns(["deleted"])
 
 
-def entries_of(
+def get_by_ids(
     readers: RunReaders, runs: Sequence[Run], prefix: bytes, ids: np.ndarray, columns: Sequence[str], schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table]:
     """The live entries of files below a prefix that is followed by the file's number: (uint64 ids, ascending; the
@@ -100,7 +100,7 @@ def entries_between(
     columns: Sequence[str],
     schema: pa.Schema,
 ) -> tuple[np.ndarray, pa.Table]:
-    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `entries_of` gives them.
+    """The live entries below a prefix whose numbers lie between `ends`, both inclusive, as `get_by_ids` gives them.
     Raises DamagedRun."""
     keys = [prefix + end.to_bytes(8, "big") for end in ends]
     name = ("numbered", prefix, tuple(columns))
@@ -129,7 +129,7 @@ def numbers_with(
     keep: bool,
 ) -> np.ndarray:
     """The numbers (uint64, ascending) of entries below a prefix whose column of strings holds wanted values, and that
-    are live within a run: a newer one may say otherwise, which `entries_of` knows. `wanted`: values, each with the
+    are live within a run: a newer one may say otherwise, which `get_by_ids` knows. `wanted`: values, each with the
     numbers between which they may be, ascending. With `keep` small runs are decoded whole, and kept for the next
     question. Raises DamagedRun."""
     if not wanted:

@@ -34,7 +34,7 @@ from .manifest import (
     key_number,
     split_file_ids,
 )
-from .run_lookups import entries_between, entries_of, newest_numbered, numbered_entries, numbers_with
+from .run_lookups import entries_between, get_by_ids, newest_numbered, numbered_entries, numbers_with
 from .runs import DamagedRun, RunReaders
 from .timeline import Timeline
 
@@ -93,7 +93,7 @@ class Snapshot:
                 runs, wanted = self.instant.manifest, [((0, (1 << 64) - 1), [text])]
                 numbers = numbers_with(self.readers, runs, prefix, wanted, "partition", RUN_SCHEMA, keep=False)
                 if len(numbers) and sum(run.may_hold(prefix) for run in runs) > 1:
-                    numbers, _ = entries_of(self.readers, runs, prefix, numbers, [], RUN_SCHEMA)
+                    numbers, _ = get_by_ids(self.readers, runs, prefix, numbers, [], RUN_SCHEMA)
             return int(numbers[0]) >> 32 if len(numbers) else None
         return self.ids_by_text().get(partition)
 
@@ -153,7 +153,7 @@ class Snapshot:
         """Those of some files (uint64 ids, ascending) that are live: file_id, partition_id, and the columns asked for
         of the manifest's."""
         with self._naming_damage():
-            live_ids, rows = entries_of(
+            live_ids, rows = get_by_ids(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_FILE), ids, columns, RUN_SCHEMA
             )
             self._check(KIND_FILE, rows)
@@ -180,7 +180,7 @@ class Snapshot:
         with self._naming_damage():
             runs, prefix = self.instant.manifest, KEYS.prefix(kind=KIND_FILE)
             near = numbers_with(self.readers, runs, prefix, wanted, "path", RUN_SCHEMA, keep=True)
-            ids, rows = entries_of(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
+            ids, rows = get_by_ids(self.readers, runs, prefix, near, ["path"], RUN_SCHEMA)
         return dict(zip(rows.column("path").to_pylist(), ids.tolist(), strict=True))
 
     def segments(self, ids: np.ndarray) -> np.ndarray:
@@ -200,7 +200,7 @@ class Snapshot:
         """The version that a commit under this key made; None where none did, or it was rolled back."""
         wanted = np.array([key_number(key)], dtype=np.uint64)
         with self._naming_damage():
-            _, rows = entries_of(
+            _, rows = get_by_ids(
                 self.readers, self.instant.manifest, KEYS.prefix(kind=KIND_KEY), wanted, KEY_ROW, RUN_SCHEMA
             )
         matches = rows.to_pylist()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import InvalidArgumentError, is_integer
-from ..indexes.secondary.sort import KeySpec
+from ..indexes.kind import PartSpec
 from ..storage import StorageOptions
 
 ROW_GROUP_ROWS = 131_072
@@ -23,17 +23,10 @@ SIZES = ("row_group_rows", "row_group_bytes", "file_rows", "file_bytes")
 
 
 @dataclass(frozen=True)
-class FilterSpec:
-    """A filter that a task keeps: the column's dotted path, and the rate that it is sized for."""
-
-    column: str
-    fpp: float
-
-
-@dataclass(frozen=True)
 class TaskSpec:
     """All that a task needs to know, picklable.
 
+    parts                              of indexes, which the task builds over the rows that it writes
     row_group_rows, row_group_bytes    a row group ends at so many rows, or before it takes more bytes in memory
     file_rows, file_bytes              a file ends once it has so many rows, or with the row group that reached so
                                        many bytes as stored
@@ -50,8 +43,7 @@ class TaskSpec:
     partitioning: tuple[str, ...]
     hive_partitioned: bool
     stats_columns: tuple[str, ...]
-    filters: tuple[FilterSpec, ...]
-    keys: tuple[KeySpec, ...] = ()
+    parts: tuple[PartSpec, ...]
     parquet_options: dict[str, Any] = field(default_factory=dict)
     storage_options: StorageOptions = field(default_factory=StorageOptions)
     row_group_rows: int = ROW_GROUP_ROWS

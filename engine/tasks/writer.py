@@ -17,14 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base import canon
 from ...errors import InvalidArgumentError, SchemaError, SkipstoneError
 from .. import hive
-from ..indexes.bloom.task_filters import FileFilters, Spool
-from ..indexes.secondary.sort import TaskKeys
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
-from ..parquet.leaves import leaf_types, plain_schema
+from ..parquet.leaves import plain_schema
 from ..state.markers import Markers
 from ..state.paths import FILE_PREFIX, task_path
 from ..storage import Storage, open_storage, relative_path
@@ -55,9 +52,8 @@ class TaskWriter:
         self._data_schema = pa.schema([f for f in spec.schema if f.name not in spec.partitioning])
         self._open: dict[str, WrittenFile] = {}
         self._closed: list[WrittenFile] = []
-        self._spool = Spool()
         self._sequence = 0
-        self._keys = [TaskKeys(key) for key in spec.keys]
+        self._parts = [part.start() for part in spec.parts]
         self._marker = ExitStack()
         self._may_write = spec.marker_base is None
         self._is_over = False
@@ -72,7 +68,7 @@ class TaskWriter:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._is_over = True
-        with self._marker, self._spool:
+        with self._marker:
             if kind is not None:
                 self.abort()
                 return
@@ -128,8 +124,7 @@ class TaskWriter:
 
     def abort(self) -> None:
         """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` is set then."""
-        for keys in self._keys:
-            keys.close()
+        self._close_parts()
         removals = [file.discard for file in [*self._open.values(), *self._closed]]
         removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
         for remove in removals:
@@ -137,7 +132,6 @@ class TaskWriter:
                 remove()
             except SkipstoneError:
                 self.is_lost = True
-        self._spool.close()
         self._open.clear()
         self._closed.clear()
         self.results = []
@@ -185,11 +179,11 @@ class TaskWriter:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"
         number = self._sequence
         self._sequence += 1
-        filters = {spec.column: FileFilters(spec.fpp, self._spool) for spec in self.spec.filters}
-        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, filters, self._keys)
+        return WrittenFile(self.spec, self._storage, self._data_schema, partition, name, number, self._parts)
 
-    def _hash_name(self, column: str) -> str:
-        return canon.hash_name(leaf_types(self._data_schema)[column]) or ""
+    def _close_parts(self) -> None:
+        for part in self._parts:
+            part.close()
 
     def _index_path(self, prefix: str = "") -> str:
         self._index_paths.append(task_path(self.spec.transaction, f"{prefix}{self._task}-{len(self.results)}"))
@@ -199,20 +193,16 @@ class TaskWriter:
         remaining = list(self._open.values())
         self._closed += remaining
         self._open.clear()
-        for file in remaining:  # here, because the filters of all files wait in one spool
+        for file in remaining:  # in this thread, because files share the builders of parts
             file.end_rows()
         list(side_by_side(self._storage, WrittenFile.close, remaining, "skipstone-write"))
         if not self._closed:
-            for keys in self._keys:
-                keys.close()
+            self._close_parts()
             return
         built = ResultBuilder()
         with TaskIndexWriter(self._index_storage, self._index_path()) as index:
             for file in self._closed:
-                ordinal = index.add_file(file.path, file.row_groups, file.stats, file.packed_footer)
-                for spec in self.spec.filters:
-                    filters = file.filters[spec.column]
-                    index.add_file_filters(ordinal, spec.column, filters, self._hash_name(spec.column))
+                index.add_file(file.path, file.row_groups, file.stats, file.packed_footer)
                 entry = file.entry
                 assert entry is not None
                 built.add(
@@ -226,11 +216,10 @@ class TaskWriter:
                     stats=file.stats,
                 )
             finished = index.finish()
-        for place, keys in enumerate(self._keys):
-            path = self._index_path(f"keys{place}-")
-            finished.key_runs[keys.spec.columns] = keys.finish(
-                self._index_storage, path, [file.number for file in self._closed]
-            )
+        numbers = [file.number for file in self._closed]
+        for place, part in enumerate(self._parts):
+            path = self._index_path(f"part{place}-")
+            finished.parts.append(part.finish(self._index_storage, path, numbers))
         written = [f.path for f in self._closed]
         self.results.append(built.result(index=finished, written=written))
 

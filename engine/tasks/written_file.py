@@ -10,10 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...bloom import hash_array
 from ...errors import SchemaError, SkipstoneError, StorageError
-from ..indexes.bloom.task_filters import FileFilters
-from ..indexes.secondary.sort import TaskKeys
+from ..indexes.kind import PartBuilder
 from ..parquet.column_stats import ColumnStats, of_array
 from ..parquet.footer_bytes import RowGroup, footer_bytes
 from ..parquet.footers import packed_where_far
@@ -39,12 +37,11 @@ class WrittenFile:
         partition: str,
         name: str,
         number: int,
-        filters: dict[str, FileFilters],
-        keys: Sequence[TaskKeys],
+        parts: Sequence[PartBuilder],
     ):
         self._spec, self._storage, self._schema = spec, storage, schema
         self.partition, self.number = partition, number
-        self.filters, self._keys = filters, keys
+        self._parts = parts
         self._groups, self._written_rows = 0, 0
         self.path = f"{partition}/{name}" if partition else name
         self.row_count = 0
@@ -75,10 +72,10 @@ class WrittenFile:
             self._flush(self._waiting_rows)
 
     def end_rows(self) -> None:
-        """Writes what waits, and builds the filters: no more rows are written."""
+        """Writes what waits: no more rows are written."""
         self.flush()
-        for filters in self.filters.values():
-            filters.finish()
+        for part in self._parts:
+            part.end_file(self.number)
 
     def close(self) -> None:
         """Publishes the file, of which nothing waits any more (`end_rows`): durable on return. In any thread."""
@@ -126,10 +123,8 @@ class WrittenFile:
             stats = of_array(leaf_array(group, leaf))
             if stats is not None:
                 self.stats.setdefault(leaf, []).append(stats)
-        for spec in self._spec.filters:
-            self.filters[spec.column].add(hash_array(leaf_array(group, spec.column)).present())
-        for keys in self._keys:
-            keys.add(self.number, self._groups, self._written_rows, group)
+        for part in self._parts:
+            part.add(self.number, self._groups, self._written_rows, group)
         self.stored_bytes = self._sink.tell()
         self._groups += 1
         self._written_rows += count

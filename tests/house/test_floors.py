@@ -403,12 +403,12 @@ def test_an_arrow_up_is_seen(tmp_path: Path, name: str, text: str, arrow: str | 
         ("engine/scan/a.py", "from ..state import runs\n", False),
         ("engine/commit/a.py", "import typing\nif typing.TYPE_CHECKING:\n    from ..table import Table\n", True),
         ("engine/indexes/bloom/a.py", "from ..stats import rows\n", True),
-        ("engine/indexes/bloom/a.py", "from .. import protocol\n", False),
+        ("engine/indexes/bloom/a.py", "from .. import kind\n", False),
     ],
 )
 def test_an_arrow_up_within_the_engine_is_seen(tmp_path: Path, name: str, text: str, is_wrong: bool) -> None:
     files = {"engine/state/runs.py": "", "engine/scan/plan.py": "", "engine/table.py": "", "engine/commit/c.py": ""}
-    files |= {"engine/indexes/protocol.py": "", "engine/indexes/stats/rows.py": ""}
+    files |= {"engine/indexes/kind.py": "", "engine/indexes/stats/rows.py": ""}
     assert (
         len(_house(tmp_path, {**files, "hfile_like/block.py": "x = 1\n", name: text}).arrows_up_in_the_engine())
         == is_wrong

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from skipstone.engine.indexes.bloom import coarse_groups as coarse
-from skipstone.engine.state import lsm
+from skipstone.engine.state import run_format
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, SortedFileWriter
 
@@ -72,4 +72,4 @@ def test_rule_31_a_member_of_no_size_that_repeats_to_its_groups_is_refused(size:
 @pytest.mark.parametrize("size", [1, 8, 15, 17, 40])
 def test_the_files_of_a_run_are_checked(size: int) -> None:
     with pytest.raises(CorruptionError):
-        lsm.files_of(run_with(lsm.FILES_META, bytes(size)))
+        run_format.files_of(run_with(run_format.FILES_META, bytes(size)))

@@ -26,7 +26,7 @@ from skipstone.engine.indexes.bloom import merge as filter_merging
 from skipstone.engine.indexes.bloom.coarse_groups import WHOLE_FILE
 from skipstone.engine.indexes.bloom.file_filter import FileFilter
 from skipstone.engine.indexes.bloom.format import FilterRun, FilterRunWriter
-from skipstone.engine.indexes.bloom.merge import OpenRun, join_runs, merged_all, merged_filters
+from skipstone.engine.indexes.bloom.merge import OpenRun, appended_filters, join_runs, merged_all
 from skipstone.engine.state import Run
 from skipstone.engine.state.merge_policy import RATIO, MergePolicy
 from skipstone.engine.state.runs import RunReaders
@@ -63,6 +63,11 @@ def _written(
             fine = None if len(members) > 1 else FileFilter(FINE, hash_name)
             writer.add_file(file, f"tasks/{file}.sbf", fine, members, hash_name)
         return writer.finish((1, 1))
+
+
+def _appended(storage: Counted, runs: tuple[Run, ...], path_of: Callable[[], str]) -> tuple[Run, ...]:
+    """The runs, of which the last is what a commit brings."""
+    return appended_filters(storage, runs[:-1], [OpenRun.of(storage, runs[-1])], runs[-1].segments[1], path_of)
 
 
 def _paths() -> Iterator[str]:
@@ -127,7 +132,7 @@ def test_no_member_is_missed_however_runs_are_joined(tmp_path_factory: pytest.Te
             held |= {file: (name, hashes) for file, hashes in files}
             runs = (*runs, _written(storage, f"run-{step}", files, name, by_row_group=True))
             if data.draw(st.booleans()):
-                runs = merged_filters(storage, runs, lambda: next(paths))
+                runs = _appended(storage, runs, lambda: next(paths))
             if data.draw(st.integers(0, 3)) == 0:
                 gone = data.draw(st.sets(st.sampled_from(sorted(held)), max_size=len(held)))
                 held = {file: what for file, what in held.items() if file not in gone}
@@ -227,7 +232,9 @@ def test_damaged_runs_are_left_as_they_are(storage: Counted) -> None:
     assert [run in runs for run in merged] == [False, True, True] and merged[1:] == (runs[1], runs[3])
     assert _found(storage, merged[:1], _hashes(0, 1)) | _found(storage, merged[:1], _hashes(2, 1)) == {0, 2}
     assert merged_all(storage, merged, lambda: next(paths)) == merged
-    assert merged_filters(storage, runs, lambda: next(paths)) == runs
+    with pytest.warns(UserWarning, match="damaged and left out"):
+        after = _appended(storage, (*runs, _written(storage, "new", [(9, _hashes(9, 3_000))])), lambda: next(paths))
+    assert after[:4] == runs and _found(storage, after[4:], _hashes(9, 1)) == {9}
 
 
 def test_what_an_attempt_of_optimize_made_serves_the_next(storage: Counted) -> None:
@@ -253,7 +260,7 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
         runs = (*runs, _written(storage, f"run-{step}", [(step, _hashes(step, 1_500))]))
         added += runs[-1].size_bytes
         before = set(runs)
-        runs = merged_filters(storage, runs, lambda: next(paths))
+        runs = _appended(storage, runs, lambda: next(paths))
         most = max(most, *(run.size_bytes for run in runs if run not in before), 0)
         entries = sum(run.entries for run in runs)
         assert len(runs) <= 1 + np.log(entries) / np.log(RATIO) + 2 * added / 200_000
@@ -264,11 +271,12 @@ def test_runs_are_bounded_though_commits_may_write_little(storage: Counted, monk
     assert all(step in _found(storage, runs, _hashes(step, 1)) for step in range(count))
 
 
+@pytest.mark.filterwarnings("ignore:an index run is damaged")
 def test_commits_go_on_merging_beside_a_damaged_run(storage: Counted) -> None:
     paths, runs = _paths(), ()
     for step in range(60):
         runs = (*runs, _written(storage, f"run-{step}", [(step, _hashes(step, 3_000))]))
-        runs = merged_filters(storage, runs, lambda: next(paths))
+        runs = _appended(storage, runs, lambda: next(paths))
         if step == 12:
             path = Path(storage.root) / runs[-1].path
             path.write_bytes(path.read_bytes()[:-1])

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.indexes.columns import column_in_files
-from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, KeyColumns, build_runs
+from skipstone.engine.indexes.column_reader import ColumnReader
+from skipstone.engine.indexes.secondary.build import FILE_COLUMNS, build_runs
 from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Values, key_ranges
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
@@ -20,19 +20,16 @@ from skipstone.engine.indexes.secondary.reader import SecondaryReader
 
 def _build(table: ss.Table, names: list[str], **options: object) -> tuple[SecondaryReader, list[int]]:
     """The index of some columns over all live files, and what it left out."""
-    instant = table.handle.instant
-    known = [column_in_files(instant, name) for name in names]
-    kinds = [found.type for found in known if found is not None]
-    schemas = [told.schema for told in instant.file_schemas]
-    columns = KeyColumns([found for found in known if found is not None], kinds, schemas)
+    reader = ColumnReader.of(table.handle.storage, table.handle.instant, names)
+    kinds = [column.type for column in reader.columns]
     files = table.handle.committed.files().select(FILE_COLUMNS)
     storage = table.handle.index_storage
     form = run_format(options.pop("shard_bytes", 1 << 26))  # type: ignore[arg-type]
     runs, holes = build_runs(
-        table.handle.storage,
+        reader,
+        kinds,
         storage,
         files,
-        columns,
         lambda i: f"runs/te/{uuid.uuid4().hex}-{i}.sbf",
         (1, table.version),
         form,

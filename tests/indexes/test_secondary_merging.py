@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skipstone.base.ordered_keys import OrderedCode
+from skipstone.engine.indexes.kind import CommitContext
 from skipstone.engine.indexes.secondary.format import run_format
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
-from skipstone.engine.indexes.secondary.merge import add_bound, carried_keys, task_key_paths
+from skipstone.engine.indexes.secondary.merge import add_part
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
-from skipstone.engine.indexes.secondary.sort import EntrySorter, KeySpec
-from skipstone.engine.state import Run
-from skipstone.engine.state.lsm import EntryBatch, append, compact, files_of, write_runs
+from skipstone.engine.indexes.secondary.sort import EntrySorter, KeyPartSpec, encoding_of
+from skipstone.engine.indexes.task_result import AddedFiles, temporary_paths
+from skipstone.engine.state import IndexState, Run
+from skipstone.engine.state.lsm import append, compact, write_runs
 from skipstone.engine.state.merge_policy import LEVELS_MAX
+from skipstone.engine.state.run_format import EntryBatch, files_of
 from skipstone.engine.state.runs import DamagedRun, RunReaders
 from skipstone.engine.storage import Counted, open_storage
 from skipstone.engine.tasks.spec import TaskSpec
@@ -247,8 +251,7 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
         ("p",),
         True,
         (),
-        (),
-        (KeySpec(tuple(names), tuple(KINDS[n][0] for n in names)),),
+        (KeyPartSpec(tuple(names), tuple(KINDS[n][0] for n in names)),),
         row_group_rows=3,
         file_rows=data.draw(st.sampled_from([4, 100])),
     )
@@ -270,13 +273,20 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
         start += result.files.num_rows
     index_storage = open_storage(folder / ".index")
     kinds = [KINDS[n][0] for n in names]
-    key_runs, holes = carried_keys(results, bound, tuple(names), kinds)
-    assert holes == [] and (key_runs is not None) == bool(results)
-    if key_runs is None:
+    columns = {name: number for number, name in enumerate(names, 1)}
+    index = IndexState(1, "secondary", tuple(columns.values()), {}, "commit")
+    added = [AddedFiles(result, own, own) for result, own in zip(results, bound, strict=True)]
+    work = CommitContext(None, SimpleNamespace(columns=columns), results, added, None, None)  # type: ignore[arg-type]
+    assert work.parts_of(index, encoding_of([pa.date32()] * len(names))) is None
+    found = work.parts_of(index, encoding_of(kinds))
+    assert (found is not None) == bool(results)
+    if found is None:
         return
+    parts, left_out = found
+    assert left_out == []
     with EntrySorter(OrderedCode(kinds), data.draw(st.sampled_from([300, 1 << 20])), str(folder)) as sorter:
-        for key_run, own in key_runs:
-            add_bound(sorter, index_storage, key_run, own)
+        for part, own in parts:
+            add_part(sorter, index_storage, part, own)
         runs = append(index_storage, RunReaders(index_storage), (), sorter.sorted(), 1, lambda i: f"r{i}", FORM)
     groups = []
     for result, own in zip(results, bound, strict=True):
@@ -289,9 +299,7 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
                     groups.append((number, group, first, rows))
                     first += len(rows)
     ask_all(data, reader_of(folder / ".index", runs, names), groups, names)
-    assert all((folder / ".index" / path).exists() for path in task_key_paths(results))
-    other = carried_keys(results, bound, tuple(names), [pa.date32()] * len(names))
-    assert other == (None, [i for part in bound for i in part.tolist()])
+    assert all((folder / ".index" / path).exists() for path in temporary_paths(results))
 
 
 def test_a_look_up_opens_one_shard_and_reads_one_block(tmp_path: Path) -> None:

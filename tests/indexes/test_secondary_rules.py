@@ -258,13 +258,13 @@ def test_a_writer_that_is_given_up_at_the_last_moment_is_told_so(
     rows = pa.table({"k": [1], "s": ["a"], "p": [1]}, schema=SCHEMA)
     with table.transaction() as tx:
         tx.write(rows)
-    real = secondary_merge.add_bound
+    real = secondary_merge.add_part
 
     def meanwhile(*given: object):
         ss.open(tmp_path).clean(min_age=dt.timedelta(0))
         return real(*given)
 
-    monkeypatch.setattr(secondary_merge, "add_bound", meanwhile)
+    monkeypatch.setattr(secondary_merge, "add_part", meanwhile)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), table.transaction() as tx:
         tx.write(rows)
     assert ss.open(tmp_path).scan(col("k") == 1).count() == 1

@@ -17,7 +17,7 @@ from kernels_in_use import kernels
 from skipstone.base.ordered_keys import OrderedCode
 from skipstone.engine.indexes.secondary.format import (
     delta_coded,
-    entries_of,
+    encode_entries,
     place,
     places_of,
     positions_of,
@@ -27,7 +27,8 @@ from skipstone.engine.indexes.secondary.key_ranges import Interval, Prefix, Valu
 from skipstone.engine.indexes.secondary.reader import SecondaryReader
 from skipstone.engine.indexes.secondary.sort import EntrySorter
 from skipstone.engine.state import Run
-from skipstone.engine.state.lsm import files_of, write_runs
+from skipstone.engine.state.lsm import write_runs
+from skipstone.engine.state.run_format import files_of
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import open_storage
 from skipstone.errors import CorruptionError, StorageError
@@ -190,7 +191,7 @@ def test_no_room_to_sort_in_is_said(tmp_path: Path) -> None:
 def test_positions_come_back_from_their_distances(rows: list[int]) -> None:
     rows.sort()
     values = OrderedCode([pa.bool_()]).encode([pa.array([True] * len(rows))])
-    entry = entries_of(values, 5, place(1, 0))
+    entry = encode_entries(values, 5, place(1, 0))
     found = positions_of(*(np.asarray(entry.column(i)) for i in (1, 2)), entry.column(3))
     assert found.tolist() == list(range(5, 5 + len(rows)))
     # Distances of any width, as rows that lie far apart have.

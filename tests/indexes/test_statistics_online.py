@@ -124,7 +124,7 @@ def test_one_of_two_builds_of_one_index_loses(tmp_path: Path) -> None:
         table.create_index("y", kind="stats", progress=rival)
     fresh = ss.open(tmp_path)
     assert fresh.version == 2 and kept_paths(fresh, "y = 1000") == ["0.parquet"]
-    assert len(stored_files(tmp_path)) == len(before) + 4  # nothing of the one that lost is left
+    assert len(stored_files(tmp_path)) == len(before) + 3  # nothing of the one that lost is left
 
 
 def _has_statistics(root: Path, column: str) -> bool:

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cut_disk import without_flushes
 from skipstone.engine.state import Run, manifest, run_lookups, runs
-from skipstone.engine.state.lsm import EntryBatch, RunFormat, write_runs
+from skipstone.engine.state.lsm import write_runs
+from skipstone.engine.state.run_format import EntryBatch, RunFormat
 from skipstone.engine.state.runs import RunReaders
 from skipstone.engine.storage import LocalStorage
 from skipstone.errors import CorruptionError
@@ -89,10 +90,10 @@ def test_look_ups_are_those_of_a_dict(layers: list[dict], wanted: set[int]) -> N
                 numbers, every = run_lookups.numbered_entries(readers, stack, PREFIX, ["path", "size"], SCHEMA)
                 asked = [((1 << 32, 3 << 32 | 0xFFFF_FFFF), [b"a", b"dd"])]
                 near = run_lookups.numbers_with(readers, stack, PREFIX, asked, "path", SCHEMA, keep=True)
-                matches, paths = run_lookups.entries_of(readers, stack, PREFIX, near, ["path"], SCHEMA)
+                matches, paths = run_lookups.get_by_ids(readers, stack, PREFIX, near, ["path"], SCHEMA)
                 anywhere = [((0, 2**64 - 1), [b"dd"])]
                 found = run_lookups.numbers_with(readers, stack, PREFIX, anywhere, "path", SCHEMA, keep=False)
-                found, _ = run_lookups.entries_of(readers, stack, PREFIX, found, [], SCHEMA)
+                found, _ = run_lookups.get_by_ids(readers, stack, PREFIX, found, [], SCHEMA)
                 laid_out = [readers.rows(run) for run in stack]
             assert all(sorted(map(str, rows.to_pylist())) == sorted(map(str, one.to_pylist())) for one in again)
             for row in rows.to_pylist():

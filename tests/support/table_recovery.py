@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 import skipstone as ss
-from skipstone.engine.indexes.protocol import fine_paths
+from skipstone.engine.indexes.kind import referenced_files
 from skipstone.engine.storage import INDEX_FOLDER, Storage
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
 from skipstone.engine.tasks.writer import FILE_PREFIX
@@ -55,7 +55,7 @@ def _named(table: ss.Table) -> tuple[set[str], set[str]]:
         then = ss.open(table.location, version=version, index_path=index_path, storage_options=options)
         instant, readers = then.handle.instant, then.handle.readers
         runs |= {run.path for part in (instant.manifest, *(i.runs for i in instant.indexes)) for run in part}
-        fine = [fine_paths(readers, index, run) or () for index in instant.indexes for run in index.runs]
+        fine = [referenced_files(readers, index, run) or () for index in instant.indexes for run in index.runs]
         runs |= {path for paths in fine for path in paths if path.startswith("runs/")}  # of runs that were merged
         data |= set(then.files().column("path").to_pylist())
     return runs, data

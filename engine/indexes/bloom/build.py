@@ -6,32 +6,30 @@ Row groups are read one after the other in a thread of their own while those bef
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Generator
-from contextlib import AbstractContextManager, closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from ....base import canon
 from ....base.lazy import load_for
 from ....bloom import hash_array
 from ....errors import SchemaError
-from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
-from ...parquet.leaves import leaf_array, leaf_type, top_level
+from ...parquet.footers import FILE_ERRORS
+from ...parquet.leaves import leaf_array
 from ...state import IndexState
+from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
-from ..columns import ColumnInFiles, column_in_files
-from ..protocol import Built, Job
+from ..column_reader import ColumnReader
+from ..kind import BuildContext, BuildResult
+from ..task_result import IndexPart
 from .format import FilterRunWriter
 from .task_filters import FileFilters, Spool
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
     from ...handle import Handle
 
 
@@ -47,24 +45,23 @@ class BuiltFilters:
         self.spool.close()
 
 
-def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, fpp: float) -> BuiltFilters:
-    """The filters of a file of the manifest, from the values of its column; `row` has its path and identity.
-
-    Raises SchemaError where it is not known where the column lies in it, StorageError for another file than was
-    indexed, CorruptionError for one that cannot be read.
-    """
+def hashed_file(reader: ColumnReader, row: dict[str, Any], fpp: float) -> BuiltFilters:
+    """The filters of a file of the manifest, from the values of its column; `row` has its path and identity. Raises as
+    `ColumnReader.open`."""
     spool = Spool()
     try:
-        with open_data_file(handle, row) as file:
-            path = path_in(handle, row, column, file)
-            filters = FileFilters(fpp, spool)
-            kind = column.type if path is None else leaf_type(file.arrow_schema, path)
+        with ExitStack() as stack:
+            file = stack.enter_context(reader.open(row))
+            filters, count = FileFilters(fpp, spool), len(file.row_counts)
+            (kind,) = file.types
             name = None if kind is None else canon.hash_name(kind)
             if name is None:
-                raise SchemaError(f"{row['path']}: its column {path!r} is of a type that filters do not take")
-            with contextlib.closing(_hashes(file, row["path"], path, column)) as row_groups:
-                for hashes in row_groups:
-                    filters.add(hashes)
+                raise SchemaError(f"{row['path']}: its column is of a type that filters do not take")
+            groups: Iterator[list[pa.Array]] = map(file.read, range(count))
+            if count > 1 and file.paths[0] is not None:  # a thread reads the next one while this one is hashed
+                groups = stack.enter_context(closing(prefetched(file.read, range(count), 1, "skipstone-read")))
+            for (values,) in groups:
+                filters.add(hash_array(values).present())
         filters.finish()
         return BuiltFilters(filters, name, spool)
     except BaseException:
@@ -72,44 +69,10 @@ def hashed_file(handle: Handle, row: dict[str, Any], column: ColumnInFiles, fpp:
         raise
 
 
-def open_data_file(handle: Handle, row: dict[str, Any]) -> AbstractContextManager[pq.ParquetFile]:
-    """The data file of a row of the manifest, open."""
-    return open_indexed(handle.storage, row)
-
-
-def path_in(handle: Handle, row: dict[str, Any], column: ColumnInFiles, file: pq.ParquetFile) -> str | None:
-    """The dotted path of the column in the file; None where the file lacks it."""
-    number = row["schema_id"]
-    path, _ = column.located.get(number, (None, column.type))
-    if path is None and number not in column.lacking:
-        raise SchemaError(f"{row['path']}: where the column lies in it is not known")
-    if path is None or top_level(handle.instant.file_schemas[number].schema, path) not in file.arrow_schema.names:
-        return None
-    return path
-
-
-def _hashes(file: pq.ParquetFile, name: str, path: str | None, column: ColumnInFiles) -> Generator[np.ndarray]:
-    """uint64: the hashes of each row group's values, nulls left out."""
-    count = file.metadata.num_row_groups
-    if path is None:
-        default = pa.nulls(1, column.type) if column.default is None else pa.repeat(column.default, 1)
-        yield from [hash_array(default).present()] * count
-        return
-
-    def read(group: int) -> pa.Table:
-        with corruption_errors(name):
-            prefetch(file, group, [path])
-            return rows_of_group(file, group, [path], name)
-
-    rows = map(read, range(count)) if count < 2 else prefetched(read, range(count), 1, "skipstone-read")
-    for group in rows:
-        yield hash_array(leaf_array(group, path)).present()
-
-
 _PLAIN_ROW_NS = 300  # to hash and insert a value without the kernels
 
 
-def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
     """A run with the filters of files that the index lacks."""
     column = handle.instant.path_of(index.columns[0])
     ids, sizes = files.column("file_id").to_pylist(), files.column("size_bytes").to_pylist()
@@ -127,31 +90,73 @@ def built_filters(handle: Handle, index: IndexState, files: pa.Table, job: Job) 
                 warnings.warn(f"not indexed, and read by every scan until it is: {built}", stacklevel=7)
             else:
                 with closing(built):
-                    fine = writer.write_fine(ordinal, built.filters, built.hash_name)
-                    writer.add_file(file_id, None, fine, built.filters.members(), built.hash_name)
+                    writer.add_filters(file_id, built.filters, built.hash_name)
             reached = ordinal + 1
             job.tell(f"bloom({column}), bytes of files", sum(sizes[:reached]), sum(sizes))
             job.tell(f"bloom({column})", reached, len(ids))
             if job.is_due:
                 break
         run = writer.finish((1, handle.version))
-    return Built((run,), left_out, ids[reached:])
+    return BuildResult((run,), left_out, ids[reached:])
 
 
 def _built_files(
     handle: Handle, files: pa.Table, column: str, fpp: float
 ) -> Generator[tuple[int, BuiltFilters | Exception]]:
     """Each file's filters, in order, a bounded number of files ahead."""
-    in_files = column_in_files(handle.instant, column)
-    assert in_files is not None  # else it could not be indexed
+    reader = ColumnReader.of(handle.storage, handle.instant, [column])
     rows = files.select(["path", "size_bytes", "modified_ns", "etag", "schema_id"]).to_pylist()
 
     def read(row: dict) -> BuiltFilters | Exception:
         try:
-            return hashed_file(handle, row, in_files, fpp)
+            return hashed_file(reader, row, fpp)
         except (*FILE_ERRORS, SchemaError) as error:
             return error
 
     yield from zip(
         files.column("file_id").to_pylist(), prefetched(read, rows, BUILD_THREADS, "skipstone-build"), strict=True
     )
+
+
+# -- the filters of a task --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FilterPartSpec:
+    """A filter that a task builds: the column's dotted path, its type, and the rate that it is sized for."""
+
+    column: str
+    kind: pa.DataType
+    fpp: float
+
+    def start(self) -> FilterPartBuilder:
+        return FilterPartBuilder(self)
+
+
+class FilterPartBuilder:
+    """Builds the filters of one column over all files of a task."""
+
+    def __init__(self, spec: FilterPartSpec):
+        self._spec, self._spool = spec, Spool()
+        self._files: dict[int, FileFilters] = {}
+
+    def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
+        if number not in self._files:
+            self._files[number] = FileFilters(self._spec.fpp, self._spool)
+        self._files[number].add(hash_array(leaf_array(rows, self._spec.column)).present())
+
+    def end_file(self, number: int) -> None:
+        self._files[number].finish()
+
+    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
+        name = canon.hash_name(self._spec.kind) or ""
+        with FilterRunWriter(storage, path) as writer:
+            for number in numbers:
+                writer.add_filters(number, self._files[number], name)
+            run = writer.finish((0, 0))
+        self.close()
+        is_permanent = any(filters.is_apart for filters in self._files.values())
+        return IndexPart("bloom", (self._spec.column,), (), tuple(numbers), run, is_permanent)
+
+    def close(self) -> None:
+        self._spool.close()

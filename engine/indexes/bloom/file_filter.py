@@ -24,7 +24,6 @@ from ....errors import CorruptionError, InvalidArgumentError
 from ....hfile_like import RowTable, read_rows
 from ....hfile_like.footer import STRIDE_BYTES_MAX
 from ...storage import Ranged, Storage
-from .coarse_groups import WHOLE_FILE
 
 if TYPE_CHECKING:
     from ....hfile_like import SortedFileWriter
@@ -137,34 +136,6 @@ class FileFilter:
                 own = np.ascontiguousarray(rows.reshape(len(rows), -1, _BLOCK_BYTES)[:, column_of[is_here]])
                 hits[part, is_here] = probe_rows(own.reshape(len(rows), -1), hashes[part])
         return hits
-
-
-@dataclass(frozen=True)
-class StoredFilters:
-    """Where the filters of a file are in a task index file.
-
-    fine        of its row groups
-    over_file   a row per block; None if the row groups are members of groups of many files
-    is_apart    whether the row groups are no members of groups of many files
-    """
-
-    fine: FileFilter
-    over_file: RowTable | None
-    is_apart: bool
-
-    @property
-    def member_sections(self) -> tuple[RowTable, ...]:
-        """The sections with what goes into groups of many files."""
-        if not self.is_apart:
-            return self.fine.sections
-        return () if self.over_file is None else (self.over_file,)
-
-    @property
-    def members(self) -> list[tuple[int, int, int]]:
-        """(row group, or -1 for the whole file; which of these sections; place among its members) of each."""
-        if not self.is_apart:
-            return [(group, *place) for group, place in enumerate(self.fine.member_places)]
-        return [] if self.over_file is None else [(WHOLE_FILE, 0, 0)]
 
 
 def write_file_filter(writer: SortedFileWriter, name: str, filters: FileFilters, hash_name: str) -> FileFilter:

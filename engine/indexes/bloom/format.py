@@ -9,7 +9,7 @@
 What a commit or a build writes holds at most `MEMBERS_MAX` members or `GROUP_BYTES_MAX` bytes a group, so that a commit
 of any size is written in bounded memory; merging makes larger ones. The filters of a file's row groups are in the
 coarse groups, or else in this file or in the run in which they were first (`fine_path`): merging leaves these where
-they are. Of files that a task wrote, those in the task index file are read, because its rows are shorter.
+they are.
 """
 
 from __future__ import annotations
@@ -90,9 +90,12 @@ class FilterRunWriter:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
-    def write_fine(self, ordinal: int, filters: FileFilters, hash_name: str) -> FileFilter | None:
-        """Stores the filters of a file's row groups apart from those of other files, if they are."""
-        return write_file_filter(self._writer, f"fine/{ordinal}", filters, hash_name) if filters.is_apart else None
+    def add_filters(self, file_id: int, filters: FileFilters, hash_name: str) -> None:
+        """Adds the filters of a file; those of its row groups apart from those of other files, if they are."""
+        fine = None
+        if filters.is_apart:
+            fine = write_file_filter(self._writer, f"fine/{len(self._ids)}", filters, hash_name)
+        self.add_file(file_id, None, fine, filters.members(), hash_name)
 
     def add_file(
         self,
@@ -271,7 +274,7 @@ class FilterRun:
 
 
 @dataclass
-class FilterPlaces:
+class FilterAddresses:
     """Where the fine filters of some files lie: for each file, by number, which of `runs` has it (-1: none)."""
 
     runs: list[FilterRun]
@@ -279,7 +282,7 @@ class FilterPlaces:
     run_of: np.ndarray
 
     @classmethod
-    def nowhere(cls, ids: np.ndarray) -> FilterPlaces:
+    def nowhere(cls, ids: np.ndarray) -> FilterAddresses:
         return cls([], ids, np.full(len(ids), -1, dtype=np.int64))
 
     def add(self, run: FilterRun, files: np.ndarray) -> None:
@@ -287,8 +290,8 @@ class FilterPlaces:
         self.run_of[files] = len(self.runs)
         self.runs.append(run)
 
-    def selected(self, files: np.ndarray) -> FilterPlaces:
-        return FilterPlaces(self.runs, self.ids[files], self.run_of[files])
+    def selected(self, files: np.ndarray) -> FilterAddresses:
+        return FilterAddresses(self.runs, self.ids[files], self.run_of[files])
 
     def located(self, damaged: Collection[str]) -> list[tuple[str, FileFilter] | None]:
         """(path, fine filter) of each file; None where it has none, or where its run is one of the `damaged` paths.

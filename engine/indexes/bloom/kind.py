@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ....base import canon
+from ...parquet.leaves import leaf_types
 from ...predicates import Node, Term, probe_values, terms_of
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, column_ids
-from ..protocol import Built, Job, Probe
+from ..kind import BuildContext, BuildResult, Probe
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..protocol import CommitWork, MergeWork
+    from ..kind import CommitContext, MergeContext, PartSpec
 
 
 class BloomKind:
     name = "bloom"
     is_compound = False
-    speaks_of_logs = False
+    covers_delta_logs = False
+    reads_data = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -37,17 +39,30 @@ class BloomKind:
         ids = column_ids(instant, columns, lambda kind: canon.hash_name(kind) is not None)
         return [IndexState(0, self.name, (number,), stored, maintain) for number, _ in ids]
 
-    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         from .build import built_filters
 
         return built_filters(handle, index, files, job)
 
-    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+    build_part = build
+
+    def join_parts(
+        self, handle: Handle, index: IndexState, parts: Sequence[BuildResult], job: BuildContext
+    ) -> BuildResult:
+        return BuildResult.joined(parts)
+
+    def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
+        from .build import FilterPartSpec
+
+        column = instant.path_of(index.columns[0])
+        return FilterPartSpec(column, leaf_types(instant.schema)[column], index.options["fpp"])
+
+    def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_filters
 
         return committed_filters(index, work)
 
-    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+    def merge(self, index: IndexState, work: MergeContext) -> IndexState:
         """Fewer runs, without removed files."""
         from .merge import merged_all
 
@@ -67,7 +82,7 @@ class BloomKind:
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
         return index
 
-    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         from .format import KEYS, KIND_FILE
 
         named = readers.reader(run).scan_table(prefix=KEYS.prefix(kind=KIND_FILE), columns=["fine_path"])

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +27,15 @@ import pyarrow.compute as pc
 from ....base.arrays import from_numpy, index_of, to_numpy
 from ....bloom import plan_repeats
 from ....errors import CorruptionError
-from ....hfile_like import RowTable, SortedFileReader, SortedFileWriter, read_rows_of_tables
+from ....hfile_like import RowTable, SortedFileReader, SortedFileWriter
 from ...state import IndexState, Run
 from ...state.merge_policy import MergePolicy
-from ...state.runs import DAMAGE, check_written_as, written_as
+from ...state.runs import DAMAGE, check_written_as, warn_of_damage, written_as
 from ...storage import Ranged, Storage
-from ..protocol import CommitWork
+from ..kind import CommitContext
+from ..task_result import IndexPart
 from .coarse_groups import WHOLE_FILE, CoarseGroups, section_name
-from .file_filter import StoredFilters
-from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, FilterRunWriter, Members, write_entries
+from .format import KEYS, KIND_FILE, PLACE_SCHEMA, RUN_SCHEMA, Members, write_entries
 
 POLICY = MergePolicy(commit_bytes=512 << 20, commit_share=0, levels_max=None, small_bytes=16 << 20)
 # What optimize makes of them: runs that can still be written again at once, entries that fit in memory.
@@ -42,29 +43,25 @@ RUN_BYTES_MAX = 16 << 30
 RUN_FILES_MAX = 1 << 20
 
 
-def merged_filters(storage: Storage, runs: tuple[Run, ...], path_of: Callable[[], str]) -> tuple[Run, ...]:
-    """The runs of a filter index, oldest first, of which the last is new: some of them as one where that pays.
-
-    A new run that was merged away is gone; `path_of` gives the path of a merged one. A damaged run stays as it is, and
-    so do those before it.
-    """
-    new = runs[-1]
-    sizes = [(run.entries, run.size_bytes) for run in runs[:-1]]
-    first = POLICY.first_merged(sizes, new.entries, new.size_bytes)
-    for is_readable in (_is_there, _is_whole):  # all of a run is looked at only where merging met damage
-        chosen = runs[first:]
-        bad = [i for i, run in enumerate(chosen) if not is_readable(storage, run)]
-        chosen = chosen[bad[-1] + 1 :] if bad else chosen
-        if len(chosen) < 2:
-            break
+def appended_filters(
+    storage: Storage, runs: tuple[Run, ...], new: Sequence[OpenRun], segment: int, path_of: Callable[[], str]
+) -> tuple[Run, ...]:
+    """The runs of a filter index, oldest first, with the filters of a new segment, joined with those of the last runs
+    if that is cheap: then they are written once. A damaged run stays as it is, and so do those before it."""
+    entries, size_bytes = (sum(sizes) for sizes in zip(*((o.run.entries, o.run.size_bytes) for o in new), strict=True))
+    first = POLICY.first_merged([(run.entries, run.size_bytes) for run in runs], entries, size_bytes)
+    for start in range(first, len(runs) + 1):
+        segments = (min([segment, *(run.segments[0] for run in runs[start:])]), segment)
         try:
-            opened = [OpenRun.of(storage, run) for run in chosen]
-            merged = join_runs(storage, opened, path_of(), _segments(opened))
-        except DAMAGE:
+            opened = [*(OpenRun.of(storage, run) for run in runs[start:]), *new]
+            joined = join_runs(storage, opened, path_of(), segments)
+        except DAMAGE as error:
+            if start == len(runs):  # the new filters are damaged or missing: there is no commit
+                raise
+            warn_of_damage(error)
             continue
-        storage.delete(runs[-1].path)
-        return _with(runs, chosen, merged)
-    return runs
+        return (*runs[:start], *([joined] if joined else []))
+    raise AssertionError("the last round joins nothing old")
 
 
 def merged_all(
@@ -162,10 +159,6 @@ def _opened(storage: Storage, run: Run) -> OpenRun | None:
         return None
 
 
-def _is_there(storage: Storage, run: Run) -> bool:
-    return _opened(storage, run) is not None
-
-
 def _is_whole(storage: Storage, run: Run) -> bool:
     opened = _opened(storage, run)
     return opened is not None and not opened.reader.verify()
@@ -175,54 +168,18 @@ def _segments(opened: Sequence[OpenRun]) -> tuple[int, int]:
     return min(one.run.segments[0] for one in opened), max(one.run.segments[1] for one in opened)
 
 
-def committed_filters(index: IndexState, work: CommitWork) -> IndexState:
-    """The index with a run of the filters that a commit's tasks carry for it. Files without a filter are holes; with
-    none at all the segment stays uncovered."""
-    paths = {number: path for path, number in work.named_at.columns.items()}
-    column = paths.get(index.columns[0])  # none: it was added since, and no task knew of it
-    carried = [r.index is not None and column in r.index.filters for r in work.results]
-    if index.maintain != "commit" or column is None or not any(carried):
+def committed_filters(index: IndexState, work: CommitContext) -> IndexState:
+    """The index with the filters of the parts that a commit's tasks built. Files without a filter are holes."""
+    found = work.parts_of(index)
+    if found is None:
         return index
-    writing, after, storage = work.writing, work.after, work.writing.storage
-    holes: list[int] = []
-    path = writing.path(f"i{index.id}")
-    with FilterRunWriter(storage, path) as writer:
-        for result, file_ids in zip(work.results, (files.ids.tolist() for files in work.added), strict=True):
-            stored = None if result.index is None else result.index.filters.get(column)
-            if result.index is None or stored is None:
-                holes += file_ids
-                continue
-            holes += [i for i, one in zip(file_ids, stored, strict=True) if one is None]
-            present = [(file_id, one) for file_id, one in zip(file_ids, stored, strict=True) if one is not None]
-            read = _read_members(storage, result.index.path, present)
-            for (file_id, one), members in zip(present, read, strict=True):
-                # A file of one row group needs no look at its own filter.
-                fine = one.fine if one.is_apart or one.fine.row_groups > 1 else None
-                writer.add_file(file_id, result.index.path, fine, members, one.fine.hash_name)
-        run = writer.finish((after.version, after.version))
-
-    runs = merged_filters(storage, (*index.runs, run), lambda: writing.path(f"i{index.id}m"))
-    return replace(index, runs=runs, coverage=index.coverage.with_segment(after.version, holes))
-
-
-def _read_members(
-    storage: Storage, path: str, files: Sequence[tuple[int, StoredFilters]]
-) -> Iterator[list[tuple[int, np.ndarray]]]:
-    """What of each file of a task goes into groups, as `FileFilters.members`; some files are read at a time."""
-    source = Ranged(storage, path)
-    sections_of = [one.member_sections for _, one in files]
-    sizes = np.array([sum(section.length_bytes for section in own) for own in sections_of], dtype=np.int64)
-    parts = np.flatnonzero(np.diff(np.cumsum(sizes) // CHUNK_BYTES)) + 1
-    for part in np.split(np.arange(len(files)), parts):
-        wanted = [(section, np.arange(section.rows)) for i in part.tolist() for section in sections_of[i]]
-        rows = iter(read_rows_of_tables(source, wanted))
-        for i in part.tolist():
-            tables = [next(rows).reshape(section.rows, -1, 32) for section in sections_of[i]]
-            yield [(group, _words(tables[number], column)) for group, number, column in files[i][1].members]
-
-
-def _words(table: np.ndarray, column: int) -> np.ndarray:
-    return np.ascontiguousarray(table[:, column]).view(np.uint32)
+    parts, holes = found
+    writing, attempts, runs = work.writing, count(), index.runs
+    if opened := [OpenRun.of(writing.storage, part.run, part, ids) for part, ids in parts if part.run is not None]:
+        runs = appended_filters(
+            writing.storage, runs, opened, work.version, lambda: writing.path(f"i{index.id}-{next(attempts)}")
+        )
+    return replace(index, runs=runs, coverage=index.coverage.with_segment(work.version, holes))
 
 
 MEMBERS_MAX = 1 << 13  # of a group: a row of 256 KiB
@@ -231,18 +188,29 @@ CHUNK_BYTES = 16 << 20  # of rows that are read and written at once
 
 @dataclass
 class OpenRun:
-    """A run that is to be joined with others."""
+    """A run that is to be joined with others. That of a `part` has the task's numbers of files in place of their ids;
+    `file_ids`: of the task's files, by ordinal."""
 
     run: Run
     reader: SortedFileReader
     coarse: CoarseGroups
+    part: IndexPart | None = None
+    file_ids: np.ndarray | None = None
 
     @classmethod
-    def of(cls, storage: Storage, run: Run) -> OpenRun:
+    def of(
+        cls, storage: Storage, run: Run, part: IndexPart | None = None, file_ids: np.ndarray | None = None
+    ) -> OpenRun:
         """Raises CorruptionError, FormatVersionError, FileMissingError."""
         reader = SortedFileReader(Ranged(storage, run.path, run.size_bytes))
         check_written_as(reader, run.path)
-        return cls(run, reader, CoarseGroups.of(reader))
+        return cls(run, reader, CoarseGroups.of(reader), part, file_ids)
+
+    def ids_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The ids of files that the run names so: uint64 [n]."""
+        if self.part is None or self.file_ids is None:
+            return numbers
+        return self.part.ids_of(numbers, self.file_ids)
 
     @property
     def coarse_bytes(self) -> int:
@@ -308,7 +276,7 @@ def _entries_of(run: OpenRun) -> tuple[np.ndarray, pa.Table, Members]:
     }
     columns["fine_path"] = pc.if_else(from_numpy(is_here & ~in_groups), run.run.path, columns["fine_path"])
     places = pa.table({**columns, "hash": places.column("hash")}).select(PLACE_SCHEMA.names).cast(PLACE_SCHEMA)
-    return entries.ids, places, members
+    return run.ids_of(entries.ids), places, Members(run.ids_of(members.files), members.row_groups)
 
 
 def _planned(

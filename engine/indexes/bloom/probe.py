@@ -12,11 +12,11 @@ from ...predicates import Node, Term, member_outcomes
 from ...state import IndexState, Run
 from ...state.runs import reading_run
 from ...storage.threads import side_by_side
+from ..kind import ProbedFiles
 from ..probe_results import ProbeResult
-from ..protocol import ProbedFiles
 from .coarse_groups import HashesUnder
 from .file_filter import hash_probes
-from .format import FilterPlaces, FilterRun
+from .format import FilterAddresses, FilterRun
 
 
 @dataclass
@@ -46,12 +46,12 @@ class FilterProbe:
 
 def probe_filters(
     index: IndexState, values_of: Mapping[Term, pa.Array], files: ProbedFiles
-) -> tuple[dict[Term, np.ndarray], FilterPlaces]:
+) -> tuple[dict[Term, np.ndarray], FilterAddresses]:
     """(bool [1, file] for each term: False where none of the values that are sought for it can be there; the places of
     the fine filters). Raises DamagedRun."""
     ids, covered, readers = files.ids, files.covered_by(index), files.snapshot.readers
     may_hold = {term: np.ones((1, len(ids)), dtype=bool) for term in values_of}
-    places = FilterPlaces.nowhere(ids)
+    places = FilterAddresses.nowhere(ids)
     hashes_under = [_hashes_of(values) for values in values_of.values()]
     readers.begin_question()
 

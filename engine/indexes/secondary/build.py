@@ -13,39 +13,25 @@ from ....base.arrays import combine
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
 from ...parquet.exact_cast import cast_exactly
-from ...parquet.footers import FILE_ERRORS, corruption_errors, open_indexed, prefetch, rows_of_group
-from ...parquet.leaves import leaf_array, top_level
+from ...parquet.footers import FILE_ERRORS
 from ...progress import Progress
 from ...state import Run
-from ...state.lsm import RunFormat, write_runs
+from ...state.lsm import write_runs
+from ...state.run_format import RunFormat
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
-from ..columns import ColumnInFiles
+from ..column_reader import ColumnReader
 from .sort import MEMORY_BYTES, EntrySorter
 
 FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "schema_id", "row_count", "row_groups"]
 _TASK_ROWS = 1 << 19  # a larger file is read in parts: several are read at once, and each is held whole
 
 
-@dataclass(frozen=True)
-class KeyColumns:
-    """The columns of a secondary index, as files hold them. Picklable.
-
-    places     where each lies in files of each physical schema
-    kinds      the type that each is encoded as
-    schemas    the physical schemas, by the files' schema ids
-    """
-
-    places: Sequence[ColumnInFiles]
-    kinds: Sequence[pa.DataType]
-    schemas: Sequence[pa.Schema]
-
-
 def build_runs(
-    storage: Storage,
+    reader: ColumnReader,
+    kinds: Sequence[pa.DataType],
     index_storage: Storage,
     files: pa.Table,
-    columns: KeyColumns,
     path_of: Callable[[int], str],
     segments: tuple[int, int],
     form: RunFormat,
@@ -54,18 +40,18 @@ def build_runs(
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[tuple[Run, ...], list[int]]:
-    """(one run over some base files, in shards; the ids of those that could not be read, of which it holds nothing).
+    """(one run over some base files, in shards; the ids of those that could not be read, of which it has no entries).
 
+    kinds     the types that the columns are encoded as
     files     rows of the manifest: FILE_COLUMNS
     path_of   where shard 0, 1 ... goes
     name      of the step, for `progress`, which counts files
     """
-    code = OrderedCode(columns.kinds)
     holes: dict[int, None] = {}
     done = 0
     with (
-        EntrySorter(code, memory_bytes) as sorter,
-        contextlib.closing(_read(storage, files, columns, sorter)) as parts,
+        EntrySorter(OrderedCode(kinds), memory_bytes) as sorter,
+        contextlib.closing(_read(reader, kinds, files, sorter)) as parts,
     ):
         for part, batches in parts:
             if isinstance(batches, Exception):
@@ -106,11 +92,11 @@ def _parts(files: pa.Table) -> Iterator[_RowGroups]:
 
 
 def _read(
-    storage: Storage, files: pa.Table, columns: KeyColumns, sorter: EntrySorter
+    reader: ColumnReader, kinds: Sequence[pa.DataType], files: pa.Table, sorter: EntrySorter
 ) -> Generator[tuple[_RowGroups, list[pa.RecordBatch] | Exception]]:
     def read(part: _RowGroups) -> list[pa.RecordBatch] | Exception:
         try:
-            return _keys_of(storage, part, columns, sorter)
+            return _keys_of(reader, kinds, part, sorter)
         except (*FILE_ERRORS, SchemaError, InvalidArgumentError) as error:
             return error
 
@@ -118,45 +104,19 @@ def _read(
     yield from zip(parts, prefetched(read, parts, BUILD_THREADS, "skipstone-build"), strict=True)
 
 
-def _keys_of(storage: Storage, part: _RowGroups, columns: KeyColumns, sorter: EntrySorter) -> list[pa.RecordBatch]:
+def _keys_of(
+    reader: ColumnReader, kinds: Sequence[pa.DataType], part: _RowGroups, sorter: EntrySorter
+) -> list[pa.RecordBatch]:
     """The entries of each row group of a part."""
-    row = part.row
-    number, path = row["schema_id"], row["path"]
-    located = [_located(column, number, path) for column in columns.places]
     batches: list[pa.RecordBatch] = []
-    with open_indexed(storage, row) as file:
-        names_in_file = set(file.arrow_schema.names)
-        located = [p if p and top_level(columns.schemas[number], p) in names_in_file else None for p in located]
-        names = list(dict.fromkeys(p for p in located if p is not None))
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    with reader.open(part.row) as file:
+        counts = file.row_counts
         # The manifest may count fewer row groups than there are: the last part takes them all.
-        for group in range(part.first_group, len(sizes) if part.is_last else min(part.stop_group, len(sizes))):
-            with corruption_errors(path):
-                rows = None
-                if names:
-                    prefetch(file, group, names)
-                    rows = rows_of_group(file, group, names, path)
-            values = [
-                _missing(column, sizes[group]) if rows is None or p is None else leaf_array(rows, p)
-                for column, p in zip(columns.places, located, strict=True)
-            ]
-            typed = [_as_kind(v, kind, path) for v, kind in zip(values, columns.kinds, strict=True)]
-            batches.append(sorter.encode(part.file_id, group, sum(sizes[:group]), typed))
+        for group in range(part.first_group, len(counts) if part.is_last else min(part.stop_group, len(counts))):
+            pairs = zip(file.read(group), kinds, strict=True)
+            typed = [_as_kind(values, kind, part.row["path"]) for values, kind in pairs]
+            batches.append(sorter.encode(part.file_id, group, sum(counts[:group]), typed))
     return batches
-
-
-def _located(column: ColumnInFiles, schema_id: int | None, path: str) -> str | None:
-    """The column's path in a file, None where files of its schema lack it."""
-    if schema_id in column.located:
-        return column.located[schema_id][0]
-    if schema_id not in column.lacking:
-        raise SchemaError(f"{path}: where the column lies in it is not known")
-    return None
-
-
-def _missing(column: ColumnInFiles, count: int) -> pa.Array:
-    """The values of a column in a file that lacks it."""
-    return pa.nulls(count, column.type) if column.default is None else pa.repeat(column.default, count)
 
 
 def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:

@@ -30,9 +30,10 @@ from ....base.arrays import (
 from ....errors import CorruptionError
 from ....hfile_like import KeyLayout
 from ....hfile_like.key_sort import sorted_keys
-from ...state.lsm import SHARD_BYTES, RunFormat
 from ...state.merge_policy import MergePolicy
+from ...state.run_format import SHARD_BYTES, RunFormat
 
+NAME = "secondary"
 PLACE = KeyLayout([("partition", 4), ("sequence", 4), ("row_group", 4)])
 PLACE_BYTES = PLACE.width_bytes
 RUN_SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("count", pa.int32()), pa.field("more", pa.binary())])
@@ -71,7 +72,7 @@ def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def entries_of(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.RecordBatch:
+def encode_entries(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.RecordBatch:
     """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first is row `first_row`
     of the file; `ending` is the place of the row group."""
     order, is_again = sorted_keys(values)

@@ -19,19 +19,11 @@ from ....hfile_like.block import Block
 from ....hfile_like.lookup import RowSelection
 from ...state import Run
 from ...state.runs import RunReaders
+from ..probe_results import Positions
 from .format import PLACE_BYTES, positions_of, tails_places
 
 _ENDS_KEPT_MIN = 64  # for so many ranges in a run, its index is taken apart first
 _AHEAD_BYTES = 8 << 20
-
-
-class Positions(NamedTuple):
-    """Rows: uint64 [n] file ids, int32 [n] row groups, int64 [n] positions in the file. Ascending by file and row, but
-    where they come key by key."""
-
-    file_ids: np.ndarray
-    row_groups: np.ndarray
-    rows: np.ndarray
 
 
 class Counts(NamedTuple):

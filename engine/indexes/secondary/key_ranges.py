@@ -134,7 +134,7 @@ _RANGES = ("<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class IndexMatch:
     """A part of a predicate that an index can look up.
 
     part          of the predicate: a term, a negated one, or a conjunction of terms, perhaps a part of a larger one
@@ -151,12 +151,12 @@ class Fit:
     is_whole: bool = False
 
 
-def fits_of(bound: Node, columns: Sequence[str]) -> list[Fit]:
+def matches_of(bound: Node, columns: Sequence[str]) -> list[IndexMatch]:
     """The parts of a bound predicate that an index with a key of these columns can look up."""
     return list({fit.part: fit for fit in _fits(bound, columns)}.values())
 
 
-def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
+def _fits(node: Node, columns: Sequence[str]) -> Iterator[IndexMatch]:
     if isinstance(node, And):
         terms = [child for child in node.children if isinstance(child, Term)]
         fit = _conjunction(terms, columns)
@@ -178,7 +178,7 @@ def _fits(node: Node, columns: Sequence[str]) -> Iterator[Fit]:
             yield fit
 
 
-def _conjunction(terms: Sequence[Term], columns: Sequence[str]) -> Fit | None:
+def _conjunction(terms: Sequence[Term], columns: Sequence[str]) -> IndexMatch | None:
     used: list[Term] = []
     parts: list[Part] = []
     is_exact, combinations = True, 1
@@ -217,21 +217,23 @@ def _conjunction(terms: Sequence[Term], columns: Sequence[str]) -> Fit | None:
         return None
     tested = {term.column for term in terms}
     part = used[0] if len(used) == 1 else And(tuple(used))
-    return Fit(part, tuple(parts), is_exact=is_exact, is_whole=tested == set(columns))
+    return IndexMatch(part, tuple(parts), is_exact=is_exact, is_whole=tested == set(columns))
 
 
 def _is_negated(term: Term) -> bool:
     return term.op in ("!=", "not in")
 
 
-def _negation(node: Node, column: str) -> Fit | None:
+def _negation(node: Node, column: str) -> IndexMatch | None:
     """An inequality, by the rows of which it is not TRUE."""
     if isinstance(node, Term) and _is_negated(node) and node.column == column:
         values = pa.chunked_array([node.values, *null_column(1, node.values.type).chunks])
-        return Fit(node, (Values(values),), is_all_but=True, is_whole=True)
+        return IndexMatch(node, (Values(values),), is_all_but=True, is_whole=True)
     if isinstance(node, Not) and isinstance(node.child, Term) and node.child.column == column:
         is_never_null = node.child.op in ("<=>", "is_null")
-        return Fit(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
+        return (
+            IndexMatch(node, (Values(_values(node.child)),), is_all_but=True, is_whole=True) if is_never_null else None
+        )
     return None
 
 

@@ -15,19 +15,19 @@ from ...parquet.leaves import ordered_type
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
-from ...state.lsm import SHARD_BYTES
+from ...state.run_format import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..columns import checked_options, checked_shard_bytes, column_ids, column_in_files
+from ..columns import checked_options, checked_shard_bytes, column_ids
+from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
-from ..protocol import Built, Job, Probe, ProbedFiles
-from .format import run_format
-from .key_ranges import Fit, KeyRanges, fits_of, key_ranges
+from .format import NAME, run_format
+from .key_ranges import IndexMatch, KeyRanges, key_ranges, matches_of
 from .reader import SecondaryReader
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ..protocol import CommitWork, MergeWork
+    from ..kind import CommitContext, MergeContext, PartSpec
 
 ENTRIES_MAX = 1 << 20
 """More entries than these are not looked up for one part of a predicate: statistics are the better way then."""
@@ -40,9 +40,10 @@ _FEW_FILES = 4096
 
 
 class SecondaryKind:
-    name = "secondary"
+    name = NAME
     is_compound = True
-    speaks_of_logs = False
+    covers_delta_logs = False
+    reads_data = True
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -55,43 +56,49 @@ class SecondaryKind:
         }
         return [IndexState(0, self.name, tuple(number for number, _ in ids), stored, maintain)]
 
-    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
-        from .build import FILE_COLUMNS, KeyColumns, build_runs
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
+        from ..column_reader import ColumnReader
+        from .build import FILE_COLUMNS, build_runs
 
-        instant = handle.instant
-        names = instant.names_of(index)
-        in_files = [column_in_files(instant, name) for name in names]
-        columns = KeyColumns(
-            places=[column for column in in_files if column is not None],  # else they could not be indexed
-            kinds=_types(instant, index),
-            schemas=[physical.schema for physical in instant.file_schemas],
-        )
+        names = handle.instant.names_of(index)
         reached = _up_to(files, PUBLISHED_ROWS)
 
         def path_of(shard: int) -> str:
             return job.path(handle.index_storage, f"p{'-'.join(map(str, index.columns))}-{shard}")
 
         runs, left_out = build_runs(
-            handle.storage,
+            ColumnReader.of(handle.storage, handle.instant, names),
+            _types(handle.instant, index),
             handle.index_storage,
             files.slice(0, reached).select(FILE_COLUMNS),
-            columns,
             path_of,
             (1, handle.version),
             run_format(index.options["shard_bytes"]),
             name=f"secondary({', '.join(names)})",
             progress=job.progress,
         )
-        return Built(runs, left_out, files.column("file_id")[reached:].to_pylist())
+        return BuildResult(runs, left_out, files.column("file_id")[reached:].to_pylist())
 
-    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
+    build_part = build
+
+    def join_parts(
+        self, handle: Handle, index: IndexState, parts: Sequence[BuildResult], job: BuildContext
+    ) -> BuildResult:
+        return BuildResult.joined(parts)
+
+    def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
+        from .sort import KeyPartSpec
+
+        return KeyPartSpec(tuple(instant.names_of(index)), tuple(_types(instant, index)))
+
+    def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_entries
 
         if not self.is_current(work.after, index):
             return index
         return committed_entries(index, _types(work.after, index), work)
 
-    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+    def merge(self, index: IndexState, work: MergeContext) -> IndexState:
         from .merge import merged_entry_runs
 
         return merged_entry_runs(index, work)
@@ -104,7 +111,7 @@ class SecondaryKind:
         (definition,) = self.define(instant, instant.names_of(index), index.maintain, options)
         return replace(definition, id=index.id)
 
-    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         return set()
 
     def probes(
@@ -116,11 +123,11 @@ class SecondaryKind:
             names, types = snapshot.instant.names_of(index), _types(snapshot.instant, index)
             code = OrderedCode(types)
             reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
-            for fit in fits_of(bound, names):
+            for fit in matches_of(bound, names):
                 ranges = key_ranges(code, fit.key_parts)
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
         ranked = sorted(probes, key=lambda p: (not p.fit.is_whole, -len(p.fit.key_parts), p.entries))
-        return _worthwhile(ranked, snapshot.instant.version)
+        return _cheap_enough(ranked, snapshot.instant.version)
 
 
 def _up_to(files: pa.Table, rows: int) -> int:
@@ -133,7 +140,7 @@ def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
     return [ordered_type(instant.schema, name) for name in instant.names_of(index)]
 
 
-def _worthwhile(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:
+def _cheap_enough(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:
     """The best of the probes, and of the others those that are cheap beside it, or may know of files that it does not
     cover. What the choice went by is in their notes. Where all are too expensive: the best, which says so."""
     chosen: list[PositionsProbe] = []
@@ -169,7 +176,7 @@ class PositionsProbe:
 
     index: IndexState
     names: list[str]
-    fit: Fit
+    fit: IndexMatch
     reader: SecondaryReader
     ranges: KeyRanges
     entries: int

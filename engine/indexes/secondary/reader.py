@@ -21,8 +21,9 @@ from ....hfile_like.lookup import batched, find_ranges
 from ...state import Run
 from ...state.runs import RunReaders, reading_run
 from ...storage.threads import prefetched
+from ..probe_results import Positions
 from .format import without_place
-from .hits import Counts, Hits, Positions, RunBlocks, hits_of, row_order
+from .hits import Counts, Hits, RunBlocks, hits_of, row_order
 from .key_ranges import KeyRanges
 
 _THREADS_MAX = 16

@@ -3,7 +3,7 @@
 A row group's values become entries as they come. If enough of them wait, they are sorted and written to a temporary
 file, which is a sorted run. `state/lsm.py` merges these files like other runs.
 
-A writer's task collects the keys of its rows in the same way (`TaskKeys`), as one run per key next to the task index
+A writer's task sorts the keys of its rows in the same way (`KeyPartBuilder`), as one run per key next to the task index
 file. It has no file ids: in its runs a file has its number in the task, and the commit replaces that by the id.
 """
 
@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,11 @@ from ....hfile_like.block_keys import KEY_BYTES_MAX
 from ....hfile_like.key_sort import sorted_keys
 from ...parquet.leaves import leaf_array
 from ...state.coverage import IdRanges
-from ...state.lsm import EntryBatch, SortedEntries, files_of, write_runs
+from ...state.lsm import write_runs
+from ...state.run_format import EntryBatch, SortedEntries, files_of
 from ...storage import Storage
-from .format import ENTRY_SCHEMA, PLACE_BYTES, RUN_SCHEMA, entries_of, place, places_of, run_format
+from ..task_result import IndexPart
+from .format import ENTRY_SCHEMA, NAME, PLACE_BYTES, RUN_SCHEMA, encode_entries, place, places_of, run_format
 
 # -- sorting ----------------------------------------------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class EntrySorter:
         longest = int(np.diff(offsets_and_data(values)[0]).max(initial=0))
         if longest + PLACE_BYTES > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
-        return entries_of(values, first_row, place(file_id, row_group))
+        return encode_entries(values, first_row, place(file_id, row_group))
 
     def add_entries(self, entries: pa.RecordBatch) -> None:
         """The entries of a row group."""
@@ -167,58 +169,48 @@ def _disk_errors() -> Iterator[None]:
 # -- the keys of a task -----------------------------------------------------------------------------------------------
 
 
-_MEMORY_BYTES = 64 << 20
+PART_MEMORY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class KeySpec:
-    """A key that a task keeps: the columns' dotted paths, and the types that they are encoded as."""
+class KeyPartSpec:
+    """A key that a task sorts: the columns' dotted paths, and the types that they are encoded as."""
 
     columns: tuple[str, ...]
     kinds: tuple[pa.DataType, ...]
 
-
-@dataclass
-class KeyRun:
-    """The entries of a task's files under one key.
-
-    classes      of the values (`hfile_like.ordered.ordered_class`)
-    numbers      of the task's files, by ordinal, as the run names them; None for a file that it holds nothing of
-    path, size_bytes, entries    of the run; None, 0 and 0 where there are none
-    """
-
-    classes: tuple[str | None, ...]
-    numbers: list[int | None] = field(default_factory=list)
-    path: str | None = None
-    size_bytes: int = 0
-    entries: int = 0
+    def start(self) -> KeyPartBuilder:
+        return KeyPartBuilder(self)
 
 
-class TaskKeys:
-    """Gathers one key over all files of a task, in bounded memory."""
+class KeyPartBuilder:
+    """Sorts one key over all files of a task, in bounded memory."""
 
-    def __init__(self, spec: KeySpec):
-        self.spec = spec
-        self._sorter = EntrySorter(OrderedCode(spec.kinds), _MEMORY_BYTES)
-        self._lacking: set[int] = set()
+    def __init__(self, spec: KeyPartSpec):
+        self._spec = spec
+        self._sorter = EntrySorter(OrderedCode(spec.kinds), PART_MEMORY_BYTES)
+        self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
-        """The rows of a row group of file `number`. A file whose values are too large for keys is left out."""
-        values = [leaf_array(rows, column) for column in self.spec.columns]
+        values = [leaf_array(rows, column) for column in self._spec.columns]
         try:
             self._sorter.add(number, row_group, first_row, values)
-        except InvalidArgumentError:
-            self._lacking.add(number)
+        except InvalidArgumentError:  # a value is too large for a key
+            self._left_out.add(number)
 
-    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> KeyRun:
-        """Writes the run to `path`, if it holds anything: durable on return. `numbers` of the task's files, by
-        ordinal."""
+    def end_file(self, number: int) -> None:
+        pass
+
+    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
         with self._sorter:
-            runs = write_runs(storage, lambda _: path, self._sorter.sorted(self._lacking), (0, 0), run_format(None))
-        classes = tuple(ordered_class(kind) for kind in self.spec.kinds)
-        numbers_kept = [None if number in self._lacking else number for number in numbers]
-        return KeyRun(classes, numbers_kept, *((runs[0].path, runs[0].size_bytes, runs[0].entries) if runs else ()))
+            runs = write_runs(storage, lambda _: path, self._sorter.sorted(self._left_out), (0, 0), run_format(None))
+        kept = tuple(None if number in self._left_out else number for number in numbers)
+        return IndexPart(NAME, self._spec.columns, encoding_of(self._spec.kinds), kept, runs[0] if runs else None)
 
     def close(self) -> None:
-        """Lets go of what was gathered."""
         self._sorter.close()
+
+
+def encoding_of(kinds: Sequence[pa.DataType]) -> tuple[str | None, ...]:
+    """The classes of values that keys of these types have."""
+    return tuple(ordered_class(kind) for kind in kinds)

@@ -17,18 +17,19 @@ from ...parquet.column_stats import numbers
 from ...parquet.leaves import leaf_type
 from ...state import IndexState, Instant
 from ...state.coverage import is_covered
-from ...state.lsm import EntryBatch
 from ...state.manifest import any_of, fingerprints, split_file_ids
-from ...state.run_lookups import entries_of, get_runs, numbered_entries
+from ...state.run_format import EntryBatch
+from ...state.run_lookups import get_by_ids, get_runs, numbered_entries
 from ...state.runs import DAMAGE, RunReaders
 from ...state.snapshot import Snapshot
+from ..columns import EVIDENCE_FIELDS, extreme_bytes
 from . import format as stats
 
-_NAMES = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
+_NAMES = [*EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
 
 
 def united(rows: pa.Table, group: np.ndarray, is_open: np.ndarray) -> pa.Table:
-    """The union of some statistics per group, a row of `stats.EVIDENCE_FIELDS` each.
+    """The union of some statistics per group, a row of `EVIDENCE_FIELDS` each.
 
     group     int64 [n]: the group of each row
     is_open   bool [groups]: nothing is known of the group, as its bounds are of several types
@@ -52,9 +53,9 @@ def united(rows: pa.Table, group: np.ndarray, is_open: np.ndarray) -> pa.Table:
         columns[f"{end}_bytes"] = nothing = pa.nulls(groups, pa.binary())
         if has_text.any():
             texts = texts.fill_null(empty_bytes())
-            bounds = stats.extreme_bytes(texts, has_values & has_text, group, groups, is_lower)
+            bounds = extreme_bytes(texts, has_values & has_text, group, groups, is_lower)
             columns[f"{end}_bytes"] = pc.if_else(from_numpy(is_bounded), bounds, nothing)
-    return pa.table(columns).select(stats.EVIDENCE_FIELDS)
+    return pa.table(columns).select(EVIDENCE_FIELDS)
 
 
 def _total(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
@@ -162,7 +163,7 @@ def recomputed(snapshot: Snapshot, index: IndexState, partitions: np.ndarray) ->
     entries = []
     for column in index.columns if len(partitions) else ():
         prefix = stats.file_prefix(column)
-        ids, rows = entries_of(snapshot.readers, index.runs, prefix, live, _NAMES[:-1], stats.RUN_SCHEMA)
+        ids, rows = get_by_ids(snapshot.readers, index.runs, prefix, live, _NAMES[:-1], stats.RUN_SCHEMA)
         group = np.searchsorted(partitions, split_file_ids(ids)[0])
         marks = _total(fingerprints(ids), group, len(partitions))
         columns = np.full(len(partitions), column, dtype=np.int64)

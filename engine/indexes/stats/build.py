@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from ...state.lsm import write_runs
 from ...state.manifest import BASE
 from ...state.paths import run_path, task_path
 from ...storage.threads import prefetched
-from ..protocol import Built, Job
+from ..kind import BuildContext, BuildResult
 from ..task_result import FILE_STATS_SCHEMA, AddedFiles, ResultBuilder, TaskIndexWriter, TaskResult
 from . import format as stats
 from .rows import stat_rows
@@ -32,24 +32,33 @@ _THREADS = min(8, os.cpu_count() or 1)
 _FILE_COLUMNS = ["file_id", "path", "size_bytes", "modified_ns", "etag", "kind", "schema_id"]
 
 
-def built_stats(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
-    """Runs over files that the index lacks, from their footers."""
-    return built_of(handle, index, [footers_of(handle, index, files, job)], job)
+@dataclass(frozen=True)
+class StatsPart:
+    """What the footers of some files report of an index's columns, and the ids of files that could not be read."""
+
+    added: AddedFiles
+    left_out: list[int]
+    not_reached: Sequence[int] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        return [] if self.added.result.index is None else self.added.result.index.paths
 
 
-def built_of(handle: Handle, index: IndexState, read: Sequence[tuple[AddedFiles, list[int]]], job: Job) -> Built:
-    """Runs of what `footers_of` read, in one part or several."""
-    left_out = [file_id for _, holes in read for file_id in holes]
-    added = [files for files, _ in read if len(files.ids)]
-    for files, _ in read:
-        if not len(files.ids) and files.result.index is not None:  # it has no file
-            handle.index_storage.delete(files.result.index.path)
+def join_parts(handle: Handle, index: IndexState, parts: Sequence[StatsPart], job: BuildContext) -> BuildResult:
+    """Runs of what `read_part` read. They include the aggregates of partitions, which count the files of all parts."""
+    left_out = [file_id for part in parts for file_id in part.left_out]
+    added = [part.added for part in parts if len(part.added.ids)]
+    for part in parts:
+        if not len(part.added.ids):
+            for path in part.paths:
+                handle.index_storage.delete(path)
     if not added:
-        return Built((), left_out)
-    return Built(_written(handle, handle.instant, index, added, job.transaction, job.leftovers), left_out)
+        return BuildResult((), left_out)
+    return BuildResult(_written(handle, handle.instant, index, added, job.transaction, job.leftovers), left_out)
 
 
-def stats_of_new(
+def stats_of_new_columns(
     handle: Handle, altered: Instant, index: IndexState, transaction: str, leftovers: Leftovers
 ) -> IndexState:
     """The index for columns that come with `altered`, and that the live files lack: an entry that says so for each."""
@@ -85,9 +94,8 @@ def _written(
     return write_runs(handle.index_storage, path_of, entries, (1, handle.version), form)
 
 
-def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> tuple[AddedFiles, list[int]]:
-    """(what the footers of files say of the index's columns, the ids of files that could not be read). Of logs, and of
-    files that were only declared and do not exist, nothing is known."""
+def read_part(handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
+    """Reads the footers of files. Of logs, and of files that were only declared and do not exist, nothing is known."""
     built, ids, schema_ids, holes = ResultBuilder(), [], [], []
     part = f"-{job.part}" if job.part else ""
     path = task_path(job.transaction, f"stats{index.columns[0]}{part}")
@@ -108,7 +116,8 @@ def footers_of(handle: Handle, index: IndexState, files: pa.Table, job: Job) -> 
             job.tell("stats", done, len(rows))
         finished = fine.finish()
     result = built.result(index=finished)
-    return AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64)), holes
+    added = AddedFiles(result, np.array(ids, dtype=np.uint64), np.array(schema_ids, dtype=np.int64))
+    return StatsPart(added, holes)
 
 
 def _footers(handle: Handle, index: IndexState, rows: list[dict]) -> Iterator[tuple[dict, Footer | Exception]]:

@@ -35,39 +35,55 @@ from ...state import IndexState, Instant, Run
 from ...state.runs import DAMAGE, DamagedRun, RunReaders, warn_of_damage
 from ...state.snapshot import Snapshot
 from ..columns import checked_options, checked_shard_bytes, column_ids
+from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
 from ..probe_results import AnyTerm, ColumnEvidence, ProbeResult, term_sets
-from ..protocol import Built, Job, Probe, ProbedFiles
 from . import format as stats
 from .reader import CODE_MAX, CODE_MIN, LAST_ID, StatsColumn, entry_evidence, file_partition_evidence
 
 if TYPE_CHECKING:
     from ...handle import Handle
-    from ...state.lsm import EntryBatch
-    from ..protocol import CommitWork, MergeWork
+    from ...state.run_format import EntryBatch
+    from ..kind import CommitContext, MergeContext
+    from .build import StatsPart
 
 
 class StatsKind:
     name = "stats"
     is_compound = False
-    speaks_of_logs = True
+    covers_delta_logs = True
+    reads_data = False
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
     ) -> list[IndexState]:
-        from ...state.lsm import SHARD_BYTES
+        from ...state.run_format import SHARD_BYTES
 
         checked_options(self.name, options, ["shard_bytes"])
         stored = {"shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES))}
         ids = [number for number, _ in column_ids(instant, columns, lambda _: True)]
         return [IndexState(0, self.name, tuple(sorted(ids)), stored, maintain)]
 
-    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
-        from .build import built_stats
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
+        return self.join_parts(handle, index, [self.build_part(handle, index, files, job)], job)
 
-        return built_stats(handle, index, files, job)
+    def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> StatsPart:
+        from .build import read_part
 
-    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        from .rows import files_for_index, first_stats, stat_rows
+        return read_part(handle, index, files, job)
+
+    def join_parts(
+        self, handle: Handle, index: IndexState, parts: Sequence[StatsPart], job: BuildContext
+    ) -> BuildResult:
+        from .build import join_parts
+
+        return join_parts(handle, index, parts, job)
+
+    def part_spec(self, instant: Instant, index: IndexState) -> None:
+        return None
+
+    def commit(self, index: IndexState, work: CommitContext) -> IndexState:
+        from ..kind import first_stats
+        from .rows import files_for_index, stat_rows
 
         has_fine = index.id == first_stats(work.after).id
         is_left_behind = index.maintain == "refresh" and bool(work.added)
@@ -78,7 +94,7 @@ class StatsKind:
         coverage = index.coverage if is_left_behind else index.coverage.with_segment(work.version, holes)
         return replace(index, runs=runs, coverage=coverage)
 
-    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+    def merge(self, index: IndexState, work: MergeContext) -> IndexState:
         """Without removed files, and with the aggregates of their partitions computed again. An index with a damaged
         run stays as it is."""
         from .rows import tightened
@@ -101,7 +117,7 @@ class StatsKind:
     def renewed(self, instant: Instant, index: IndexState) -> IndexState:
         return index
 
-    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         named = readers.reader(run).scan_table(prefix=stats.fine_prefix(), columns=["fine_path"])
         return set(named.column("fine_path").unique().to_pylist()) - {None}
 
@@ -112,7 +128,7 @@ class StatsKind:
         return stats_probes(snapshot, bound, damaged)
 
 
-def _appended(index: IndexState, rows: EntryBatch, work: CommitWork | MergeWork) -> tuple[Run, ...]:
+def _appended(index: IndexState, rows: EntryBatch, work: CommitContext | MergeContext) -> tuple[Run, ...]:
     """The index's runs with new rows. A damaged run stays: it proves nothing, and hinders no commit."""
     form = stats.run_form(index.options)
     return work.writing.append(index.runs, rows, work.version, f"s{index.id}", form)

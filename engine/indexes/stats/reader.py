@@ -24,11 +24,19 @@ from ...state.manifest import split_file_ids
 from ...state.run_lookups import live_numbers, numbered_entries
 from ...state.runs import RunReaders, reading_run
 from ...state.snapshot import Snapshot
-from ..columns import ColumnInFiles, column_in_files
+from ..columns import (
+    EVIDENCE_FIELDS,
+    ColumnInFiles,
+    StatRows,
+    column_in_files,
+    concat,
+    evidence_at,
+    evidence_of,
+    evidence_of_values,
+)
+from ..kind import ProbedFiles
 from ..probe_results import ColumnEvidence
-from ..protocol import ProbedFiles
 from . import format as stats
-from .format import StatRows
 
 # -- blocks and entries -----------------------------------------------------------------------------------------------
 
@@ -215,7 +223,7 @@ class ColumnStatsReader:
             return np.empty(0, dtype=np.uint64), StatRows(0, {}, {}), np.empty(0, dtype=np.int64)
         parts = [_rows(entries, constant) for entries, constant in layers]
         ids, row_of = live_numbers([entries for entries, _ in layers])
-        rows = parts[0] if row_of is None else stats.concat(parts).take(row_of)
+        rows = parts[0] if row_of is None else concat(parts).take(row_of)
         name = stats.SCHEMA_FIELD.name
         if name in rows.numbers:
             schemas, valid = rows.numbers[name]
@@ -314,16 +322,14 @@ class StatsColumn:
         return evidence
 
 
-def entry_evidence(
-    in_files: ColumnInFiles, rows: stats.StatRows, schemas: np.ndarray, covered: np.ndarray
-) -> ColumnEvidence:
+def entry_evidence(in_files: ColumnInFiles, rows: StatRows, schemas: np.ndarray, covered: np.ndarray) -> ColumnEvidence:
     """What entries say of a column in each base file: one piece of evidence for each type in which it was indexed.
 
     `schemas` is each file's schema (-1: not known), `covered` where there is an entry that counts.
     """
     kinds = in_files.kinds()
     if len(kinds) == 1 and not in_files.lacking:
-        return [(stats.evidence_of(rows, kinds[0]), covered)]
+        return [(evidence_of(rows, kinds[0]), covered)]
     evidence: ColumnEvidence = []
     lacking = covered & np.isin(schemas, list(in_files.lacking))
     if lacking.any():
@@ -331,7 +337,7 @@ def entry_evidence(
     for kind in kinds:
         of_kind = covered & in_files.is_of_kind(kind, schemas)
         if of_kind.any():
-            evidence.append((stats.evidence_of(rows, kind), of_kind))
+            evidence.append((evidence_of(rows, kind), of_kind))
     return evidence
 
 
@@ -344,7 +350,7 @@ def partition_value_evidence(snapshot: Snapshot, column: str, partition_ids: np.
     if canon.order_class(values.type) is None or not len(live):
         return []
     place = index_of(live, partition_ids)
-    return [(stats.evidence_of_values(values.take(from_numpy(np.maximum(place, 0)))), place >= 0)]
+    return [(evidence_of_values(values.take(from_numpy(np.maximum(place, 0)))), place >= 0)]
 
 
 def file_partition_evidence(snapshot: Snapshot, column: str, ids: np.ndarray) -> ColumnEvidence:
@@ -369,10 +375,10 @@ def aggregate_evidence(
     if any(run.path in damaged for run in index.runs):
         return []
     prefix = stats.aggregate_prefix(snapshot.instant.columns[column])
-    names = [*stats.EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
+    names = [*EVIDENCE_FIELDS, stats.SCHEMA_FIELD.name, stats.FINGERPRINT_FIELD.name]
     ids, columns = numbered_entries(snapshot.readers, index.runs, prefix, names, stats.RUN_SCHEMA)
     row_of = index_of(ids, partition_ids.astype(np.uint64) << np.uint64(32))
-    rows = stats.StatRows.of(dict(zip(names, columns.columns, strict=True)), columns.num_rows).take(row_of)
+    rows = StatRows.of(dict(zip(names, columns.columns, strict=True)), columns.num_rows).take(row_of)
     marks, is_marked = rows.number(stats.FINGERPRINT_FIELD.name)
     covered = is_marked & (marks == fingerprints)
     schemas, has_schema = rows.number(stats.SCHEMA_FIELD.name)
@@ -383,4 +389,4 @@ def aggregate_evidence(
 
 def evidence_of_units(pieces: ColumnEvidence, units: np.ndarray) -> ColumnEvidence:
     """The evidence about the units at some places."""
-    return [(stats.evidence_at(one, units), covered[units]) for one, covered in pieces]
+    return [(evidence_at(one, units), covered[units]) for one, covered in pieces]

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from ....base.arrays import from_numpy, string_array, to_numpy
 from ...parquet.column_stats import STATS_FIELDS
 from ...state import IndexState, Instant
-from ...state.lsm import EntryBatch
 from ...state.manifest import split_file_ids
+from ...state.run_format import EntryBatch
 from ...state.run_lookups import numbered_entries
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
@@ -28,11 +28,6 @@ from .aggregates import recomputed, stale_partitions, widened
 
 _STATS_NAMES = [f.name for f in STATS_FIELDS]
 _BATCH_ROWS = 1 << 18  # worked on at once: bounds what a commit of many files and columns holds twice
-
-
-def first_stats(instant: Instant) -> IndexState:
-    """The statistics index that `create` made: it also says where the fine statistics lie."""
-    return min((i for i in instant.indexes if i.kind == "stats"), key=lambda i: i.id)
 
 
 def stat_rows(

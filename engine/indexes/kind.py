@@ -1,14 +1,15 @@
-"""Kinds of index: what one must be able to do, and where to find one by its name.
+"""Kinds of index: what a kind does, and the kind of each name.
 
-    define     which indexes a call of `create_index` makes of some columns
-    build      runs over files that are there already and that an index lacks
-    commit     what the tasks of a commit carry for an index, in the same instant as the files
-    merge      what `optimize` makes of an index's runs
-    probes     what an index can say of a predicate: for each file, the outcomes that parts of it may have
+    define     the indexes that a call of `create_index` makes of some columns
+    build      runs over existing files that an index lacks
+    part_spec  how a writer's task builds a part of an index over the rows that it writes
+    commit     an index with the parts that the tasks of a commit built
+    merge      an index with fewer runs, after `optimize`
+    probes     what an index proves about a predicate: for each file, the outcomes that parts of it may have
 
-Coverage is kept for all kinds in one way, by their callers: an index covers the segments in its coverage, less the
-holes, and nothing else. A kind reports what it left out; it never says that something is covered. An index of a kind
-that nobody knows here is left as it is, falls behind, and prunes nothing.
+The callers keep the coverage of all kinds in one way: an index covers the segments in its coverage, minus the holes. A
+kind reports what it left out; it never reports that something is covered. An index of an unknown kind stays as it is,
+covers no new file, and prunes nothing.
 
 What builds, commits and merges is loaded where it is called: a scan needs none of it.
 """
@@ -39,15 +40,14 @@ if TYPE_CHECKING:
     from ..state.snapshot import Snapshot
     from ..storage import Storage
     from .probe_results import ProbeResult
-    from .task_result import AddedFiles, TaskResult
+    from .task_result import AddedFiles, IndexPart, TaskResult
 
 PUBLISH_S = 60.0
-_BUILT_IN = ("bloom", "secondary", "stats")  # each in a folder of its name, loaded where it is met
-_registered: dict[str, IndexKind] = {}
+NAMES = ("bloom", "secondary", "stats")  # each is a folder, which is loaded when it is needed
 
 
 @dataclass
-class Job:
+class BuildContext:
     """A build under way.
 
     transaction    whose files it writes
@@ -82,7 +82,7 @@ class Job:
 
 
 @dataclass
-class Built:
+class BuildResult:
     """What a build made of the files that it was given.
 
     runs          over all of them but those left out
@@ -94,9 +94,19 @@ class Built:
     left_out: Sequence[int] = ()
     not_reached: Sequence[int] = ()
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that it wrote."""
+        return [run.path for run in self.runs]
+
+    @classmethod
+    def joined(cls, parts: Sequence[BuildResult]) -> BuildResult:
+        """What several builds, each over all of its files, made of them."""
+        return cls(tuple(run for part in parts for run in part.runs), [i for part in parts for i in part.left_out])
+
 
 @dataclass
-class CommitWork:
+class CommitContext:
     """One attempt of a commit: what it adds and removes, under their ids.
 
     after      the instant in the making: its version, schema and columns are those of the new version
@@ -116,9 +126,28 @@ class CommitWork:
     def version(self) -> int:
         return self.after.version
 
+    def parts_of(
+        self, index: IndexState, encoding: tuple[str | None, ...] = ()
+    ) -> tuple[list[tuple[IndexPart, np.ndarray]], list[int]] | None:
+        """(the parts that tasks built of an index with that encoding, each with the ids of the task's files; the ids of
+        the added files that no part covers). None if no task has one: then the index does not cover the commit."""
+        paths = {number: path for path, number in self.named_at.columns.items()}
+        wanted = index.kind, tuple(paths.get(number) for number in index.columns), encoding
+        parts: list[tuple[IndexPart, np.ndarray]] = []
+        left_out: list[int] = []
+        for files in self.added:
+            of_task = [] if files.result.index is None else files.result.index.parts
+            part = next((one for one in of_task if (one.kind, one.columns, one.encoding) == wanted), None)
+            if part is None:
+                left_out += files.ids.tolist()
+            else:
+                left_out += files.ids[[number is None for number in part.numbers]].tolist()
+                parts.append((part, files.ids))
+        return (parts, left_out) if parts and index.maintain == "commit" else None
+
 
 @dataclass
-class MergeWork:
+class MergeContext:
     """One attempt of an optimize, over the version of `snapshot`, that makes the next.
 
     merged    runs that earlier attempts made of others, by the paths of these: what took long need not be done again
@@ -134,10 +163,20 @@ class MergeWork:
         return self.snapshot.instant.version + 1
 
 
-Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, Job], Built]"
+class BuildPart(Protocol):
+    """A picklable part of a build: the files that it wrote, and the ids of files that it did not come to."""
+
+    @property
+    def paths(self) -> list[str]: ...
+
+    @property
+    def not_reached(self) -> Sequence[int]: ...
 
 
-def build_here(kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+Builder: TypeAlias = "Callable[[IndexKind, Handle, IndexState, pa.Table, BuildContext], BuildResult]"
+
+
+def build_here(kind: IndexKind, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
     """The Builder of one process."""
     return kind.build(handle, index, files, job)
 
@@ -197,18 +236,46 @@ class Probe(Protocol):
         ...
 
 
+class PartBuilder(Protocol):
+    """Builds a part of an index over the files of one task, as their rows are written."""
+
+    def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
+        """Adds the next row group of the file of that number; its first row is row `first_row` of the file."""
+        ...
+
+    def end_file(self, number: int) -> None:
+        """Ends a file: no row group of it follows."""
+        ...
+
+    def finish(self, storage: Storage, path: str, numbers: Sequence[int]) -> IndexPart:
+        """Writes the part's run to `path`, if there is any entry: durable on return. `numbers`: of the task's files, by
+        ordinal."""
+        ...
+
+    def close(self) -> None:
+        """Releases memory and temporary files."""
+        ...
+
+
+class PartSpec(Protocol):
+    """What a task needs to build a part of an index. Picklable."""
+
+    def start(self) -> PartBuilder: ...
+
+
 class IndexKind(Protocol):
     """One kind of index: see the head of this file.
 
     name
     is_compound      several columns are together the key of one index, in their order; else an index holds each for
                      itself
-    speaks_of_logs   has something to say of files that are no base
+    covers_delta_logs   has something to say of files that are no base
     """
 
     name: str
     is_compound: bool
-    speaks_of_logs: bool
+    covers_delta_logs: bool
+    reads_data: bool
 
     def define(
         self, instant: Instant, columns: Sequence[str], maintain: str, options: dict[str, Any]
@@ -217,15 +284,27 @@ class IndexKind(Protocol):
         be indexed, InvalidArgumentError for an option that has no meaning here."""
         ...
 
-    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: Job) -> Built:
+    def build(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildResult:
         """Runs over files that the index lacks (rows of the manifest by file id)."""
         ...
 
-    def commit(self, index: IndexState, work: CommitWork) -> IndexState:
-        """The index after a commit: with the runs and the coverage of what its tasks carry."""
+    def build_part(self, handle: Handle, index: IndexState, files: pa.Table, job: BuildContext) -> BuildPart:
+        """What one of several processes makes of its share of the files."""
         ...
 
-    def merge(self, index: IndexState, work: MergeWork) -> IndexState:
+    def join_parts(self, handle: Handle, index: IndexState, parts: Sequence[Any], job: BuildContext) -> BuildResult:
+        """The runs over what `build_part` made in several processes."""
+        ...
+
+    def part_spec(self, instant: Instant, index: IndexState) -> PartSpec | None:
+        """What tasks need to build parts of an index; None for a kind that needs nothing but a file's statistics."""
+        ...
+
+    def commit(self, index: IndexState, work: CommitContext) -> IndexState:
+        """The index after a commit: with the runs and the coverage of what its tasks built."""
+        ...
+
+    def merge(self, index: IndexState, work: MergeContext) -> IndexState:
         """The index with fewer runs, or without entries of removed files; itself where nothing pays."""
         ...
 
@@ -237,7 +316,7 @@ class IndexKind(Protocol):
         """The definition of an index that is not current, for the columns as they are, with nothing built."""
         ...
 
-    def fine_paths(self, readers: RunReaders, run: Run) -> set[str]:
+    def referenced_files(self, readers: RunReaders, run: Run) -> set[str]:
         """The index files that a run names, which must stay while it does."""
         ...
 
@@ -249,40 +328,36 @@ class IndexKind(Protocol):
         ...
 
 
-def register(kind: IndexKind) -> None:
-    """Makes a kind known in this process, by its name."""
-    _registered[kind.name] = kind
-
-
-def forget(name: str) -> None:
-    """Takes back what `register` made known."""
-    del _registered[name]
-
-
-def names() -> list[str]:
-    return sorted({*_BUILT_IN, *_registered})
-
-
 def kind_named(name: str) -> IndexKind:
-    """Raises InvalidArgumentError for a kind that nobody knows here."""
+    """The kind of a name. Raises InvalidArgumentError for an unknown one."""
     kind = kind_or_none(name)
     if kind is None:
-        raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, names()))}")
+        raise InvalidArgumentError(f"no index kind {name!r}; there are {', '.join(map(repr, NAMES))}")
     return kind
 
 
 def kind_or_none(name: object) -> IndexKind | None:
-    """A kind by its name; None for one that nobody knows here."""
-    if isinstance(name, str) and name in _BUILT_IN and name not in _registered:
-        register(importlib.import_module(f"..{name}.kind", __name__).KIND)
-    return _registered.get(name) if isinstance(name, str) else None
+    """The kind of a name, None for an unknown one."""
+    return importlib.import_module(f"..{name}.kind", __name__).KIND if name in NAMES else None
 
 
-def fine_paths(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
+def part_specs(instant: Instant) -> tuple[PartSpec, ...]:
+    """What a writer's task needs for all indexes of a version that are maintained by commits."""
+    kinds = [(kind_or_none(index.kind), index) for index in instant.indexes if index.maintain == "commit"]
+    specs = [kind.part_spec(instant, index) for kind, index in kinds if kind is not None]
+    return tuple(spec for spec in specs if spec is not None)
+
+
+def first_stats(instant: Instant) -> IndexState:
+    """The statistics index that `create` made: it also says where the fine statistics lie."""
+    return min((i for i in instant.indexes if i.kind == "stats"), key=lambda i: i.id)
+
+
+def referenced_files(readers: RunReaders, index: IndexState, run: Run) -> set[str] | None:
     """The index files that one run names, of files long gone too; None for a kind that is not known here. Raises what a
     damaged run, or one that is gone, raises."""
     kind = kind_or_none(index.kind)
-    return None if kind is None else kind.fine_paths(readers, run)
+    return None if kind is None else kind.referenced_files(readers, run)
 
 
 def planned_probes(snapshot: Snapshot, bound: Node, damaged: Sequence[str], *, only_stats: bool = False) -> list[Probe]:

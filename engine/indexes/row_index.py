@@ -1,4 +1,4 @@
-"""Which secondary index speaks for some columns, of which files, and how it is asked."""
+"""The index that lists the rows with given values of some columns: which one, over which files, and its reader."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ...parquet.leaves import leaf_types
-from ...state import IndexState, Instant
-from ...state.coverage import covered_files, without_lost
-from ...state.snapshot import Snapshot
-from ..protocol import kind_or_none
-from .hits import Positions
-from .reader import SecondaryReader
+from ..parquet.leaves import leaf_types
+from ..state import IndexState, Instant
+from ..state.coverage import covered_files, without_lost
+from ..state.snapshot import Snapshot
+from .kind import kind_named
+from .probe_results import Positions
+from .secondary.reader import SecondaryReader
 
 
 def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -> list[str]:
@@ -24,8 +24,7 @@ def leading_names(instant: Instant, index: IndexState, names: Collection[str]) -
 def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
     """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
     None where there is none."""
-    kind = kind_or_none("secondary")
-    assert kind is not None
+    kind = kind_named("secondary")
     current = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
 
     def rank(index: IndexState) -> tuple[bool, int]:

@@ -1,0 +1,94 @@
+"""Reading the columns of an index from data files, row group by row group, whatever each file calls them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...errors import SchemaError
+from ..parquet.footers import corruption_errors, open_indexed, prefetch, rows_of_group
+from ..parquet.leaves import leaf_array, leaf_type, top_level
+from ..state import Instant
+from ..storage import Storage
+from .columns import ColumnInFiles, column_in_files
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class ColumnReader:
+    """Reads some columns. Picklable.
+
+    columns   where each is in files of each physical schema
+    schemas   the physical schemas, by the files' schema ids
+    """
+
+    storage: Storage
+    columns: Sequence[ColumnInFiles]
+    schemas: Sequence[pa.Schema]
+
+    @classmethod
+    def of(cls, storage: Storage, instant: Instant, names: Sequence[str]) -> ColumnReader:
+        columns = [column for name in names if (column := column_in_files(instant, name)) is not None]
+        assert len(columns) == len(names)  # else they could not be indexed
+        return cls(storage, columns, [physical.schema for physical in instant.file_schemas])
+
+    @contextlib.contextmanager
+    def open(self, row: dict[str, Any]) -> Iterator[OpenColumns]:
+        """The columns in the file of a row of the manifest. Raises SchemaError if it is not known where a column is in
+        it, StorageError for another file than was indexed, CorruptionError for one that cannot be read."""
+        with open_indexed(self.storage, row) as file:
+            names = set(file.arrow_schema.names)
+            paths: list[str | None] = []
+            for column in self.columns:
+                path, _ = column.located.get(row["schema_id"], (None, None))
+                if path is None and row["schema_id"] not in column.lacking:
+                    raise SchemaError(f"{row['path']}: where the column is in it is not known")
+                is_there = path is not None and top_level(self.schemas[row["schema_id"]], path) in names
+                paths.append(path if is_there else None)
+            yield OpenColumns(file, row["path"], self.columns, paths)
+
+
+@dataclass(frozen=True)
+class OpenColumns:
+    """Columns in one file; `paths`: the dotted path of each, None if the file lacks it."""
+
+    file: pq.ParquetFile
+    name: str
+    columns: Sequence[ColumnInFiles]
+    paths: Sequence[str | None]
+
+    @property
+    def types(self) -> list[pa.DataType | None]:
+        """The type that each column has in the file; of one that the file lacks, the table's type."""
+        return [
+            column.type if path is None else leaf_type(self.file.arrow_schema, path)
+            for column, path in zip(self.columns, self.paths, strict=True)
+        ]
+
+    @property
+    def row_counts(self) -> list[int]:
+        """Of each row group."""
+        return [self.file.metadata.row_group(i).num_rows for i in range(self.file.metadata.num_row_groups)]
+
+    def read(self, group: int) -> list[pa.Array]:
+        """The values of each column in all rows of a row group; of one that the file lacks, its default."""
+        count = self.file.metadata.row_group(group).num_rows
+        names = list(dict.fromkeys(path for path in self.paths if path is not None))
+        with corruption_errors(self.name):
+            if names:
+                prefetch(self.file, group, names)
+                rows = rows_of_group(self.file, group, names, self.name)
+        return [
+            _default(column, count) if path is None else leaf_array(rows, path)
+            for column, path in zip(self.columns, self.paths, strict=True)
+        ]
+
+
+def _default(column: ColumnInFiles, count: int) -> pa.Array:
+    return pa.nulls(count, column.type) if column.default is None else pa.repeat(column.default, count)
