@@ -1,8 +1,7 @@
 """The engine: what a table is, how it changes, and how a query finds out what it need not read.
 
-Users meet `table.py` (verbs that make versions; `readable.py` has those that read), `create.py` and `open.py`, which
-make tables of what `creating.py` and `opening.py` give: handles. Below them, a room imports only from rooms that stand
-before it in this list:
+Users meet `table.py`, and `create.py` and `open.py`, which make tables of what `creating.py` and `opening.py` give:
+handles. Below them, a room imports only from rooms that are before it in this list:
 
     choices.py, html.py    the words that arguments take, as types; small pages and whole documents
     shown.py      how notebooks and prompts show tables and versions
@@ -24,7 +23,7 @@ before it in this list:
     scan/         plan, prune, fine pruning, reading rows, explain
     rows_by_key/  delete, update and upsert: files that contain the rows are written again
 
-A scan: `ReadableTable.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
+A scan: `Table.scan` makes a `scan/plan.py`; `scan/prune.py` asks partitions, indexes and statistics which files
 may match; `scan/row_groups.py` asks their task index files which row groups may; `scan/duckdb_reader.py` and
 `scan/rows.py` read them and test rows.
 

@@ -94,7 +94,7 @@ SPARK_MODULES = (
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
 NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter")}
 
-TYPED_FACES = ("engine.readable", "engine.open")  # name a library's types, and load none of it
+TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
 
 # Where a distribution may be imported, by the module's dotted name. One that is not here is a new dependency.
 HOMES: dict[str, Callable[[str], bool]] = {
