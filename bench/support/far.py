@@ -22,6 +22,7 @@ class FarStorage(LocalStorage):
     """Reads wait `latency_s` a request; neighbours are read as one, as from an object store. Bytes take no time more
     than they do."""
 
+    is_remote = True
     gap_bytes = GAP_BYTES
     latency_s: ClassVar[float] = 0.0
 

@@ -213,7 +213,7 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> _Ahead:
     """Read what the first attempt needs side by side, if each request takes long: what came after the base, whether
     others wait, and the runs that the commit may merge."""
     timeline, base, readers = handle.timeline, batch.base, handle.readers
-    if not timeline.storage.gap_bytes or not base.version:
+    if not timeline.storage.is_remote or not base.version:
         return _Ahead()
     requests: list[Callable[[], Any]] = [
         lambda: look(timeline, base),

@@ -234,7 +234,7 @@ def read_footer(
 
 def packed_where_far(storage: Storage, metadata: Any) -> bytes | None:
     """A footer as an index keeps it of files in an object store; None for local files."""
-    if not storage.gap_bytes:
+    if not storage.is_remote:
         return None
     from .packed_footer import packed_footer
 

@@ -103,7 +103,7 @@ class DuckDBReader:
 
     def _refusal(self) -> str:
         writer = self.writer
-        if self._storage.gap_bytes:
+        if self._storage.is_remote:
             return "the files are remote"
         if self._context.parquet_options:
             return "options of pyarrow were passed"

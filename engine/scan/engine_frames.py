@@ -75,7 +75,7 @@ def _tasks_for_polars(polars: Any, plan: PlannedScan, schema: pl.Schema) -> list
     else none."""
     names = set(plan.columns)
     units = plan.pruned.units
-    if plan.storage.gap_bytes or not names or names & set(plan.instant.partitioning) or not units.readable.all():
+    if plan.storage.is_remote or not names or names & set(plan.instant.partitioning) or not units.readable.all():
         return []
     pairs = [(task, groups) for task, groups in plan.pairs_to_read() if groups.kept != []]
     if any(task.rows is not None or groups.total != len(groups.kept or []) for task, groups in pairs if groups.kept):

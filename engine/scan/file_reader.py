@@ -30,7 +30,7 @@ def verify_unchanged(task: FileTask, storage: Storage) -> Iterator[Entry]:
 
     If no error is raised, call `check_identity` afterwards: another process may have overwritten the file meanwhile.
     """
-    entry = check_identity(task, storage) if task.etag is None or not storage.gap_bytes else planned_entry(task)
+    entry = check_identity(task, storage) if task.etag is None or not storage.is_remote else planned_entry(task)
     try:
         yield entry
     except (SkipstoneError, LookupError):

@@ -150,7 +150,7 @@ class Lookup(PlannedScan):
     def _is_spread(self, remaining: PruningState) -> bool:
         """Whether the keys are in so many rows of most files that these are read in less time than the keys are looked
         up. A few of the keys show it."""
-        is_local = not (self.storage.gap_bytes or self.index_storage.gap_bytes)
+        is_local = not (self.storage.is_remote or self.index_storage.is_remote)
         if self._index is None or not is_local or self.limit is not None or self.reader == "pyarrow":
             return False
         some = self._keys.encoded.take(from_numpy(np.arange(0, len(self._keys), len(self._keys) // _SAMPLE_KEYS + 1)))

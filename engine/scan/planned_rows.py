@@ -106,7 +106,7 @@ def _batches(plan: PlannedScan) -> Iterator[list[Pair]]:
 def _is_soon_met(plan: PlannedScan) -> bool:
     """Whether the first file is read sooner than its fine statistics: a small one that is near, and no value is looked
     for that may be in one row group alone."""
-    is_near = not plan.storage.gap_bytes and not plan.index_storage.gap_bytes
+    is_near = not plan.storage.is_remote and not plan.index_storage.is_remote
     is_wide = all(isinstance(term, Term) and term.op in _WIDE_OPS for term in terms_of(plan.bound))
     return is_near and is_wide and int(plan.pruned.units.row_counts.max()) < FINE_ROWS_MIN
 
@@ -209,7 +209,7 @@ def _why_pyarrow(
     """Why pyarrow reads all of some files; empty if DuckDB may read them."""
     if plan.reader == "pyarrow":
         return 'reader="pyarrow" was passed'
-    if plan.storage.gap_bytes:
+    if plan.storage.is_remote:
         return "the files are remote"
     if limit is not None:
         return "few rows are wanted"

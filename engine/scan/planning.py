@@ -82,7 +82,7 @@ class PlannedScan:
         self.mode, self.limit, self.reader = request.mode, request.limit, request.reader
         self.order_by = () if request.order_by is None else sort_keys(request.order_by, schema)
         self.storage, self.index_storage = request.storage, request.index_storage
-        self._with_footers = bool(self.storage.gap_bytes)  # where a look at a file's end is a request
+        self._with_footers = self.storage.is_remote  # where a look at a file's end is a request
         self.snapshot: Snapshot = request.snapshot
         self._reading_steps = self._no_steps()
         self.deletes = Deletes(request.deleted)
@@ -235,7 +235,7 @@ class PlannedScan:
     def tasks_to_read(self, pruned: PruningState, *more: str) -> list[FileTask]:
         """The same if the rows are read in any case: small local files are read as quickly as their statistics."""
         row_counts = to_numpy(pruned.units.files.column("row_count"))
-        is_far = bool(self.storage.gap_bytes or self.index_storage.gap_bytes)
+        is_far = self.storage.is_remote or self.index_storage.is_remote
         if not is_far and not pruned.fine and row_counts.max(initial=0) < FINE_ROWS_MIN:
             return self.tasks_of_whole_files(pruned)
         return [
@@ -332,7 +332,7 @@ class PlannedScan:
         takes longer than reading what it would skip."""
         if not self.is_fine_pruned and self.pruned.has_all_rows:
             return [(task, RowGroups(None)) for task in self.tasks_of_whole_files()]
-        if self.is_fine_pruned or bool(self.storage.gap_bytes) != bool(self.index_storage.gap_bytes):
+        if self.is_fine_pruned or self.storage.is_remote != self.index_storage.is_remote:
             return self.pairs
         tasks = self.tasks
         groups = row_groups_to_read(tasks, self.context, self.index_storage)
@@ -344,7 +344,7 @@ class PlannedScan:
 
     def side_by_side(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """The results of `work(item)`, in order; in threads if there is more than one item."""
-        threads = max(THREADS, _FAR_THREADS) if self.storage.gap_bytes else THREADS
+        threads = max(THREADS, _FAR_THREADS) if self.storage.is_remote else THREADS
         with self.reporting_changes():
             if threads < 2 or len(items) < 2:
                 yield from map(work, items)

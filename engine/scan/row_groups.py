@@ -77,7 +77,7 @@ def row_groups_to_read(tasks: Sequence[FileTask], context: ReadContext, storage:
     """`row_groups_of`, for reading rows: small files are whole if all of their rows match, and also if they are many,
     local and without filters. Their statistics take as long as they save, and DuckDB reads footers anyway."""
     is_small = [task.row_count < FINE_ROWS_MIN and not task.filters for task in tasks]
-    are_many = not storage.gap_bytes and sum(is_small) >= _SMALL_FILES_MIN
+    are_many = not storage.is_remote and sum(is_small) >= _SMALL_FILES_MIN
     asked = [
         i for i, task in enumerate(tasks) if not (is_small[i] and (are_many or (task.all_match and task.rows is None)))
     ]

@@ -27,7 +27,7 @@ Look = tuple[int | None, dict[int, Entry]]
 def look(timeline: Timeline, base: Instant) -> Look:
     """What `since` goes by: the hint first, since whoever publishes meanwhile puts his instant before his hint. Far
     away both are asked for side by side, and the names again where the hint knows of more."""
-    if not timeline.storage.gap_bytes:
+    if not timeline.storage.is_remote:
         hinted = timeline.hinted_version(base.table_id)
         return hinted, timeline.names(base.version, hinted)
     asks: list[Callable[[], Any]] = [

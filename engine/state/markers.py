@@ -77,7 +77,7 @@ class Markers:
         try:
             self._put(transaction, base, action, name, is_durable=is_durable)
             if task is None:
-                if not (self.clock.is_read and self._storage.gap_bytes):  # a request; and `check` asks where in doubt
+                if not (self.clock.is_read and self._storage.is_remote):  # a request; and `check` asks where in doubt
                     self.clock.read_off(_path(name))
                 self.clock.check()
         except SkipstoneError:
@@ -99,7 +99,7 @@ class Markers:
 
     def harden(self, transaction: str, base: int, action: str) -> None:
         """Makes a marker durable that was not held so."""
-        if not self._storage.gap_bytes:  # where every put is
+        if not self._storage.is_remote:  # where every put is
             self._put(transaction, base, action, _name(transaction, None))
 
     def remove(self, transaction: str, task: str | None = None) -> None:

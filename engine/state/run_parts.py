@@ -34,7 +34,7 @@ def read(
 
     # Of few files a part costs more than joining what is read of them.
     is_few = ids is not None and len(ids) < reader.num_entries // _FEW
-    parts = _parts(reader, prefix, (_FEW_PARTS if storage.gap_bytes else 1) if is_few else reader.num_blocks)
+    parts = _parts(reader, prefix, (_FEW_PARTS if storage.is_remote else 1) if is_few else reader.num_blocks)
     if ids is None:
         pieces = [np.asarray(part) for part in parts]
     else:

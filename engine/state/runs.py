@@ -87,7 +87,7 @@ class RunReaders:
         """Opens some runs side by side where a request waits long. One that is damaged or gone is left to whoever reads
         it."""
         missing = [run for run in runs if run.path not in self._open]
-        if len(missing) > OPENED_AHEAD_MAX or not self.storage.gap_bytes:
+        if len(missing) > OPENED_AHEAD_MAX or not self.storage.is_remote:
             return
 
         def attempt(run: Run) -> None:
@@ -123,7 +123,7 @@ class RunReaders:
 
     def kept_rows(self, run: Run) -> pa.Table | None:
         """What `rows` gives where that is kept, as it is of a run that this process has written; else None."""
-        if run.entries > BLOCK_ENTRIES_MAX or self.storage.gap_bytes or run.path in self.in_memory:
+        if run.entries > BLOCK_ENTRIES_MAX or self.storage.is_remote or run.path in self.in_memory:
             return None
         rows: pa.Table | None
         if run.path in self._to_keep:
@@ -138,7 +138,7 @@ class RunReaders:
     def keep_rows(self, run: Run, rows: pa.Table) -> None:
         """Has `rows` give these of a small run that was just written: it need not be read. Far away a request would
         have to look at it. Where it is gathered, its file is known by `keep_gathered`."""
-        if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.gap_bytes:
+        if run.entries <= BLOCK_ENTRIES_MAX and not self.storage.is_remote:
             try:
                 self._cache.put((self._key(run), "rows"), rows, rows.nbytes)
             except FileMissingError:
@@ -218,7 +218,7 @@ class RunReaders:
             return CachedRun((self.storage.uri, run.path), SortedFileReader(data), self._cache)
         source = Ranged(self.storage, run.path, run.size_bytes)
         tail_bytes = TAIL_BYTES
-        if self._is_shared and self.storage.gap_bytes and not self._cache.knows(self.storage.uri, run.path):
+        if self._is_shared and self.storage.is_remote and not self._cache.knows(self.storage.uri, run.path):
             source = opening = _Opening(self.storage, run)
             key = self._key(run, opening.read_end())
             tail_bytes = opening.tail_bytes

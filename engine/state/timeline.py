@@ -133,7 +133,7 @@ class Timeline:
 
         base = known or _seen.get(self.storage.uri, (None, None))[0]
         asks: list[Callable[[], Any]] = [self.hint, standing]
-        if base is not None and self.storage.gap_bytes:
+        if base is not None and self.storage.is_remote:
             asks.append(lambda: self._probe(probed, base.version + 1))
         hint, newest, *_ = side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline")
         return hint, newest
@@ -158,7 +158,7 @@ class Timeline:
                 if beside is not None and instant.version == versions[0]:
                     beside(instant)
 
-        if self.storage.gap_bytes:
+        if self.storage.is_remote:
             asks: list[Callable[[], None]] = [partial(find, version) for version in versions]
             asks += [go_ahead] if beside is not None and self._hinted else []
             list(side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline"))
@@ -224,7 +224,7 @@ class Timeline:
             self._settle(instant.version - 1)
         published = self._put(instant)
         if published:
-            if not self.storage.gap_bytes:  # far away that is a request
+            if not self.storage.is_remote:  # far away that is a request
                 with contextlib.suppress(SkipstoneError):
                     self._published = instant.transaction, self._entry(instant.version)
             # Only a hint: a reader finds its way without.
@@ -234,7 +234,7 @@ class Timeline:
 
     def _hint_of(self, instant: Instant) -> bytes:
         line = f"{instant.version} {instant.table_id}\n".encode()
-        copy = instant.to_bytes() if self.storage.gap_bytes else b""
+        copy = instant.to_bytes() if self.storage.is_remote else b""
         return line + copy if len(line) + len(copy) <= SMALL_BYTES_MAX else line
 
     def _put(self, instant: Instant) -> bool:

@@ -41,7 +41,7 @@ def brought(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
         with contextlib.suppress(SkipstoneError):
             files[path] = storage.read(path)
 
-    if isinstance(storage, GatheredStorage) and storage.gap_bytes:
+    if isinstance(storage, GatheredStorage) and storage.is_remote:
         list(side_by_side(storage, read, paths, "skipstone-bring"))
     return files
 

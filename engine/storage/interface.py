@@ -185,11 +185,13 @@ class Storage(Protocol):
     CorruptionError, as does on a local disk what is no regular file, links included.
 
     uri         the root's one name, without a slash at its end
+    is_remote   each request waits for an answer, far longer than a read of a disk
     gap_bytes   ranges no further apart than that are read as one; 0 where each is a read of its own
     options     what opened it; no values are shown
     """
 
     uri: str
+    is_remote: bool
     gap_bytes: int
     options: StorageOptions
 

@@ -36,6 +36,7 @@ class LocalStorage:
     """A folder. It need not exist until something is written. `is_index`: it is an index root, in which only regular
     files are read, and no links are followed; the root may be a link."""
 
+    is_remote = False
     gap_bytes = 0
     options = StorageOptions()
 

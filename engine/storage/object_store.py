@@ -53,6 +53,7 @@ _process: int | None = None  # which first asked a store anything: the threads t
 class ObjectStorage:
     """The objects below a place. It need not hold any until something is written."""
 
+    is_remote = True
     gap_bytes = GAP_BYTES
 
     def __init__(self, place: Place, options: StorageOptions, *, is_index: bool = False):

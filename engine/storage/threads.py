@@ -48,14 +48,14 @@ class Threads(ThreadPoolExecutor):
 def side_by_side(storage: Storage, work: Callable[[A], R], items: Sequence[A], name: str) -> Iterator[R]:
     """The results of `work(item)`, which reads from a storage, in the order of items: in threads, called `name`, where
     a request waits longer than a thread takes to begin; else one after the other."""
-    if storage.gap_bytes and len(items) > 1:
+    if storage.is_remote and len(items) > 1:
         return prefetched(work, items, min(len(items), WAITING_MAX), name)
     return map(work, items)
 
 
 def threads_for(storage: Storage, threads: int) -> int:
     """How many requests of a storage are under way at once, of which so many are where it is near."""
-    return _FAR_THREADS if storage.gap_bytes else threads
+    return _FAR_THREADS if storage.is_remote else threads
 
 
 def prefetched(work: Callable[[A], R], items: Iterable[A], threads: int, name: str) -> Generator[R]:
@@ -98,7 +98,7 @@ _Key = tuple[str, str]  # the storage's URI and a path in it
 def in_background(storage: Storage, path: str, work: Callable[[], None]) -> None:
     """Does some work on a file of a storage: now where it is near, else soon. Works on one file never run side by side,
     and of those that wait only the newest is done."""
-    if not storage.gap_bytes:
+    if not storage.is_remote:
         _try(work)
     else:
         _background.add((storage.uri, path), work)
@@ -106,7 +106,7 @@ def in_background(storage: Storage, path: str, work: Callable[[], None]) -> None
 
 def settle_background(storage: Storage) -> None:
     """Returns when all is done that was left for later on a storage before this call."""
-    if storage.gap_bytes:
+    if storage.is_remote:
         _background.settle(storage.uri)
 
 

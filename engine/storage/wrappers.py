@@ -75,7 +75,7 @@ class Counted:
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         start_s = time.perf_counter()
         parts = self._storage.read_ranges(path, ranges)
-        if self._storage.gap_bytes:
+        if self._storage.is_remote:
             self._count_merged(ranges, start_s)
         else:
             self.count(len(parts), sum(map(len, parts)), start_s)

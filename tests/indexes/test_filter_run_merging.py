@@ -305,6 +305,7 @@ def test_joining_takes_little_memory_whatever_the_size(storage: Counted, monkeyp
 class _Far(LocalStorage):
     """A folder whose every read is a request, as in an object store."""
 
+    is_remote = True
     gap_bytes = 256 * 1024
 
 

@@ -162,7 +162,7 @@ def test_many_runs_are_asked_side_by_side_where_requests_take_long(tmp_path: Pat
     for file in range(9):
         runs += build(tmp_path, [(file, 0, 0, [(1,), (file,)])], ["i"], 1 << 20, None)
     storage = open_storage(tmp_path)
-    storage.gap_bytes = 1 << 16  # as an object store's
+    storage.is_remote, storage.gap_bytes = True, 1 << 16  # as an object store's
     found = SecondaryReader(RunReaders(storage), runs, [pa.int64()])
     ranges = key_ranges(found.code, [Values(pa.array([1]))])
     assert found.estimate(ranges) >= 9

@@ -343,7 +343,7 @@ def test_what_is_done_after_the_main_thread_ended(tmp_path: Path, when: str) -> 
 
 
 def test_work_in_the_background_that_breaks_holds_nobody_up() -> None:
-    far = SimpleNamespace(gap_bytes=1, uri="far")
+    far = SimpleNamespace(is_remote=True, uri="far")
     done: list[int] = []
     in_background(far, "file", lambda: done.append(1 // 0))  # type: ignore[arg-type]
     settle_background(far)  # type: ignore[arg-type]

@@ -237,7 +237,7 @@ class FilterRun:
     def may_hold(self, hashes_under: Sequence[HashesUnder], ids: np.ndarray) -> list[np.ndarray]:
         """For each question, bool [files]: those of some files of this run that may hold one of its values. Files of
         another hash than a question can be put in are among them."""
-        is_remote = bool(self._readers.storage.gap_bytes)
+        is_remote = self._readers.storage.is_remote
         request_bytes = REQUEST_BYTES_REMOTE if is_remote else REQUEST_BYTES_LOCAL
         hits_of = member_hits(
             self.reader, self.coarse, hashes_under, request_bytes, partial(self._readers.group, self.run)

@@ -190,7 +190,7 @@ class SecondaryReader:
 
     def _of_each(self, work: Callable[[A], R], tasks: list[A]) -> Iterator[R]:
         """The work for each run; side by side where a request takes long."""
-        if len(tasks) > 1 and self._readers.storage.gap_bytes:
+        if len(tasks) > 1 and self._readers.storage.is_remote:
             return prefetched(work, tasks, min(len(tasks), _THREADS_MAX), "skipstone-positions")
         return map(work, tasks)
 
