@@ -160,21 +160,21 @@ def layout(
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw each file's least and greatest value of a column: whether it distinguishes files, and what helps."""
+    """Draw each file's least and greatest value of a column: whether it distinguishes files."""
     with opened(path, index_path, version) as table:
         spread = table.layout(column)
         location, at = table.location, table.version
     if as_json:
         figures = {name: getattr(spread, name) for name in _FIGURES}
         head = {"location": location, "version": at, "column": spread.column, "type": str(spread.type)}
-        print_json({**head, **figures, "advice": spread.advice})
+        print_json({**head, **figures})
         return
     screen = stdout()
     screen.print(f"{spread.column} ({spread.type}) in {count_of(spread.files, 'file')} of {location}", soft_wrap=True)
     drawn = picture(spread, min(screen.width, _WIDTH_MAX), lines) if spread.files_with_bounds else []
     figures_text = [f"{name:<17}{figure}" for name, figure in spread.figures()]
-    for line in ("", *drawn, "", *figures_text, "", *spread.advice):
-        screen.print(line, soft_wrap=line not in spread.advice)
+    for line in ("", *drawn, "", *figures_text):
+        screen.print(line, soft_wrap=True)
 
 
 def picture(spread: Layout, width: int, lines_max: int) -> list[str]:

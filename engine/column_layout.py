@@ -1,4 +1,4 @@
-"""How the values of a column are spread over a table's files: whether bounds can separate files, and what helps.
+"""How the values of a column are spread over a table's files: whether bounds can separate files.
 
 The *depth* of a value is the number of files whose [min, max] contains it: a look-up reads them, by bounds alone. It
 is taken at four places within each file's range (an eighth of the way, three, five, seven eighths), as if the file's
@@ -7,7 +7,7 @@ values were spread evenly over it: where they crowd, more files share them. The 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,7 @@ from .state.snapshot import Snapshot
 
 _LABELS = 4  # spans between labels: at the ends, the middle and the quarters
 _STEPS = (1, 3, 5, 7)  # eighths
-_CLUSTERED_FILES_MAX, _CLUSTERED_SHARE_MAX = 2.0, 0.02
-_SPREAD_SHARE_MIN = 0.8
-_FEW_VALUES_MAX = 64
 _SAMPLED_MAX = 10_000
-_WIDE_MIN, _WIDE_FILES_MAX = 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,6 @@ class Layout:
     share_read              which share of the files a look-up of one value reads on average, 0 to 1
     domain                  the same two as texts; none where no file has bounds
     labels                  (place from 0 to 1, text) along the domain
-    advice                  sentences
     starts, ends            float64 [files_with_bounds]: the range of each file within the domain, from 0 to 1, in
                             order of start, then end
     """
@@ -70,7 +65,6 @@ class Layout:
     share_read: float
     domain: tuple[str, ...]
     labels: tuple[tuple[float, str], ...]
-    advice: tuple[str, ...]
     starts: np.ndarray
     ends: np.ndarray
 
@@ -81,7 +75,7 @@ class Layout:
         )
 
     def figures(self) -> list[tuple[str, str]]:
-        """Return the numbers in words: (name, text), without the advice."""
+        """Return the numbers in words: (name, text)."""
         counts = [f"{_files(self.files_with_bounds)} with bounds"]
         if self.files_without_values:
             counts.append(f"{self.files_without_values:,} without values")
@@ -105,7 +99,6 @@ class Layout:
             html.heading(self.column, f"({self.type}) in {_files(self.files)}")
             + html.ranges(self.starts.tolist(), self.ends.tolist())
             + html.grid(["", ""], self.figures())
-            + html.lines(self.advice)
         )
 
 
@@ -122,7 +115,7 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
     order = np.lexsort((axis.ends, axis.starts))
     count, without = len(lower), int((~bounds.may_be_value).sum())
     mean, unknown = float(depths.mean()) if count else 0.0, files.num_rows - count - without
-    layout = Layout(
+    return Layout(
         column=column,
         type=kind,
         files=files.num_rows,
@@ -138,21 +131,9 @@ def layout_of(snapshot: Snapshot, column: str, strict: bool) -> Layout:
         share_read=(mean + unknown) / files.num_rows if files.num_rows else 0.0,
         domain=tuple(axis.texts(axis.low, axis.high)) if count else (),
         labels=axis.labels(),
-        advice=(),
         starts=axis.starts[order],
         ends=axis.ends[order],
     )
-    instant = snapshot.instant
-    statistics = {name for index in instant.indexes if index.kind == "stats" for name in instant.names_of(index)}
-    keys = {instant.path_of(i.columns[0]) for i in instant.indexes if i.kind == "secondary"}
-    advice = _advice(
-        layout,
-        axis.values_max,
-        has_statistics=column in statistics,
-        is_key=column in keys,
-        is_partition=column in instant.partitioning,
-    )
-    return replace(layout, advice=tuple(advice))
 
 
 def _checked_type(schema: pa.Schema, column: str) -> pa.DataType:
@@ -236,14 +217,6 @@ class _Axis:
         depths = np.concatenate([depth(_within(lower, upper, step)) for step in _STEPS])
         return depths, int(depth(lows).max(initial=0))
 
-    @property
-    def values_max(self) -> int | None:
-        """Return how many values the domain has room for; None if they are not counted in whole steps."""
-        kinds = pa.types
-        if self.low is None or not (kinds.is_integer(self._kind) or kinds.is_boolean(self._kind)):
-            return 1 if self.low is not None and self.low == self.high else None
-        return self.high - self.low + 1
-
     def labels(self) -> tuple[tuple[float, str], ...]:
         """Return values that label the domain: its ends, and some between."""
         low, high = self.low, self.high
@@ -309,63 +282,6 @@ def _words(stored: pa.Array, skipped: int) -> np.ndarray:
         )
         words = (words << np.uint64(8)) | np.uint64(byte)
     return (words ^ canon.SIGN_BIT).view(np.int64)
-
-
-# -- advice -----------------------------------------------------------------------------------------------------------
-
-
-def _advice(
-    layout: Layout, values_max: int | None, *, has_statistics: bool, is_key: bool, is_partition: bool
-) -> list[str]:
-    """Return what a person could do, in sentences."""
-    name, files = layout.column, layout.files
-    if files == 0:
-        return ["The table has no file with rows."]
-    if is_partition:
-        return ["A partition column: its values choose the partitions that are read, and no index is needed."]
-    if is_key:
-        return ["A secondary index begins with it: that knows the rows of each value, whatever the order of rows."]
-    if layout.files_with_bounds == 0:
-        if layout.files_unknown == 0:
-            return ["No row has a value: there is nothing to look up."]
-        if not has_statistics:
-            return [f"No statistics of it are kept: a statistics index on {name} takes them from the footers."]
-        return ["No file has bounds of it, so they skip nothing."]
-    advice = _of_bounds(layout, values_max)
-    if layout.files_unknown:
-        advice.append(
-            f"{_files(layout.files_unknown)} without bounds, read by every look-up, can only be skipped by others."
-        )
-    return advice
-
-
-def _of_bounds(layout: Layout, values_max: int | None) -> list[str]:
-    name, count = layout.column, layout.files_with_bounds
-    share = layout.depth_mean / count
-    if layout.files == 1:
-        return ["One file: there is no other to skip. Its row groups still have bounds of their own."]
-    if values_max == 1:
-        return ["One value in all files: it separates no files."]
-    if layout.depth_mean <= _CLUSTERED_FILES_MAX or share <= _CLUSTERED_SHARE_MAX:
-        return ["Clustered: bounds alone lead to the files that hold a value. Leave it as it is."]
-    wide = int((layout.ends - layout.starts > _WIDE_MIN).sum())
-    if wide <= _WIDE_FILES_MAX * count and wide >= layout.depth_mean / 2:
-        return [
-            f"{_files(wide)} of {count:,} span more than half of the domain each, and the others little: sorting the "
-            f"rows of those alone by {name} would help."
-        ]
-    is_spread = share >= _SPREAD_SHARE_MIN
-    advice = ["Nearly all files overlap: bounds skip little." if is_spread else "Partly clustered."]
-    if values_max is not None and values_max <= _FEW_VALUES_MAX:
-        advice.append(
-            f"It has room for {values_max} values only: partitioning or sorting by {name} would separate them, "
-            "a filter would not."
-        )
-    else:
-        advice.append(
-            f"For ranges, write the rows sorted by {name}, or clustered (z-order) by it and by other columns."
-        )
-    return advice
 
 
 def _files(count: int) -> str:

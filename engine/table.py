@@ -184,8 +184,8 @@ class Table:
         return shown(indexes_view(self.handle.snapshot))
 
     def layout(self, column: str) -> Layout:
-        """How a column's values lie over the files, by the files' bounds: in how many of them a value lies, and what
-        would help. A picture of it: `skipstone layout`.
+        """Return how a column's values are spread over the files, by the files' bounds: how many of them a value is in.
+        `skipstone layout` draws it.
 
         Raises SchemaError for a column that is not there, or whose type has no order.
         """

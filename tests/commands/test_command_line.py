@@ -387,16 +387,12 @@ def test_layout(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "values           100 to 339",
         "a value lies in  mean 1.0, median 1, 99th percentile 1, at most 1 file",
         "a look-up reads  33.3% of the files, by their bounds",
-        "",
-        "Clustered: bounds alone lead to the files",
-        "that hold a value. Leave it as it is.",
     ]
     _, out, _ = say("layout", lake, "k", "--lines", "1")
     assert "a line shows 3 files" in out and f" {'█' * 42}" in out.splitlines()
     told = _json(say, "layout", lake, "x")
     assert (told["column"], told["type"], told["files"], told["depth_max"]) == ("x", "double", 3, 3)
     assert (told["lower"], told["upper"], told["share_read"]) == (0.5, 9.75, 1.0)
-    assert told["advice"]
     assert _json(say, "layout", lake, "raw")["lower"] == "0100"
 
 
