@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
-from ..errors import CorruptionError, NotATableError
+from ..errors import CorruptionError, NotATableError, NotReadableError
 from ..hfile_like import read_block_range
 from .commit.bind import Moved
 from .commit.commit import commit, write_batch
@@ -36,9 +36,9 @@ from .progress import Progress, progress_function
 from .scan.stats_reader import StatsReader
 from .state import FileSchema, Instant
 from .state.lsm import RunWriter
-from .state.manifest import CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
+from .state.manifest import BASE, CLEANED, FILE_FIELDS, SEGMENT_FIELD, STAT_FIELDS
 from .state.snapshot import Snapshot
-from .storage import Entry, FileMissingError, Ranged, recorded_name
+from .storage import Entry, FileMissingError, Ranged, is_outside, recorded_name
 from .storage.threads import FOOTER_THREADS, prefetched, threads_for
 
 _FINE_ROWS_SCHEMA = pa.schema([pa.field("key", pa.binary()), *FINE_SCHEMA])
@@ -88,7 +88,8 @@ def adopt(
         progress: called as f(step, done, total), or True for a bar on stderr.
 
     Raises:
-        NotATableError: no index is there, or none of its files. CommitConflictError: other writers were always first.
+        NotATableError: no index is there, or none of its files. NotReadableError: a file of a file group differs or is
+        missing. CommitConflictError: other writers were always first.
     """
     handle = open_handle(location, index_path=index_path, storage_options=storage_options, at_any_place=True)
     base = handle.instant
@@ -121,6 +122,7 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
         if len(live) and not pc.any(pc.is_in(live, value_set=combine(listed.column("path")))).as_py():
             raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them, too")
         same = _same_files(handle, newest, listed, progress)
+        _check_groups(newest, set(same), listed)
         moved = Moved(_live_rows(newest, same, listed), _removed_rows(newest, listed))
         if not moved.live.num_rows and not moved.removed.num_rows:
             return None
@@ -140,6 +142,24 @@ def _record_place(handle: Handle, *, is_changed: bool) -> Instant:
         return None if locations == recorded else Edit(source={"locations": locations})
 
     return commit(handle, "adopt", plan)
+
+
+def _check_groups(snapshot: Snapshot, same: set[str], listed: pa.Table) -> None:
+    """Raises NotReadableError for files of file groups that differ or are missing: a slice without one of its files, or
+    with a log that is taken for a base, has other rows."""
+    files = snapshot.files(columns=["path", "file_group", "kind"])
+    is_grouped = pc.or_(files.column("file_group").is_valid(), pc.not_equal(files.column("kind"), string_scalar(BASE)))
+    files = files.filter(is_grouped)
+    is_here = pc.is_in(_path_bytes(files), value_set=combine(listed.column("path"))).to_pylist()
+    differing = set(changed_files(snapshot, listed).tolist()) if files.num_rows else set()
+    paths = [
+        row["path"]
+        for row, here in zip(files.to_pylist(), is_here, strict=True)
+        if (row["file_id"] in differing and row["path"] not in same) or not (here or is_outside(row["path"]))
+    ]
+    if paths:
+        more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
+        raise NotReadableError(f"{paths[0]}: its file group lacks it, or it differs{more}; restore it", paths=paths)
 
 
 # -- identities -------------------------------------------------------------------------------------------------------
@@ -205,8 +225,10 @@ def _same_files(handle: Handle, snapshot: Snapshot, listed: pa.Table, progress: 
 
 def _is_same(handle: Handle, schemas: Sequence[FileSchema], row: dict[str, Any], entry: Entry) -> bool:
     """True if the footer of the file that is here agrees with everything that was recorded of the file of a row."""
-    if entry.size_bytes != row["size_bytes"] or (row["fine_path"] is None and row["row_groups"] != 0):
+    if entry.size_bytes != row["size_bytes"]:
         return False
+    if row["fine_path"] is None and row["row_groups"] != 0:  # a declared file, of which nothing else was recorded
+        return row["file_group"] is not None or row["kind"] != BASE
     fine = _FINE_ROWS_SCHEMA.empty_table()
     try:
         footer = read_footer(handle.storage, entry)

@@ -208,6 +208,44 @@ def test_a_link_to_a_table_is_no_other_place(lake: Path) -> None:
     assert _rows(ss.open(link), "k = 110") == [110]
 
 
+def test_files_of_file_groups_are_kept_by_their_size_or_the_copy_is_refused(tmp_path: Path) -> None:
+    """Taken for a base of its own, a log would add its rows; without it, deleted rows would return."""
+    lake = tmp_path / "lake"
+    table = ss.create(lake, schema=pa.schema([("k", pa.int64())]))
+    _write(lake / "b.parquet", [1, 2])
+    (lake / "b.log").write_bytes(b"what only its writer reads")
+    (lake / "l.parquet").write_bytes(b"a log, though its name is that of a Parquet file")
+    kinds = {"b.parquet": "base", "b.log": "delete", "l.parquet": "log"}
+    rows = [
+        {
+            "path": path,
+            "size_bytes": (status := (lake / path).stat()).st_size,
+            "row_count": 2,
+            "modified": status.st_mtime_ns,
+            "file_group": "g",
+            "slice_instant": "1",
+            "kind": kind,
+        }
+        for path, kind in kinds.items()
+    ]
+    with table.transaction() as tx:
+        tx.add_files(pa.Table.from_pylist(rows))
+    copy = _copied(lake)
+    result = ss.adopt(copy)
+    assert (result.kept, result.changed, result.added, result.removed) == (3, (), (), ())
+    assert ss.open(copy).slices().to_pylist() == ss.open(lake).slices().to_pylist()
+    assert ss.open(copy).sync() == result.version
+    for number, path in enumerate(kinds):
+        for change in ("missing", "longer"):
+            other = _copied(lake, f"{number} {change}")
+            (other / path).unlink()
+            if change == "longer":
+                (other / path).write_bytes(b"x" * 10_000)
+            with pytest.raises(ss.NotReadableError, match=path) as raised:
+                ss.adopt(other)
+            assert raised.value.paths == [path]
+
+
 def test_files_more_and_less(lake: Path) -> None:
     copy = _copied(lake)
     (copy / "0.parquet").unlink()
