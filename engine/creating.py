@@ -41,8 +41,8 @@ from .state import IndexState, Instant, Timeline, new_transaction_id, now_us
 from .state.leftovers import Leftovers
 from .state.runs import RunReaders
 from .storage import FileMissingError, Storage, open_storages, recorded_name, relative_path
-from .storage.gathered import gathering
 from .storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
+from .storage.write_buffer import WriteBuffer
 from .tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .tasks.declared import declared_files, declared_partitions
 
@@ -138,7 +138,7 @@ def create_handle(
             quarantined = quarantined_of(quarantined, odd, results)
             results = without(results, odd, index_storage)
         readers = RunReaders(index_storage)
-        batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
+        batch = WriteBatch(transaction, base, WriteBuffer(index_storage), leftovers)
         handle = Handle(storage, index_storage, timeline, readers, base)
         times = folder_times(storage, folders, start_ns)
         if times and root_ns:

@@ -27,8 +27,8 @@ from ..state.lineage import Look, look, since
 from ..state.lsm import RunWriter
 from ..state.snapshot import Snapshot
 from ..storage import FileMissingError, Storage, Usage, reading_of
-from ..storage.gathered import brought, gathering, keep, settle
 from ..storage.threads import side_by_side
+from ..storage.write_buffer import WriteBuffer
 from .edit import Edit, next_version
 from .queue import Turn, others_wait
 
@@ -55,7 +55,7 @@ class WriteBatch:
 
     transaction: str
     base: Instant
-    storage: Storage
+    storage: WriteBuffer
     leftovers: Leftovers = field(default_factory=Leftovers)
     read_from: int = -1
     mark: Callable[[], None] = lambda: None
@@ -67,7 +67,7 @@ class WriteBatch:
     @classmethod
     def of(cls, handle: Handle, base: Instant | None = None, transaction: str | None = None) -> WriteBatch:
         """A batch of a new transaction that begins at `base`; by default at the handle's version."""
-        return cls(transaction or new_transaction_id(), base or handle.instant, gathering(handle.index_storage))
+        return cls(transaction or new_transaction_id(), base or handle.instant, WriteBuffer(handle.index_storage))
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
             before = len(leftovers)
             writing = RunWriter(batch.storage, readers, leftovers, batch.transaction, str(attempt))
             instant = next_version(edit, newest, action, key, base, writing)
-            settle(batch.storage, temporary_paths(edit.results))  # the index runs contain them now
+            batch.storage.flush(temporary_paths(edit.results))  # the index runs contain them now
             readers.keep_gathered()
             if leftovers.publish(timeline, instant):
                 emit_commit(timeline, instant, start)
@@ -219,10 +219,9 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> _Ahead:
         lambda: look(timeline, base),
         lambda: others_wait(timeline),
         lambda: readers.open_ahead(_runs_read(base)),
-        lambda: brought(batch.storage, _runs_joined(base, batch.storage)),
+        lambda: batch.storage.preload(_runs_joined(base, timeline.storage)),
     ]
-    looked, others, _, files = side_by_side(timeline.storage, lambda request: request(), requests, "skipstone-commit")
-    keep(batch.storage, files)
+    looked, others, _, _ = side_by_side(timeline.storage, lambda request: request(), requests, "skipstone-commit")
     return _Ahead(looked, others)
 
 

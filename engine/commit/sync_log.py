@@ -24,7 +24,7 @@ from ..state.paths import task_path
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Counted
-from ..storage.gathered import gathering
+from ..storage.write_buffer import WriteBuffer
 from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log
 from .commit import WriteBatch, commit, write_batch
@@ -178,7 +178,7 @@ def first_version(
             paths = base.stats_paths()
             results = attach_log(storage, index_storage, path, files, declared.naming, paths, progress)
         quarantined = tuple(file for result in results for file in result.quarantined)
-        batch = WriteBatch(transaction, base, gathering(index_storage), leftovers)
+        batch = WriteBatch(transaction, base, WriteBuffer(index_storage), leftovers)
         handle = Handle(storage, index_storage, timeline, readers, base)
         return commit(handle, "create", lambda *_: Edit(results=results, quarantined=quarantined), batch=batch)
 

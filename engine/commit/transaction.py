@@ -28,8 +28,8 @@ from ..state.markers import Markers
 from ..state.paths import paths_of
 from ..state.snapshot import Snapshot
 from ..storage import Storage
-from ..storage.gathered import gathering
 from ..storage.threads import STAT_THREADS, Threads
+from ..storage.write_buffer import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
@@ -67,7 +67,7 @@ class Transaction:
         self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
         self._earlier: Instant | None = None
-        self._index_storage = gathering(handle.index_storage)
+        self._index_storage = WriteBuffer(handle.index_storage)
 
     def __enter__(self) -> Transaction:
         markers, base = self._handle.timeline.markers, self._base

@@ -4,7 +4,7 @@ interface.py        `Storage`: read ranges, put, put if absent, list, delete
 local.py            the local disk
 places.py           URIs and `storage_options`; object_client.py makes a client of them, object_store.py a storage
 wrappers.py         storages around a storage: what is counted, read once, handed on
-gathered.py         small files that a change writes, put together before anything names them
+write_buffer.py     small files that a commit writes, put together before anything names them
 threads.py          work in threads, a bounded number ahead
 """
 

@@ -1,15 +1,15 @@
-"""Small files that a change writes, gathered in memory and put together before anything names them.
+"""A write buffer: small files that a commit writes are put together, before anything names them.
 
 Each put waits for an answer, or for a disk. A commit writes a run or two of each index, which nobody reads until its
 instant names them, so all of them can wait together: side by side on an object store; on a disk a folder is flushed
-once for all. What is gathered is read from memory, and what is deleted before it was put costs nothing.
+once for all. What is buffered is read from memory, and what is deleted before it was put costs nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
@@ -21,39 +21,8 @@ FILE_BYTES_MAX = 1 << 20  # a larger file is put as it is written
 GATHERED_BYTES_MAX = 16 << 20
 
 
-def gathering(storage: Storage) -> Storage:
-    """The storage, gathering small files."""
-    return GatheredStorage(storage)
-
-
-def settle(storage: Storage, leave: Collection[str] = ()) -> None:
-    """Puts what was gathered, but for some paths: all is durable on return."""
-    if isinstance(storage, GatheredStorage):
-        storage.settle(leave)
-
-
-def brought(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
-    """Some small files, read whole and side by side, by path; nothing where the storage is near. One that cannot be
-    read is left to whoever needs it. In any thread."""
-    files: dict[str, bytes] = {}
-
-    def read(path: str) -> None:
-        with contextlib.suppress(SkipstoneError):
-            files[path] = storage.read(path)
-
-    if isinstance(storage, GatheredStorage) and storage.is_remote:
-        list(side_by_side(storage, read, paths, "skipstone-bring"))
-    return files
-
-
-def keep(storage: Storage, files: Mapping[str, bytes]) -> None:
-    """Has files that were `brought` read from memory."""
-    if isinstance(storage, GatheredStorage):
-        storage.keep(files)
-
-
-class GatheredStorage:
-    """A storage around another. `create` keeps small files; `settle` puts them. For one thread at a time."""
+class WriteBuffer:
+    """A storage around another. `create` keeps small files; `flush` puts them. For one thread at a time."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
@@ -73,11 +42,12 @@ class GatheredStorage:
             data = sink.gathered()
         if data is not None:
             if sum(map(len, self._waiting.values())) + len(data) > GATHERED_BYTES_MAX:
-                self.settle()
+                self.flush()
             self._waiting[path] = data
 
-    def settle(self, leave: Collection[str] = ()) -> None:
-        """Puts what waits, but for some paths. Raises what the first put that failed raised; the others have ended."""
+    def flush(self, leave: Collection[str] = ()) -> None:
+        """Put what waits, except for some paths: all is durable on return. Raise what the first put that failed raised;
+        the others have ended."""
         chosen = [path for path in self._waiting if path not in leave]
         if sum(map(len, self._put.values())) > GATHERED_BYTES_MAX:
             self._put.clear()
@@ -87,8 +57,17 @@ class GatheredStorage:
         if chosen:
             self._storage.put_all({path: self._put[path] for path in chosen})
 
-    def keep(self, files: Mapping[str, bytes]) -> None:
-        self._put.update(files)
+    def preload(self, paths: Sequence[str]) -> None:
+        """Read some small files whole and side by side, if the storage is remote: they are read from memory from now
+        on. A file that cannot be read is left to whoever needs it."""
+        if not self._storage.is_remote:
+            return
+
+        def read(path: str) -> None:
+            with contextlib.suppress(SkipstoneError):
+                self._put[path] = self._storage.read(path)
+
+        list(side_by_side(self._storage, read, paths, "skipstone-preload"))
 
     def delete(self, path: str) -> None:
         if self._waiting.pop(path, None) is None:
@@ -97,7 +76,7 @@ class GatheredStorage:
 
     def stat(self, path: str) -> Entry:
         if path in self._waiting:
-            self.settle()
+            self.flush()
         return self._storage.stat(path)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
@@ -105,7 +84,7 @@ class GatheredStorage:
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         if path in self._waiting:
-            self.settle()
+            self.flush()
         return self._storage.read_entry(path, max_bytes)
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
