@@ -103,7 +103,8 @@ def test_without_adopting_the_files_of_a_copy_can_be_listed(lake: Path) -> None:
     assert _rows(table, "k = 110") == [110]
 
 
-def test_one_table_under_two_names(lake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["time", "rows"])
+def test_one_table_under_two_names(lake: Path, tmp_path: Path, change: str) -> None:
     """A disk that is mounted at two places: its files have the recorded times at both."""
     other = tmp_path / "other"
     shutil.copytree(lake, other)  # with times
@@ -115,8 +116,11 @@ def test_one_table_under_two_names(lake: Path, tmp_path: Path) -> None:
         with ss.open(place, index_path=index) as table:
             assert _rows(table, "k = 110") == [110]
             assert _rows(ss.open(place, index_path=index, version=1), "k = 110") == [110]
-    os.utime(other / "0.parquet", ns=(1, 1_000_000_007))
-    assert ss.adopt(other, index_path=index).kept == 4
+    if change == "time":
+        os.utime(other / "0.parquet", ns=(1, 1_000_000_007))
+    else:
+        _write(other / "0.parquet", [7])
+    assert ss.adopt(other, index_path=index).kept == (4 if change == "time" else 3)
     with pytest.raises(ss.NotReadableError, match="adopt"):
         ss.open(lake, index_path=index)
 
@@ -269,13 +273,22 @@ def test_ids_and_removed_files_stay(lake: Path) -> None:
             assert table.file_ids(["1.parquet"]).to_pylist() == ids
 
 
-def test_a_restored_table_is_adopted_in_its_place(lake: Path) -> None:
+def _interrupt(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_restored_table_is_adopted_in_its_place(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same place, other times."""
     for file in lake.glob("*.parquet"):
         os.utime(file, ns=(1, 1_000_000_007))
     table = ss.open(lake)
     with pytest.raises(ss.NotReadableError, match="overwritten"):
         table.scan("k = 110").to_table()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("skipstone.engine.adopt.sync_directory", _interrupt)
+        ss.adopt(lake)
+    with pytest.raises(ss.NotReadableError, match="its adoption is not complete"):
+        ss.open(lake)
     assert ss.adopt(lake).kept == 4
     assert _rows(table.refresh(), "k = 110") == [110]
 
@@ -297,12 +310,8 @@ def test_an_adoption_that_dies_is_done_again(lake: Path, monkeypatch: pytest.Mon
     _write(copy / "1.parquet", [100, 103, 150])
     steps = ["_same_files", "sync_directory", "_record_place"]
     for step in steps:
-
-        def stop(*args: object, **how: object) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(f"skipstone.engine.adopt.{step}", stop)
+            patch.setattr(f"skipstone.engine.adopt.{step}", _interrupt)
             ss.adopt(copy)
         with pytest.raises(ss.NotReadableError, match="adopt"):
             ss.open(copy)
