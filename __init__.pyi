@@ -6,7 +6,6 @@ from . import hfile_like as hfile_like
 from . import spark_adapter as spark_adapter
 from .engine.adopt import AdoptResult as AdoptResult
 from .engine.adopt import adopt as adopt
-from .engine.commit.repair import repair as repair
 from .engine.commit.sync import SyncResult as SyncResult
 from .engine.commit.transaction import Transaction as Transaction
 from .engine.create import create as create

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 _VERBS = (
-    *("create", "open", "sync", "refresh", "alter", "repair", "restore", "verify", "drop_savepoint"),
+    *("create", "open", "sync", "refresh", "alter", "restore", "verify", "drop_savepoint"),
     *("create_index", "drop_index", "refresh_index"),
 )
 _PYTHON = {

@@ -50,7 +50,7 @@ VERBS = {
     "create": "create_sync",
     "sync": "create_sync",
     "status": "create_sync",
-    **dict.fromkeys(("adopt", "alter", "optimize", "clean", "repair", "rollback", "restore", "savepoint"), "maintain"),
+    **dict.fromkeys(("adopt", "alter", "optimize", "clean", "rollback", "restore", "savepoint"), "maintain"),
     **dict.fromkeys(("ls", "history", "slices"), "read"),
     **dict.fromkeys(("delete", "upsert"), "change"),
     "verify": "maintain",
@@ -167,7 +167,7 @@ _WORDS = {
     "create_index": "`skipstone index add`",
     "drop_index": "`skipstone index drop`",
     "drop_savepoint": "`skipstone savepoint --drop`",
-    **{name: f"`skipstone {name}`" for name in ("create", "sync", "adopt", "alter", "repair", "restore", "verify")},
+    **{name: f"`skipstone {name}`" for name in ("create", "sync", "adopt", "alter", "restore", "verify")},
 }
 _MESSAGE = ("message", "bare_message")  # what is printed of an error in any case
 

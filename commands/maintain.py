@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from .arguments import (
     split,
     storage_options,
 )
-from .output import bytes_text, confirm, count_of, print_json, records, stdout, text_table, working
+from .output import bytes_text, count_of, print_json, records, stdout, text_table, working
 
 if TYPE_CHECKING:
     from ..engine.adopt import AdoptResult
@@ -60,7 +59,9 @@ def optimize(path: Path, index_path: IndexPath = None, as_json: AsJson = False) 
 def clean(
     path: Path,
     retain: Annotated[int, Option(metavar="N", help="Keep the last N versions.")] = 10,
-    min_age: Annotated[str, Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 1h, 7d.")] = "1h",
+    min_age: Annotated[
+        str, Option(metavar="AGE", help="Keep what was in use less long ago: 90s, 30m, 24h, 7d.")
+    ] = "24h",
     delete_data: Annotated[bool, Option(help="Also remove data files that no remaining version names.")] = False,
     dry_run: Annotated[bool, Option(help="Only show what would be removed.")] = False,
     index_path: IndexPath = None,
@@ -88,35 +89,6 @@ def clean(
     verb = "would go" if dry_run else "removed"
     total, data = bytes_text(sum(row["size_bytes"] for row in rows)), sum(row["kind"] == "data" for row in rows)
     screen.print(f"{verb}: {count_of(len(rows), 'file')}, {total}, {data:,} of them data; version {table.version}")
-
-
-def repair(
-    path: Path,
-    yes: Annotated[bool, Option(help="Do it, without a question.")] = False,
-    index_path: IndexPath = None,
-    as_json: AsJson = False,
-) -> None:
-    """Go on after versions that were lost for good: by one more, from the newest that is whole. Asks first."""
-    from ..engine.commit.repair import repair as repair_table
-
-    repair_it = partial(repair_table, path, index_path=index_path, storage_options=storage_options())
-    result = repair_it(dry_run=True)
-    screen = stdout()
-    if result.is_needed and not as_json:
-        lost = ", ".join(map(str, result.lost[:_SHOWN_MAX])) + (", ..." if len(result.lost) > _SHOWN_MAX else "")
-        are = f"version {lost} is" if len(result.lost) == 1 else f"{count_of(len(result.lost), 'version')} ({lost}) are"
-        screen.print(f"{are} lost; version {result.base} is the newest that is whole, and the table goes on from there")
-        yes = yes or confirm("Are there no copies to bring back, and shall it go on without?")
-    is_done = result.is_needed and yes
-    if is_done:
-        result = repair_it()
-    if as_json:
-        versions = {"version": result.version, "base": result.base, "lost": list(result.lost)}
-        print_json({"needed": result.is_needed, "repaired": is_done, **versions})
-    elif not result.is_needed:
-        screen.print(f"nothing to repair: still version {result.version}")
-    else:
-        screen.print(f"version {result.version} is as version {result.base}" if is_done else "nothing was done")
 
 
 def adopt(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:

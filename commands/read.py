@@ -427,7 +427,7 @@ def _total(rows: pa.Table, name: str) -> int:
 
 
 def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -> None:
-    """List the versions: what each did, and when; then the transactions that are in flight."""
+    """List the versions: what each did, and when."""
     with opened(path, index_path) as table:
         rows = table.history()
     if as_json:
@@ -437,9 +437,6 @@ def history(path: Path, index_path: IndexPath = None, as_json: AsJson = False) -
     cells = []
     for row in rows.to_pylist():
         time_text = row["time"].strftime("%Y-%m-%d %H:%M:%S")
-        if row["state"] != "completed":  # a transaction that has no version yet
-            cells.append(["-", time_text, f"{row['action']}, in flight", "-", "-", "-", "-", ""])
-            continue
         added, removed = row["files_added"], row["files_removed"]
         changes = [f"+{added:,}" if added else "-", f"-{removed:,}" if removed else "-"]
         totals = [f"{row['files']:,}", f"{row['rows']:,}"]

@@ -128,7 +128,7 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
             return None
         return Edit(moved=moved, source={"locations": []}, remember_removed=False)
 
-    with write_batch(handle, "adopt") as batch:
+    with write_batch(handle) as batch:
         commit(handle, "adopt", plan, batch=batch)
 
 

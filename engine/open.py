@@ -157,7 +157,7 @@ def _listed(location: str | os.PathLike[str], storage_options: Mapping[str, str]
     message = (
         f"{table.location}: no index could be read ({reason}): {files:,} files were listed, and their footers read"
     )
-    hint = "{create} makes an index, {repair} goes on with a damaged one"
+    hint = "{create} makes an index"
     warnings.warn(SkipstoneWarning(message, hint=hint), stacklevel=3)
     return table
 

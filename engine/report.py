@@ -117,7 +117,7 @@ def _by_numbers(row: dict) -> list[tuple[int, str]]:
 
 
 def _timeline(handle: Handle) -> str:
-    rows = history_view(handle.timeline.history(handle.version), []).to_pylist()[-_VERSIONS_MAX:]
+    rows = history_view(handle.timeline.history(handle.version)).to_pylist()[-_VERSIONS_MAX:]
     counts = ("files_added", "files_removed", "files")
     cells = [
         (

@@ -159,15 +159,11 @@ class Table:
         return [partition_id(self.handle.snapshot, partition)]
 
     def history(self) -> pa.Table:
-        """One row an instant up to this version: version, time, action, state, files_added, files_removed, ... Then one
-        a transaction in flight (or dead, until `clean` gives it up): no version, and the state "inflight"."""
+        """One row per version up to this one: version, time, action, state, files_added, files_removed, ..."""
         from .shown import shown
         from .views import history_view
 
-        in_flight = [] if self.handle.is_pinned else self.handle.timeline.markers.in_flight()
-        instants = list(self.handle.timeline.history(self.version))
-        ended = {instant["transaction"] for instant in instants}
-        return shown(history_view(instants, [m for m in in_flight if m.transaction not in ended]))
+        return shown(history_view(self.handle.timeline.history(self.version)))
 
     def savepoints(self) -> pa.Table:
         """One row a savepoint, by version: name, version, time (of that version)."""
@@ -584,7 +580,7 @@ class Table:
 
     def optimize(self, *, progress: Progress | bool | None = None) -> int:
         """Does what commits leave for later: indexes cover the files that they lack, statistics let go of files that
-        went and recompute what their partitions span, runs are merged where that pays, old instants are archived.
+        went and recompute what their partitions span, runs are merged where that pays.
         Readers of older versions are not disturbed. Returns the version; nothing to do makes none."""
         from .commit.indexing import optimize
 
@@ -596,7 +592,7 @@ class Table:
         self,
         *,
         retain_versions: int = 10,
-        min_age: dt.timedelta = dt.timedelta(hours=1),
+        min_age: dt.timedelta = dt.timedelta(hours=24),
         delete_data: bool = False,
         dry_run: bool = False,
         progress: Progress | bool | None = None,
@@ -604,22 +600,24 @@ class Table:
         """Removes what only old versions name, and what transactions that died left behind.
 
         A version stays readable while it is one of the last `retain_versions`, or was the latest less than `min_age`
-        ago, or a savepoint names it. A transaction of which nothing was heard for `min_age` is given up first: should
-        it wake, it ends with CommitConflictError. Nothing to remove makes no version.
+        ago, or a savepoint names it. A transaction that published nothing, and all of whose files are older than
+        `min_age`, is given up first: if it is running still, it ends with CommitConflictError. With `min_age` of zero
+        every running transaction that wrote a file ends so. If nothing is to be removed, no version is created.
 
         Args:
             retain_versions: 1 or more.
-            min_age: keep it longer than the longest scan: executors read the files of versions a little old. Ages are
-                taken by the clock of the storage, not of this machine.
+            min_age: keep it longer than the longest scan, as executors read the files of versions a little old, and
+                longer than the longest transaction, unless that calls `keep_alive`. Ages are taken by the clock of the
+                storage, not of this machine.
             delete_data: remove, too, the data files that no readable version names: those taken out of the table that
                 lie on storage as they were, and those that dead transactions wrote. Otherwise no data file is touched.
             dry_run: only report.
 
         Returns:
-            What is removed (or would be): kind ("data", "run", "task", "marker", "temporary"), path, size_bytes.
+            What is removed (or would be): kind ("data", "run", "task", "temporary"), path, size_bytes.
             Paths of data are relative to the table, the others to the index.
 
-        Raises CorruptionError where the newest version was lost: what it named is not removed before `repair`.
+        Raises CorruptionError where the newest version was lost: what it named is not removed.
         """
         from .commit.clean import clean
 

@@ -87,7 +87,7 @@ def _timeline(handle: Handle, deep: bool) -> list[Finding]:
 
 def _missing(names: list[int], last: int) -> list[Finding]:
     """A finding for each version up to the last that has no file; one for all of a gap that is larger than any loss."""
-    remedy = "bring it back, or repair the table, which then lists it no longer"
+    remedy = "bring it back from a copy"
     findings = []
     for before, after in pairwise([0, *names, last + 1]):
         if is_loss(after - 1, before):
@@ -107,7 +107,9 @@ def _newer(handle: Handle) -> list[Finding]:
     newest = handle.version if latest is None else newest_mentioned(handle.timeline, latest)
     if latest is None or newest == latest.version:
         return []
-    message = f"this version was made, and {latest.version} is the newest that can be read: repair the table"
+    message = (
+        f"this version was made, and {latest.version} is the newest that can be read: bring its file back from a copy"
+    )
     return [Finding("missing", instant_path(newest), message)]
 
 

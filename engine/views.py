@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..base.arrays import combine, from_numpy, offsets_of, repeat_value, string_array, to_numpy
 from ..errors import InvalidArgumentError
-from .state import Instant, Marker, Timeline
+from .state import Instant, Timeline
 from .state.coverage import is_covered
 from .state.manifest import any_of, slices_of
 from .state.snapshot import Snapshot
@@ -111,9 +111,9 @@ def partition_id(snapshot: Snapshot, partition: str) -> int:
     return number
 
 
-def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Table:
-    """One row an instant: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed, files,
-    rows, key, detail. Then one a transaction in flight, without a version and counts: its state is "inflight"."""
+def history_view(instants: Iterable[dict]) -> pa.Table:
+    """One row per version: version, time, action, state, files_added, files_removed, rows_changed, bytes_changed,
+    files, rows, key, detail."""
     rows = [
         {
             "version": i["version"],
@@ -128,7 +128,6 @@ def history_view(instants: Iterable[dict], in_flight: Iterable[Marker]) -> pa.Ta
         }
         for i in instants
     ]
-    rows += [{"time": m.time_us, "action": m.action, "state": "inflight"} for m in in_flight]
     counts = ("files_added", "files_removed", "rows_changed", "bytes_changed", "files", "rows")
     schema = pa.schema(
         [
@@ -161,8 +160,6 @@ def _detail(instant: dict) -> str | None:
         )
     if action == "clean":
         return f"{summary['versions']:,} versions, {summary['data_files']:,} data files"
-    if action == "repair":
-        return f"goes on from version {summary['goes_on_from']} without {summary['lost']:,} that were lost"
     if action == "fence":
         return f"{summary['fenced']:,} transactions given up"
     return None

@@ -147,11 +147,7 @@ def cluster(
             spec = with_codec_of(_with_sizes(tx.task_spec(), tasks, sizes), plan.planning.storage, tasks)
             work = _Rewrite(spark, table, chosen, columns, curve, spec, report)
             order, keys = work.sample()
-            try:
-                written = work.write(order, keys)
-            except BaseException:
-                tx.tasks_failed()
-                raise
+            written = work.write(order, keys)
             for result in written:
                 tx.add_task(result)
             tx.remove([task.path for task in tasks])

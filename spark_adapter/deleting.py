@@ -77,18 +77,14 @@ def delete(
                 tx.add_task(part.results)
                 written.append(part)
 
-            try:
-                map_parts(
-                    spark,
-                    partial(rewrite, edit=DeleteMatches(plan.bound), context=plan.planning.context, spec=spec),
-                    [files[part] for part in slices],
-                    step="files, parts",
-                    progress=report,
-                    on_result=take,
-                )
-            except BaseException:
-                tx.tasks_failed()
-                raise
+            map_parts(
+                spark,
+                partial(rewrite, edit=DeleteMatches(plan.bound), context=plan.planning.context, spec=spec),
+                [files[part] for part in slices],
+                step="files, parts",
+                progress=report,
+                on_result=take,
+            )
             for part in written:
                 deleted |= part.changed
             tx.remove(list(deleted))

@@ -418,7 +418,7 @@ def clean(
     path: str | os.PathLike,
     *,
     retain_versions: int = 10,
-    min_age: dt.timedelta = dt.timedelta(hours=1),
+    min_age: dt.timedelta = dt.timedelta(hours=24),
     delete_data: bool = False,
     dry_run: bool = False,
     index_path: str | os.PathLike | None = None,

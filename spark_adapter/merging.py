@@ -120,11 +120,7 @@ def merge(
             spec = tx.task_spec()
             if tasks:
                 spec = with_codec_of(spec, plan.planning.storage, tasks)
-            try:
-                written = work.write(plan, files, spec, when_matched, when_not_matched == "insert")
-            except BaseException:
-                tx.tasks_failed()
-                raise
+            written = work.write(plan, files, spec, when_matched, when_not_matched == "insert")
             changed: dict[str, int] = {}
             for part in written:
                 tx.add_task(part.results)

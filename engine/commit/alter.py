@@ -74,7 +74,7 @@ def alter(
         )
     if _state(after) == _state(base):
         return base.version
-    with write_batch(handle, "alter") as batch:
+    with write_batch(handle) as batch:
         evolve = evolver(handle, base, wanted, batch)
         results, removed = bind_again(handle, handle.committed, evolve(base), batch) if wanted.add else ([], {})
 

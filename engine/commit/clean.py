@@ -1,14 +1,16 @@
-"""Cleaning: versions that nobody reads any more, the files that they alone named, and what dead transactions left.
+"""Cleaning: versions that no process reads any more, the files that they alone named, and what dead transactions left.
 
-The order keeps it right beside writers. First the listing, then the markers of transactions in flight, then the latest
-version: a file that a live writer put there is known by its marker, or named already. Then an instant says which
-versions can no longer be read, which transactions are given up, and which data files go; only when it is published is
-anything removed. So a writer that built on one of them gets an error, and the next clean finds what a crash leaves.
+The order keeps it right next to writers. First the listing, then the newest version: a file that is listed and that no
+version names is of a transaction that is under way, or dead. Each file has the id of its transaction in its name. Then
+a version says which versions can no longer be read, which transactions are given up, and which data files are removed;
+only when it is published is anything removed. So a writer that built on one of them gets an error, and the next clean
+finds what a crash leaves.
 
-Ages go by the storage's clock alone: by the times of files, and by the time that a file written now gets.
+A transaction is given up if it has published nothing, and all of its files are older than `min_age`. Ages go by the
+storage's clock alone: by the times of files, and by the time that a file written now gets.
 
-A version may be cleaned when it is not among the last `retain_versions`, no savepoint names it, no live transaction
-began at it, and it stopped being the latest `min_age` ago: executors read the files of versions a little old.
+A version may be cleaned if it is not among the last `retain_versions`, no savepoint names it, and it stopped being the
+latest `min_age` ago: executors read the files of versions a little old, and transactions began at them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,11 +30,13 @@ from ...base.arrays import to_numpy
 from ...errors import InvalidArgumentError, is_integer
 from ..indexes.kind import referenced_files
 from ..progress import Progress
-from ..state import Instant, Marker, Timeline, joined_ranges, transaction_of
+from ..state import Instant, Timeline, is_of_table, joined_ranges
+from ..state.clock import storage_now_us
 from ..state.lsm import RunWriter
 from ..state.paths import FILE_PREFIX
 from ..state.runs import DAMAGE
 from ..state.snapshot import Snapshot
+from ..state.version_files import version_of
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
 from .bind import removed_entries
@@ -43,13 +47,15 @@ from .queue import TICKET
 if TYPE_CHECKING:
     from ..handle import Handle
 
-OWN_FOLDERS = ("runs", "tasks", "pending", "queue", "timeline")
+OWN_FOLDERS = ("runs", "tasks", "queue", "timeline")
 OWN_ACTIONS = ("clean", "fence")
+_SHRUNK_BYTES = 1 << 10  # a file of a version that is no larger stays as it is
+_MARGIN_US = 24 * 3_600 * 1_000_000  # a version's file may seem older than those that it names, by a clock set back
 RETURNING = ("rollback", "restore")  # files of an older version are live again
 # The exact names that we give: a file with any other is somebody else's, wherever it is.
 _OF_TRANSACTION = re.compile(r"(runs|tasks)/([0-9a-f]{2})/((?=\2)[0-9a-f]{32})-[\w-]+\.sbf", re.ASCII)
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{32}}")
-_TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|pending|queue|timeline(?:/[0-9]+)?")
+_TEMPORARY_FOLDER = re.compile(r"(?:runs|tasks)/[0-9a-f]{2}|queue|timeline(?:/[0-9]+)?")
 _DATA = re.compile(rf"{FILE_PREFIX}([0-9a-f]{{32}})-[0-9a-f]{{12}}-[0-9]+\.parquet")
 Remover: TypeAlias = "Callable[[Handle, Sequence[tuple[str, Entry]], Progress | None], None]"
 SCHEMA = pa.schema([("kind", pa.string()), ("path", pa.string()), ("size_bytes", pa.int64())])
@@ -60,15 +66,14 @@ class CleanListing:
     """What was listed before anything was decided.
 
     index_files, data_files   below the index root, and (where data may be removed) below the table
-    dead, live                markers older than the least age, and the others
     old_us                    a file is old enough to be removed that was last written then, or before
+    young                     the transactions that wrote a file later than that: they may be under way
     """
 
     index_files: list[Entry]
     data_files: list[Entry]
-    dead: list[Marker]
-    live: list[Marker]
     old_us: int
+    young: frozenset[str]
 
 
 @dataclass
@@ -77,11 +82,13 @@ class CleanPlan:
 
     cleaned    all versions that can no longer be read; `versions` of them are new
     removed    of the data files, those that the manifest remembers as removed
+    chosen     (kind, file) of the index that are removed
     """
 
     cleaned: tuple[tuple[int, int], ...]
     versions: int
-    fenced: tuple[str, ...]
+    fenced: tuple[str, ...] = ()
+    chosen: list[tuple[str, Entry]] = field(default_factory=list)
     data_files: list[Entry] = field(default_factory=list)
     removed: pa.Table | None = None
 
@@ -108,14 +115,22 @@ def clean(
     plan = _plan(handle, base, listing, retain_versions)
     if not dry_run and (plan.versions or plan.fenced or plan.removed is not None):
         base, plan = _published(handle, base, plan, lambda latest: _plan(handle, latest, listing, retain_versions))
-    chosen = [("data", entry) for entry in plan.data_files]
-    chosen += _index_files(handle, listing, _named(handle, base, plan.cleaned))
+    chosen = [*(("data", entry) for entry in plan.data_files), *plan.chosen]
     if not dry_run:
         (remove or remove_here)(handle, chosen, progress)
-        handle.timeline.archive(base.version, progress)
+        _shrink(handle, plan.cleaned, listing)
     return pa.Table.from_pylist(
         [{"kind": kind, "path": entry.path, "size_bytes": entry.size_bytes} for kind, entry in chosen], schema=SCHEMA
     )
+
+
+def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanListing) -> None:
+    """Shrinks the files of cleaned versions. What a crash leaves is done by the next clean."""
+    ranges = [*cleaned]
+    for entry in listing.index_files:
+        version = version_of(entry.path) if entry.size_bytes > _SHRUNK_BYTES else None
+        if version is not None and any(low <= version <= high for low, high in ranges):
+            handle.timeline.shrink(version)
 
 
 def _published(
@@ -135,7 +150,7 @@ def _published(
             action="clean" if plan.versions or plan.removed is not None else "fence",
         )
 
-    with write_batch(handle, "clean", base) as batch:
+    with write_batch(handle, base) as batch:
         return commit(handle, "clean", edit, batch=batch), plan
 
 
@@ -145,10 +160,19 @@ def _walked(storage: Storage) -> list[Entry]:
 
 def _listing(handle: Handle, age_us: int, data_files: list[Entry]) -> CleanListing:
     index_files = walk(handle.index_storage, OWN_FOLDERS)[0]
-    markers = handle.timeline.markers.in_flight()
-    old_us = handle.timeline.markers.clock.now_us() - age_us
-    dead = [m for m in markers if m.time_us <= old_us]
-    return CleanListing(index_files, data_files, dead, [m for m in markers if m not in dead], old_us)
+    old_us = storage_now_us(handle.index_storage) - age_us
+    written = [(_owner_of(entry.path), entry) for entry in (*index_files, *data_files)]
+    young = frozenset(owner for owner, entry in written if owner is not None and entry.modified_ns // 1000 > old_us)
+    return CleanListing(index_files, data_files, old_us, young)
+
+
+def _owner_of(path: str) -> str | None:
+    """The transaction that wrote a file; None for one of another name."""
+    match = _OF_TRANSACTION.fullmatch(path)
+    if match:
+        return match[3]
+    match = _DATA.fullmatch(path.rpartition("/")[2])
+    return match[1] if match else None
 
 
 def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = None) -> tuple[list[Entry], list[str]]:
@@ -166,16 +190,47 @@ def walk(storage: Storage, folders: Iterable[str], folders_max: int | None = Non
 
 
 def _plan(handle: Handle, latest: Instant, listing: CleanListing, retain_versions: int) -> CleanPlan:
-    retained = {*latest.savepoints.values(), *(m.base for m in listing.live)}
     last = min(_last_beyond(handle, latest, retain_versions), _last_outlived(handle, latest, listing.old_us))
-    cuts = [0, *sorted(v for v in retained if v <= last), last + 1]
+    cuts = [0, *sorted(v for v in {*latest.savepoints.values()} if v <= last), last + 1]
     wanted = [(low + 1, high - 1) for low, high in pairwise(cuts) if low + 1 < high]
     cleaned = joined_ranges([*latest.cleaned, *wanted]) if wanted else latest.cleaned
-    versions = _length(cleaned) - _length(latest.cleaned)
-    plan = CleanPlan(cleaned, versions, _unfinished(handle, latest, listing.dead))
-    if listing.data_files:
-        _choose_data(handle, latest, listing, plan)
+    plan = CleanPlan(cleaned, _length(cleaned) - _length(latest.cleaned))
+    plan.chosen = _index_files(handle, listing, _named(handle, latest, cleaned))
+    protected = _removed_data(handle, latest, listing, plan) if listing.data_files else set()
+    stray = [e for e in listing.data_files if e.path not in protected and _is_orphan(e, listing, latest.table_id)]
+    orphans = [(owner, entry) for _, entry in plan.chosen if (owner := _owner_of(entry.path)) is not None]
+    orphans += [(owner, entry) for entry in stray if (owner := _owner_of(entry.path)) is not None]
+    if orphans:
+        ended = _ended(handle, latest, min(entry.modified_ns // 1000 for _, entry in orphans) - _MARGIN_US)
+        if any(_owner_of(entry.path) not in ended for entry in stray):  # a file may have been copied, and look young
+            ended = _ended(handle, latest, 0)
+        plan.fenced = tuple(sorted({owner for owner, _ in orphans} - ended.keys()))
+        plan.data_files += _unpublished(handle, latest, ended, stray)
+    plan.data_files += [entry for entry in stray if _owner_of(entry.path) is None]
+    plan.data_files = [entry for entry in plan.data_files if not handle.storage.has_link(entry.path)]
     return plan
+
+
+def _is_orphan(entry: Entry, listing: CleanListing, table_id: str) -> bool:
+    """True for a data file that may be removed if no version names it: old, and of a transaction of this table that
+    wrote no other file lately. Another index over the same lake gives its files such names, too: those stay."""
+    owner = _owner_of(entry.path)
+    if owner is None:
+        is_ours = _TEMPORARY.fullmatch(entry.path.rpartition("/")[2]) is not None
+    else:
+        is_ours = is_of_table(owner, table_id) and owner not in listing.young
+    return is_ours and entry.modified_ns // 1000 <= listing.old_us
+
+
+def _ended(handle: Handle, latest: Instant, since_us: int) -> dict[str, int | None]:
+    """The transactions that ended since a time: the version that each published, None for one that was given up. A
+    version is published after the files that its transaction wrote."""
+    first, _ = handle.timeline.last_until(latest, since_us, lambda instant: instant.aged_us) if since_us else (None, 0)
+    ended: dict[str, int | None] = {}
+    for instant in handle.timeline.instants(1 if first is None else first.version, latest.version):
+        ended.update(dict.fromkeys(set(instant.fenced) - ended.keys()))
+        ended[instant.transaction] = instant.version
+    return ended
 
 
 def _length(ranges: Iterable[tuple[int, int]]) -> int:
@@ -201,15 +256,6 @@ def _last_outlived(handle: Handle, latest: Instant, before_us: int) -> int:
     """The last version whose successor came at `before_us` or earlier; 0 where there is none."""
     outlived, _ = handle.timeline.last_until(latest, before_us, lambda instant: instant.aged_us)
     return 0 if outlived is None else outlived.version - 1
-
-
-def _unfinished(handle: Handle, latest: Instant, dead: list[Marker]) -> tuple[str, ...]:
-    """The transactions of dead markers that published nothing, and are not given up yet."""
-    if not dead:
-        return ()
-    instants = handle.timeline.instants(min(m.base for m in dead) + 1, latest.version)
-    ended = {name for instant in instants for name in (instant.transaction, *instant.fenced)}
-    return tuple(m.transaction for m in dead if m.transaction not in ended)
 
 
 def retained(timeline: Timeline, latest: Instant, cleaned: Iterable[tuple[int, int]]) -> list[int]:
@@ -255,21 +301,17 @@ def _named(handle: Handle, latest: Instant, cleaned: Iterable[tuple[int, int]]) 
 
 
 def _index_files(handle: Handle, listing: CleanListing, named: Named) -> list[tuple[str, Entry]]:
-    """(kind, file) of what no retained version names, no live transaction owns, and is old enough."""
-    live = {m.transaction for m in listing.live}
-    dead = {m.transaction for m in listing.dead}
+    """(kind, file) of what no retained version names, and is old enough."""
     chosen: list[tuple[str, Entry]] = []
     for entry in listing.index_files:
         folder, _, name = entry.path.rpartition("/")
-        if transaction_of(entry.path) in dead:
-            chosen.append(("marker", entry))
-        elif entry.modified_ns // 1000 > listing.old_us:
+        if entry.modified_ns // 1000 > listing.old_us:
             continue
-        elif (_TEMPORARY.fullmatch(name) and _TEMPORARY_FOLDER.fullmatch(folder)) or TICKET.fullmatch(entry.path):
+        if (_TEMPORARY.fullmatch(name) and _TEMPORARY_FOLDER.fullmatch(folder)) or TICKET.fullmatch(entry.path):
             chosen.append(("temporary", entry))
         elif match := _OF_TRANSACTION.fullmatch(entry.path):
             is_named = named.fine is None or entry.path in named.fine or entry.path in named.runs
-            if match[3] not in live and not is_named:
+            if not is_named and match[3] not in listing.young:
                 chosen.append((match[1].removesuffix("s"), entry))
     return [(kind, entry) for kind, entry in chosen if not handle.index_storage.has_link(entry.path)]
 
@@ -298,9 +340,9 @@ def remove_file(storage: Storage, index_storage: Storage, kind: str, entry: Entr
 # -- data files -------------------------------------------------------------------------------------------------------
 
 
-def _choose_data(handle: Handle, latest: Instant, listing: CleanListing, plan: CleanPlan) -> None:
-    """Chooses data files that were removed from the table and lie on storage unchanged, and those that transactions of
-    ours wrote and never published: given up ones, and tasks of published ones that were tried again, or run twice."""
+def _removed_data(handle: Handle, latest: Instant, listing: CleanListing, plan: CleanPlan) -> set[str]:
+    """Chooses data files that were removed from the table and are on storage unchanged. Returns the paths that a
+    retained version names, or that are remembered as removed."""
     listed = {entry.path: entry for entry in listing.data_files}
     protected = _protected(handle, latest, plan.cleaned)
     removed = Snapshot(latest, handle.readers).removed_files()
@@ -314,38 +356,31 @@ def _choose_data(handle: Handle, latest: Instant, listing: CleanListing, plan: C
             plan.data_files.append(entry)
     if chosen:
         plan.removed = removed.take(pa.array(chosen))
-    protected.update(removed.column("path").to_pylist())
-    names = [(entry, entry.path.rpartition("/")[2]) for entry in listing.data_files]
-    owned = [(entry, match[1]) for entry, name in names if (match := _DATA.fullmatch(name))]
-    stray = [(entry, owner) for entry, owner in owned if entry.path not in protected]
-    orphans: list[Entry] = []
-    if stray:
-        unpublished = _unpublished(handle, latest, plan.fenced, [(e.path, owner) for e, owner in stray])
-        orphans += [entry for entry, _ in stray if entry.path in unpublished]
-    if not listing.live:  # else it may be a live task's, that waits for rows
-        orphans += [entry for entry, name in names if _TEMPORARY.fullmatch(name)]
-    is_old = [entry for entry in orphans if entry.modified_ns // 1000 <= listing.old_us]
-    plan.data_files += [entry for entry in is_old if not handle.storage.has_link(entry.path)]
+    return protected | set(removed.column("path").to_pylist())
 
 
-def _unpublished(handle: Handle, latest: Instant, fenced: Iterable[str], owned: Sequence[tuple[str, str]]) -> set[str]:
-    """Of (path, the transaction that wrote it), the paths that no version ever named, of transactions that ended here.
-    Another index over the same lake gives its files such names, too, and what has not ended here is not ours to remove.
+def _unpublished(
+    handle: Handle, latest: Instant, ended: Mapping[str, int | None], stray: Sequence[Entry]
+) -> list[Entry]:
+    """Of data files that transactions of this table wrote, those that no version ever named.
 
     A file that a transaction published may be neither live nor remembered as removed: a sync did not find it while it
-    was elsewhere. So the version that the transaction made is looked at; where that was cleaned, the file stays.
+    was elsewhere. So the version that the transaction created is looked at; if that was cleaned, the file stays.
     """
-    given_up = set(fenced)
-    version_of: dict[str, int] = {}
-    for instant in handle.timeline.history(latest.version):
-        given_up.update(instant["fenced"])
-        version_of[instant["transaction"]] = instant["version"]
-    unpublished = {path for path, owner in owned if owner in given_up}
+    owned: dict[str, list[Entry]] = {}
+    for entry in stray:
+        owner = _owner_of(entry.path)
+        if owner is not None:
+            owned.setdefault(owner, []).append(entry)
     readable = set(retained(handle.timeline, latest, latest.cleaned))
-    for owner in {owner for _, owner in owned if version_of.get(owner) in readable}:
-        paths = [path for path, other in owned if other == owner]
-        then = Snapshot(handle.timeline.read(version_of[owner]), handle.readers)
-        unpublished.update(set(paths) - then.find(paths).keys())
+    unpublished: list[Entry] = []
+    for owner, entries in owned.items():
+        version = ended.get(owner)
+        if version is None:  # given up before, or now
+            unpublished += entries
+        elif version in readable:
+            named = Snapshot(handle.timeline.read(version), handle.readers).find([entry.path for entry in entries])
+            unpublished += [entry for entry in entries if entry.path not in named]
     return unpublished
 
 

@@ -50,7 +50,6 @@ class WriteBatch:
     read_from     the oldest version that the plan rests on
     leftovers     the paths; each is noted before the file is written
     storage       the index storage; it puts small files together
-    mark          puts the commit's marker, before its first file
     """
 
     transaction: str
@@ -58,7 +57,6 @@ class WriteBatch:
     storage: WriteBuffer
     leftovers: Leftovers = field(default_factory=Leftovers)
     read_from: int = -1
-    mark: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         if self.read_from < 0:
@@ -71,26 +69,11 @@ class WriteBatch:
 
 
 @contextlib.contextmanager
-def write_batch(
-    handle: Handle, action: str, base: Instant | None = None, *, is_marked: bool = True
-) -> Iterator[WriteBatch]:
-    """Hold the marker of a commit that writes files until it ends: from now on, or from `WriteBatch.mark` on."""
+def write_batch(handle: Handle, base: Instant | None = None) -> Iterator[WriteBatch]:
+    """A batch whose files are removed if an exception leaves the block."""
     batch = WriteBatch.of(handle, base)
-    leftovers, markers = batch.leftovers, handle.timeline.markers
-    marker: Any = markers.holding(batch.transaction, batch.base.version, action, lambda: leftovers.is_lost)
-    with contextlib.ExitStack() as stack:
-
-        def mark() -> None:
-            nonlocal marker
-            if marker is not None:
-                stack.enter_context(marker)
-                marker = None
-
-        batch.mark = mark
-        if is_marked:
-            batch.mark()
-        with leftovers:
-            yield batch
+    with batch.leftovers:
+        yield batch
 
 
 def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batch: WriteBatch | None = None) -> Instant:
@@ -174,8 +157,8 @@ def latest_of(timeline: Timeline, base: Instant) -> Instant:
 def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) -> None:
     if transaction in newer.fenced:
         raise CommitConflictError(
-            f"{timeline.storage.uri}: version {newer.version} gave this transaction up, since nothing was heard "
-            "of it for long; begin it again"
+            f"{timeline.storage.uri}: version {newer.version} gave this transaction up: it was aborted, or its files "
+            "were older than the min_age of a clean; begin it again (keep_alive() tells a clean that it is running)"
         )
 
 

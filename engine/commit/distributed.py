@@ -6,11 +6,6 @@
     with work.resume() as tx:                        # in any process, once: what is taken is committed
         tx.add_task(task.result)
 
-`Table.transaction` has one marker, kept young by its process. Here each task holds a marker of its own, from before its
-first file until the commit takes the task over or the task has removed what it wrote; and the process that commits
-holds the transaction's. So what a killed task leaves has a marker that grows old, and `clean` finds it; and between the
-beginning and the first task, while a job computes what it will write, nothing exists that could grow old.
-
 Only the tasks that `resume` is given are committed. A task that ran twice, or was tried again, leaves files that no
 version names, and that no `sync` takes for new: `clean` removes them.
 """
@@ -21,15 +16,19 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
+from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
 from ..handle import Handle
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
+from ..state.lsm import RunWriter
 from ..state.runs import RunReaders
+from ..state.snapshot import Snapshot
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec
-from .transaction import Transaction, add_results, drop_task_markers, may_be_named, spec_of
+from .commit import commit
+from .edit import Edit
+from .transaction import Transaction, add_results, may_be_named, spec_of
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ class DistributedTransaction:
     @classmethod
     def start(cls, handle: Handle, key: str | None) -> DistributedTransaction:
         name = new_transaction_id(handle.instant.table_id)
-        return cls(
-            name, handle.instant.table_id, handle.version, key, spec_of(handle, name, marker_base=handle.version)
-        )
+        return cls(name, handle.instant.table_id, handle.version, key, spec_of(handle, name))
 
     def task_spec(
         self,
@@ -76,8 +73,20 @@ class DistributedTransaction:
         it was given is removed. Once only.
 
         Raises CommitConflictError where it was resumed and committed before; where the version at which it began was
-        cleaned, or the table made again; and where it was given up because nothing was heard of it for long.
+        cleaned, or the table made again; and where it was given up because its files were older than the `min_age` of a
+        clean.
         """
+        with self._opened() as handle:
+            if may_be_named(handle.timeline, self.table_id, self.version, self.id):
+                raise CommitConflictError(
+                    f"{handle.location}: this transaction was committed before, or the table created again; begin again"
+                )
+            with Transaction(handle, self.key, self.id) as tx:
+                yield tx
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Handle]:
+        """A handle on the version at which the transaction began."""
         spec = self._spec
         try:
             storage, index_storage = open_storages(spec.location, spec.index_location, spec.storage_options)
@@ -90,29 +99,29 @@ class DistributedTransaction:
             ) from error
         handle = Handle(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned=True)
         with contextlib.closing(handle):
-            if may_be_named(timeline, self.table_id, self.version, self.id):
-                raise CommitConflictError(
-                    f"{spec.location}: this transaction was committed before, or the table made again; begin a new one"
-                )
-            with Transaction(handle, self.key, self.id) as tx:
-                yield tx
+            yield handle
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Ends the transaction with nothing changed: removes what tasks made, as far as they were heard of. Those that
-        failed have removed what they wrote; what killed ones left is cleaned later.
+        """Ends the transaction with nothing changed: a version gives it up, and then what tasks made is removed, as far
+        as it was heard of. Tasks that failed have removed what they wrote; what killed ones left is cleaned later.
+        Without results there is nothing to give up, and no version is created.
 
-        Where a `resume` has published it, or may have, nothing is removed: an orphan costs space, a missing file costs
-        the table. Raises InvalidArgumentError for results of another transaction's tasks.
+        Where a `resume` has published it, nothing is removed; one that is under way ends with CommitConflictError.
+        Raises InvalidArgumentError for results of another transaction's tasks.
         """
-        spec = self._spec
         if any(result.transaction != self.id for result in results):
             raise InvalidArgumentError("these results are of tasks of another transaction: nothing was removed")
-        data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
-        timeline = Timeline(index)
-        if timeline.markers.exists(self.id) or may_be_named(timeline, self.table_id, self.version, self.id):
-            return
         leftovers = Leftovers()
-        add_results(leftovers, results, data, index)
-        leftovers.remove()
-        if not leftovers.is_lost:
-            drop_task_markers(timeline.markers, self.id, results)
+        with contextlib.suppress(CommitConflictError, CorruptionError), self._opened() as handle:  # in doubt, all stays
+            add_results(leftovers, results, handle.storage, handle.index_storage)
+            if len(leftovers) and self._is_given_up(handle):
+                leftovers.remove()
+
+    def _is_given_up(self, handle: Handle) -> bool:
+        """Publishes a version that gives this transaction up; False where it was published."""
+
+        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
+            is_named = may_be_named(handle.timeline, self.table_id, self.version, self.id)
+            return None if is_named else Edit(fenced=(self.id,), summary={"fenced": 1})
+
+        return self.id in commit(handle, "fence", plan).fenced

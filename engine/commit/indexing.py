@@ -75,7 +75,7 @@ def create_index(
             raise InvalidArgumentError(
                 f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
             )
-    with write_batch(handle, "index") as batch:
+    with write_batch(handle) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
 
@@ -134,7 +134,7 @@ def _refreshed(
     ]
     if not stale:
         return False
-    with write_batch(handle, "index") as batch:
+    with write_batch(handle) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
         built = [(index, _built(handle, index, index_kind, job, builder)) for index in stale]
         # Files that could not be read before, and cannot be now, are no reason for a version.
@@ -339,6 +339,5 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
             return None
         return Edit(after=after, summary={"indexes": changed, "merged": merged is not None})
 
-    with write_batch(handle, "optimize") as batch:
+    with write_batch(handle) as batch:
         commit(handle, "optimize", plan, batch=batch)
-    handle.timeline.archive(handle.version, progress)

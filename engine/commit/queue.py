@@ -26,6 +26,7 @@ from typing import Any
 
 from ...errors import SkipstoneError
 from ..state import Timeline
+from ..state.clock import estimated_now_us
 from ..storage import Entry
 
 FOLDER = "queue"
@@ -81,7 +82,7 @@ class Turn:
         return True
 
     def _enter(self) -> None:
-        ticket = f"{FOLDER}/{self._timeline.markers.clock.estimate_us():016d}-{self._transaction}"
+        ticket = f"{FOLDER}/{estimated_now_us(self._timeline.storage):016d}-{self._transaction}"
         self._timeline.storage.put(ticket, b"", is_durable=False)
         self._ticket, _holders[ticket] = ticket, _this_thread()
         threading.Thread(target=self._beat, name="skipstone-queue", daemon=True).start()

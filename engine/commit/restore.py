@@ -107,7 +107,7 @@ def _publish(
 ) -> int:
     """Publish the state of a version again. `check`: called with the newest version before each attempt."""
     wanted = Snapshot(handle.timeline.read(version), handle.readers)
-    with write_batch(handle, action, base) as batch:
+    with write_batch(handle, base) as batch:
 
         def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             check(newest.instant)

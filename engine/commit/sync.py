@@ -68,7 +68,7 @@ def sync_directory(
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     seen = _look(handle, base, list_files, progress)
     work: _DirectorySync | None = None
-    with write_batch(handle, "sync", base, is_marked=False) as batch:
+    with write_batch(handle, base) as batch:
 
         def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             nonlocal seen, work
@@ -167,7 +167,6 @@ class _DirectorySync:
             is_adopted = bool(self._new_columns) and evolution.adopts
             if not is_adopted and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
                 return
-        batch.mark()
         results, unread = _attached(handle, base, batch, changes.appeared, progress, evolution, attach)
         edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
         wider = _wider(snapshot, results) if evolution.widens else {}

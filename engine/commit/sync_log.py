@@ -47,7 +47,7 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     """See `Table.sync`. Files that could not be read when they were met are tried again."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     work: _LogSync | None = None
-    with write_batch(handle, "sync", base, is_marked=False) as batch:
+    with write_batch(handle, base) as batch:
 
         def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
             nonlocal work
@@ -95,7 +95,6 @@ class _LogSync:
             changes = _again(handle, base, state)
         else:
             return
-        batch.mark()
         is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
         results: list[TaskResult] = []
         unread: list[dict] = []

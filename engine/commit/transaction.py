@@ -5,7 +5,8 @@
         tx.add_files(["month=1/made.parquet"])
         tx.remove(["month=1/old.parquet"])
 
-The transaction's marker is durable before its first data file. On an exception everything that it wrote is removed.
+On an exception everything that it wrote is removed. Each of its files has its id in its name, which ends with that of
+the table: a sync never takes one for another's, and a clean finds what a dead process left.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from ..indexes.task_result import TaskResult, temporary_paths
 from ..state import COMMIT_STATES, COMPLETED, Instant, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.lsm import RunWriter
-from ..state.markers import Markers
-from ..state.paths import paths_of
+from ..state.paths import paths_of, task_path
 from ..state.snapshot import Snapshot
 from ..storage import Storage
-from ..storage.threads import STAT_THREADS, Threads
 from ..storage.write_buffer import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from ..handle import Handle
 
 
-_ACTION = "commit"
+_ALIVE = "alive"  # in the name of the file of `keep_alive`
 
 
 class Transaction:
@@ -61,20 +60,13 @@ class Transaction:
         self._states: dict[str, str] = {}
         self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
         self._writer: TaskWriter | None = None
-        self._is_open = False
-        self._is_marked = id is not None  # durably: there may be data files of this transaction
+        self._is_open = self._is_kept_alive = False
         self._process = os.getpid()
-        self._marker = contextlib.ExitStack()
         self._leftovers = Leftovers()
         self._earlier: Instant | None = None
         self._index_storage = WriteBuffer(handle.index_storage)
 
     def __enter__(self) -> Transaction:
-        markers, base = self._handle.timeline.markers, self._base
-        held = markers.holding(
-            self.id, base.version, _ACTION, lambda: self._leftovers.is_lost, is_durable=self._is_marked
-        )
-        self._marker.enter_context(held)
         self._is_open = True
         return self
 
@@ -83,18 +75,14 @@ class Transaction:
             return
         self._check_process()
         self._is_open = False
-        with self._marker:
-            try:
-                if kind is None:
-                    self._commit()
-            except BaseException:
-                self._abort()
-                raise
-            else:
-                if kind is not None:
-                    self._abort()
-            finally:  # while the transaction's own marker covers what may be left of them
-                drop_task_markers(self._handle.timeline.markers, self.id, self._results)
+        if kind is not None:
+            self._abort()
+            return
+        try:
+            self._commit()
+        except BaseException:
+            self._abort()
+            raise
 
     # -- what it gathers ----------------------------------------------------------------------------------------------
 
@@ -105,7 +93,6 @@ class Transaction:
         """
         self._check_open()
         if self._writer is None:
-            self._mark()
             self._writer = TaskWriter(spec_of(self._handle, self.id), self._index_storage)
         self._writer.write(data)
 
@@ -226,7 +213,6 @@ class Transaction:
             "file_rows": file_rows,
             "file_bytes": file_bytes,
         }
-        self._mark()
         return spec_of(self._handle, self.id).sized(sizes)
 
     def add_task(self, result: list[TaskResult]) -> None:
@@ -244,20 +230,16 @@ class Transaction:
                     "this result is of a task of another transaction: run the task again, by this one's `task_spec()`"
                 )
             return
-        self._mark()
         self._take(result)
 
-    def tasks_failed(self) -> None:
-        """Says that tasks of this transaction, elsewhere, ended without a result, or may still run. What they leave
-        behind is not known here: where the transaction fails its marker stays, so that a clean finds it."""
-        self._mark()
-        self._leftovers.is_lost = True
-
-    def _mark(self) -> None:
-        """Makes the marker durable, before there is a data file of this transaction."""
-        if not self._is_marked and self._is_open:
-            self._handle.timeline.markers.harden(self.id, self._base.version, _ACTION)
-        self._is_marked = True
+    def keep_alive(self) -> None:
+        """Write a small file that keeps `clean` from giving this transaction up. Call it more often than the `min_age`
+        of a clean (24 hours by default) if this transaction takes longer, and writes nothing meanwhile."""
+        self._check_open()
+        path = task_path(self.id, _ALIVE)
+        self._leftovers.add(self._handle.index_storage, path)
+        self._handle.index_storage.put(path, b"", is_durable=False)
+        self._is_kept_alive = True
 
     # -- how it ends --------------------------------------------------------------------------------------------------
 
@@ -284,7 +266,7 @@ class Transaction:
                 self._validate(newest, results, removed)
             return Edit(results=results, removed=removed, states=self._states)
 
-        action = "replace" if results and removed else _ACTION
+        action = "replace" if results and removed else "commit"
         self.committed = commit(self._handle, action, plan, self._key, batch)
         if self.committed.transaction == self.id:  # else an earlier try under the same key was there
             self._drop_parts(results)
@@ -292,16 +274,13 @@ class Transaction:
     def _close_writer(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            try:
-                with writer:
-                    pass
-            finally:
-                self._leftovers.is_lost |= writer.is_lost
+            with writer:
+                pass
             self._take(writer.result)
 
     def _drop_parts(self, results: Sequence[TaskResult]) -> None:
         """Removes what the commit has taken over; what stays behind is cleaned later."""
-        for path in temporary_paths(results):
+        for path in (*temporary_paths(results), *([task_path(self.id, _ALIVE)] if self._is_kept_alive else [])):
             with contextlib.suppress(SkipstoneError):
                 self._index_storage.delete(path)
 
@@ -327,7 +306,6 @@ class Transaction:
     def _drop_writer(self) -> None:
         if self._writer is not None:
             self._writer.abort()
-            self._leftovers.is_lost |= self._writer.is_lost
 
     def _take(self, results: list[TaskResult]) -> None:
         """Takes over what a task wrote, to be removed with the transaction."""
@@ -357,8 +335,8 @@ class Transaction:
 # -- tasks of a transaction -------------------------------------------------------------------------------------------
 
 
-def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) -> TaskSpec:
-    """What a task of a transaction that begins at the table's version needs. `marker_base`: see `TaskSpec`."""
+def spec_of(handle: Handle, transaction: str) -> TaskSpec:
+    """What a task of a transaction that begins at the table's version needs."""
     base = handle.instant
     return TaskSpec(
         location=handle.storage.uri,
@@ -370,7 +348,6 @@ def spec_of(handle: Handle, transaction: str, marker_base: int | None = None) ->
         stats_columns=base.stats_paths(),
         parts=part_specs(base),
         storage_options=handle.storage_options,
-        marker_base=marker_base,
     )
 
 
@@ -382,22 +359,6 @@ def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Stora
         if result.index is not None:
             for path in result.index.paths:
                 leftovers.add(index, path)
-
-
-def drop_task_markers(markers: Markers, transaction: str, results: Iterable[TaskResult]) -> None:
-    """Takes away the markers of tasks that were heard of. One that stays is found, and cleaned, by its age."""
-    tasks = sorted({result.task for result in results if result.task is not None})
-
-    def drop(task: str) -> None:
-        with contextlib.suppress(SkipstoneError):
-            markers.remove(transaction, task)
-
-    if len(tasks) > 1:  # a job has hundreds, and an object store answers each in tens of milliseconds
-        with Threads(STAT_THREADS) as pool:
-            list(pool.map(drop, tasks))
-    else:
-        for task in tasks:
-            drop(task)
 
 
 def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: str) -> bool:

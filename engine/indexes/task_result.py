@@ -64,7 +64,6 @@ class TaskResult:
     nested          for each of `schemas`, the same of fields within columns (`parquet/leaves.py`), where there
                     are `names`
     declared_names      {name in the table: name in the file} of files whose schema is not known, where they differ
-    task            whose marker stands until the commit takes this over; None where the task holds none
     transaction     of which it is a task: no other may commit, or remove, what it wrote
     """
 
@@ -79,7 +78,6 @@ class TaskResult:
     names: list[dict[str, str]] = field(default_factory=list)
     nested: list[NestedNames] = field(default_factory=list)
     declared_names: dict[str, str] = field(default_factory=dict)
-    task: str | None = None
     transaction: str | None = None
 
     def schema_counts(self) -> list[tuple[pa.Schema, int]]:

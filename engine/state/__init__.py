@@ -1,10 +1,9 @@
 """Versions: the timeline of instants, and the runs in which they keep what is live.
 
 An instant (`instant.py`) is one action, and with it the whole state of the table at its version. `timeline.py` finds
-and publishes them under the names of `version_files.py`, `archive.py` keeps old ones, `lineage.py` checks that each
-follows the one before, `markers.py` shows transactions in flight, `clock.py` tells what time it is where the index
-lies. An index may come from anyone: `instant_fields.py` holds each instant to one table of its fields, whose parts are
-in `fields.py`.
+and publishes them under the names of `version_files.py`, `lineage.py` checks that each
+follows the one before, `clock.py` reads the clock of the storage. An index may come from anyone: `instant_fields.py`
+holds each instant to one table of its fields, whose parts are in `fields.py`.
 
 The manifest lists partitions and live files in runs (`manifest.py`: its keys and rows, and which files are read
 together as slices). `lsm.py` writes and merges them (what: `run_format.py`, when: `merge_policy.py`), `leftovers.py`
@@ -34,12 +33,10 @@ from .timeline import Timeline
 
 if TYPE_CHECKING:
     from .clock import is_of_table, new_transaction_id, now_us
-    from .markers import Marker, transaction_of
 
 # What only writers need is loaded when it is first used.
 _HOMES = {
     **dict.fromkeys(("is_of_table", "new_transaction_id", "now_us"), ".clock"),
-    **dict.fromkeys(("Marker", "transaction_of"), ".markers"),
 }
 
 __all__ = [
@@ -52,7 +49,6 @@ __all__ = [
     "FileSchema",
     "IndexState",
     "Instant",
-    "Marker",
     "Run",
     "Timeline",
     "is_of_table",
@@ -60,7 +56,6 @@ __all__ = [
     "new_transaction_id",
     "now_us",
     "parse_instant",
-    "transaction_of",
 ]
 
 

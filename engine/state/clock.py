@@ -1,8 +1,7 @@
-"""The time of a timeline, the names of those who write on it, and the clock of the place where an index lies.
+"""The time of a timeline, the ids of transactions, and the clock of the storage of an index.
 
-By that clock ages are measured, and no writer's own may be far ahead of it. It is read off a file that was just
-written there, so nobody needs to know what sets it. It need not be right: times of files are compared with it alone,
-and times of instants no more than a few minutes apart from it.
+Ages are measured by that clock. It is read off a file that was just written there, so it does not matter what sets it.
+It need not be right: times of files are compared with it alone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 
-from ...errors import StorageError
 from ..storage import Storage
 from ..storage.local import TEMPORARY_PREFIX
 from ..storage.threads import in_background
@@ -35,59 +33,24 @@ def is_of_table(transaction: str, table_id: str) -> bool:
     return transaction.endswith(table_id[:TABLE_DIGITS])
 
 
-AHEAD_US_MAX = 5 * 60 * 1_000_000
-_FOLDER = "pending"
+_read: dict[str, tuple[int, int]] = {}  # by root: the storage's time, and this process's own count, in microseconds
 
 
-class StorageClock:
-    """The clock of one index root."""
+def storage_now_us(storage: Storage) -> int:
+    """The storage's time in microseconds since 1970 UTC, read off a file that is written for it and removed."""
+    path = f"timeline/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+    storage.put(path, b"", is_durable=False)
+    try:
+        time_us = storage.stat(path).modified_ns // 1000
+    finally:
+        in_background(storage, path, lambda: storage.delete(path))
+    _read[storage.uri] = time_us, time.monotonic_ns() // 1000
+    return time_us
 
-    def __init__(self, storage: Storage):
-        self._storage = storage
-        self._read: tuple[int, int] | None = None  # the storage's time, and this process's own count, in microseconds
 
-    @property
-    def is_read(self) -> bool:
-        """Whether it was read off before."""
-        return self._read is not None
-
-    def read_off(self, path: str) -> int:
-        """The storage's time in microseconds since 1970 UTC, by a file that was just written there: one request."""
-        time_us = self._storage.stat(path).modified_ns // 1000
-        self._read = time_us, time.monotonic_ns() // 1000
-        return time_us
-
-    def now_us(self) -> int:
-        """The storage's time in microseconds since 1970 UTC, by a file that is written for it, and removed."""
-        path = f"{_FOLDER}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-        self._storage.put(path, b"", is_durable=False)
-        try:
-            return self.read_off(path)
-        finally:
-            in_background(self._storage, path, lambda: self._storage.delete(path))
-
-    def estimate_us(self) -> int:
-        """The storage's time in microseconds since 1970 UTC: what was last read off, and what this process counted
-        since. Writes a file only where none was read off yet."""
-        if self._read is None:
-            return self.now_us()
-        then_us, counted_us = self._read
-        return then_us + time.monotonic_ns() // 1000 - counted_us
-
-    def check(self) -> None:
-        """Raises StorageError where this machine's clock is more than five minutes ahead of the storage's: the times of
-        versions would lie in the future of everybody else. Writes a file only where none was read off yet, or where
-        what was read seems to say so: a machine that slept counted nothing meanwhile."""
-        if self._ahead_us() > AHEAD_US_MAX:
-            self.now_us()
-        ahead_us = self._ahead_us()
-        if ahead_us > AHEAD_US_MAX:
-            raise StorageError(
-                f"{self._storage.uri}: nothing is committed, since this machine's clock is {ahead_us // 60_000_000:,} "
-                "minutes ahead of the storage's, by which others measure how old a version is; set the clock, and "
-                "commit again"
-            )
-
-    def _ahead_us(self) -> int:
-        storage_us = self.estimate_us()
-        return now_us() - storage_us
+def estimated_now_us(storage: Storage) -> int:
+    """The storage's time as it was last read off, and what this process counted since."""
+    if storage.uri not in _read:
+        return storage_now_us(storage)
+    then_us, counted_us = _read[storage.uri]
+    return then_us + time.monotonic_ns() // 1000 - counted_us

@@ -1,6 +1,6 @@
 """What the JSON of an index may hold: tables of fields with their types and bounds, and the parser that enforces them.
 
-An index may come from anyone. So no field of an instant, marker, stub or archive is used before it was checked here:
+An index may come from anyone. So no field of an instant is used before it was checked here:
 `parse_json` bounds the text, then a field turns each value into what the code uses, or raises FieldError. A field is a
 function of one JSON value; `instant.py` puts together those of an instant.
 """
@@ -18,7 +18,7 @@ Field = Callable[[Any], Any]
 
 # An instant of a million holes, or of 300,000 quarantined files, takes less.
 INSTANT_BYTES_MAX = 64 << 20
-SMALL_BYTES_MAX = 64 << 10  # of a marker, a stub, or the hint
+SMALL_BYTES_MAX = 64 << 10  # of the hint
 # Lists, their items and the fields of records: each takes up to 64 bytes of memory once parsed.
 _VALUES_MAX = 4_000_000
 _DIGITS_MAX = 20

@@ -7,7 +7,7 @@ instant names is ever trusted.
 
     version          int, 1 and up; never used twice
     previous         [version, checksum] of the instant that it follows, whose sealed text has that checksum; null for
-                     the first. What lies between was lost, and given up by a repair
+                     the first
     transaction      id of the transaction that made it (commits that meet an ambiguous error compare it)
     action           create | commit | replace | index | alter | ...
     time_us          microseconds since 1970 UTC; never goes back, but after one that was in the storage's future
@@ -95,6 +95,7 @@ class Instant:
     """One version of a table; the fields are described at the head of this file.
 
     modified_us    when its file was written by the storage's clock; None where it was not read from a file
+    is_shrunk      it was cleaned: what it contained is not there, only what history and writers need
     """
 
     version: int
@@ -123,6 +124,7 @@ class Instant:
     retired: tuple[str, ...] = ()
     previous: tuple[int, str] | None = None
     modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
+    is_shrunk: bool = field(default=False, init=False, compare=False, repr=False)
 
     @classmethod
     def before_first(cls, transaction: str, time_us: int, table_id: str) -> Instant:
@@ -220,7 +222,7 @@ class Instant:
         except FieldError as error:
             raise StorageError(
                 f"version {self.version} is not written: what describes it would take {error}; refresh() indexes that "
-                "cover few files, and repair or remove quarantined files"
+                "cover few files, and mend or remove quarantined files"
             ) from None
         self.__dict__.setdefault("checksum", checksum_of(document))
         return document + b"\n" + seal_of(document)

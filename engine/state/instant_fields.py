@@ -6,6 +6,7 @@ The fields are explained in `instant.py`. What does not fit is a CorruptionError
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -63,6 +64,8 @@ def parse_instant(data: bytes, *, path: str, modified_us: int | None = None, is_
                 f"{path}: an index of format {written_as!r:.20}, and this version of Skipstone reads format "
                 f"{INSTANT_FORMAT}; remove the index's folder, and create the index again"
             )
+        if "checksum" in plain:
+            return _shrunk_instant(plain)
         instant: Instant = _INSTANT(plain)
         if not is_part:
             _check_references(instant)
@@ -241,7 +244,6 @@ _SUMMARY_OF: dict[str, dict[str, Field]] = {
     "rollback": {"rolled_back": _VERSION},
     "restore": {"restored": _VERSION},
     "clean": {"versions": _COUNT, "data_files": _COUNT},
-    "repair": {"goes_on_from": _VERSION, "lost": _COUNT},
     "fence": {"fenced": _COUNT},
 }
 _INSTANT_FIELDS: dict[str, Field] = {
@@ -280,7 +282,14 @@ _INSTANT_FIELDS: dict[str, Field] = {
 _INSTANT = record(_INSTANT_FIELDS, Instant)
 
 HISTORY = ("version", "transaction", "action", "time_us", "key", "summary", "totals", "fenced")
-_HISTORY = record({name: _INSTANT_FIELDS[name] for name in HISTORY})
+_OF_CHAIN = ("table_id", "previous", "source")
+_SHRUNK = record(
+    {
+        **{name: _INSTANT_FIELDS[name] for name in (*HISTORY, *_OF_CHAIN)},
+        "checksum": hex_bytes,
+        "modified_us": integer(0, TIME_US_MAX),
+    }
+)
 
 
 def history_of(instant: Instant) -> dict:
@@ -288,11 +297,22 @@ def history_of(instant: Instant) -> dict:
     return {**{name: getattr(instant, name) for name in HISTORY}, "time_us": instant.when_us}
 
 
-def checked_history(value: object) -> dict:
-    """What history says of an archived instant, of its JSON. Raises FieldError."""
-    row: dict = _HISTORY(value)
-    _check_summary(row["action"], row["summary"])
-    return row
+def shrunk_text(instant: Instant) -> bytes:
+    """What is stored of a version that was cleaned: what history says, what it follows and gave up, the checksum of its
+    whole text, and when that was written."""
+    plain: dict = {name: getattr(instant, name) for name in (*HISTORY, *_OF_CHAIN)}
+    plain |= {"format": INSTANT_FORMAT, "checksum": instant.checksum, "modified_us": instant.aged_us}
+    document = json.dumps(plain, ensure_ascii=False).encode()
+    return document + b"\n" + seal_of(document)
+
+
+def _shrunk_instant(plain: dict) -> Instant:
+    fields: dict = _SHRUNK(plain)
+    _check_summary(fields["action"], fields["summary"])
+    known = {name: fields.pop(name) for name in ("checksum", "modified_us")}
+    instant = replace(Instant.before_first(fields["transaction"], fields["time_us"], fields["table_id"]), **fields)
+    instant.__dict__.update(known, is_shrunk=True)
+    return instant
 
 
 def _check_summary(action: str, summary: dict) -> None:

@@ -6,6 +6,7 @@ published version, so in doubt everything stays: an orphan costs space, a missin
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 
 from ...errors import SkipstoneError
@@ -14,13 +15,10 @@ from . import Instant, Timeline
 
 
 class Leftovers:
-    """Files of one change. As a context manager it removes them when an exception leaves the block.
-
-    is_lost    one of them could not be removed: the change's marker stays then, so that a clean finds the file
-    """
+    """Files of one change. As a context manager it removes them when an exception leaves the block. Each has the id of
+    its transaction in its name: a clean finds what could not be removed."""
 
     def __init__(self) -> None:
-        self.is_lost = False
         self._files: list[tuple[Storage, str]] = []
         self._is_kept = False
 
@@ -38,10 +36,8 @@ class Leftovers:
         """Removes the files, from the `first` on, unless they may be published."""
         if not self._is_kept:
             for storage, path in self._files[first:]:
-                try:
+                with contextlib.suppress(SkipstoneError):  # what the change met before is what its caller must hear of
                     storage.delete(path)
-                except SkipstoneError:  # what the change met before is what its caller must hear of
-                    self.is_lost = True
             del self._files[first:]
 
     def __len__(self) -> int:

@@ -14,10 +14,8 @@ from typing import Any
 from ...errors import CommitConflictError, CorruptionError
 from ..storage import Entry
 from ..storage.threads import side_by_side
-from . import version_files
-from .clock import is_of_table
 from .instant import Instant
-from .timeline import Timeline, is_loss
+from .timeline import REMEDY, Timeline, is_loss
 from .version_files import instant_path
 
 Look = tuple[int | None, dict[int, Entry]]
@@ -59,11 +57,18 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
         while newest.version < version:
             # A listing may miss what is put while it goes on, and show what comes after that.
             instant = timeline.find(newest.version + 1) or timeline.find(version)
-            if instant is None:  # a repair gave it up
+            if instant is None:
                 break
             _check_follows(timeline, newest, instant)
             yield instant
             newest = instant
+    if newest.is_shrunk:
+        raise CorruptionError(
+            f"version {newest.version} was cleaned, and no later one can be read: they were lost",
+            path=_path(timeline, newest.version),
+            check="timeline",
+            hint=REMEDY,
+        )
     last = max(names, default=base.version)
     if hinted is not None and is_loss(hinted, newest.version):
         last = max(last, hinted)
@@ -73,17 +78,14 @@ def since(timeline: Timeline, base: Instant, looked: Look | None = None) -> Iter
             "newest that can be read",
             path=_path(timeline, last),
             check="timeline",
-            hint="bring the file back, or {repair} the table to go on without it",
+            hint=REMEDY,
         )
 
 
 def newest_mentioned(timeline: Timeline, newest_read: Instant) -> int:
-    """The newest version of a table that anybody knows to have been made: the hint, and transactions that began at it.
-    A marker has no checksum, so one is believed for a folder's length, no more."""
+    """The newest version of a table that is known to have been created: the hint says so."""
     hinted = timeline.hinted_version(newest_read.table_id) or 0
-    newest = hinted if is_loss(hinted, newest_read.version) else newest_read.version
-    markers = (m for m in timeline.markers.in_flight() if is_of_table(m.transaction, newest_read.table_id))
-    return max([newest, *(m.base for m in markers if m.base <= newest + version_files.VERSIONS_A_FOLDER)])
+    return hinted if is_loss(hinted, newest_read.version) else newest_read.version
 
 
 def broken(before: Instant, after: Instant) -> str | None:

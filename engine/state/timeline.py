@@ -1,13 +1,15 @@
 """The timeline of a table: instants by version, under names that are given once and never freed.
 
     timeline/00000/0000000007.json     version 7; a folder holds a thousand versions
-    timeline/00000/archive.sbf         the old ones of a folder: `archive.py`
     timeline/HINT                      a version that existed, and the table's id: where to begin looking for the latest
                                        (on an object store then a copy of its instant, by which runs are opened early)
 
 Finding the latest version begins at the newest that this process has read, if its file is still there, or at the hint
-where that is newer, and costs one read a version that came after it; only where the hint is missing, wrong, far behind
-or archived are the folders listed: the timeline's, and its last. Neither is believed without its instant.
+if that is newer, and costs one read per version that was created after it. Only if the hint is missing, wrong or far
+behind are the folders listed: the timeline's, and its last. Neither is believed without its instant.
+
+The file of a version that was cleaned is shrunk in its place: its name stays taken, and its line of the history, its
+place in the chain and the transactions that it gave up stay.
 
 An instant is valid only under its own version's name. The hint is put once its instant is durable, so one of this table
 that names a newer version than can be read means that the version was lost: readers say so, and writers refuse
@@ -17,45 +19,34 @@ that names a newer version than can be read means that the version was lost: rea
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...base.caching import cached_property
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
 from ..storage.threads import in_background, side_by_side
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
-from .instant_fields import history_of, parse_instant
+from .instant_fields import history_of, parse_instant, shrunk_text
 from .version_files import (
     FOLDER,
     folder_number,
-    folder_of,
     folders,
     in_folder,
     instant_path,
-    is_stub,
     names,
-    versions_in,
 )
-
-if TYPE_CHECKING:
-    from ..progress import Progress
-    from .markers import Markers
-
 
 _HINT = f"{FOLDER}/HINT"
 _PROBES_MAX = 64
 PUTS_MAX = 3
 _HINT_FORM = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{32})\n")
 _LOST_MAX = 100_000
-_DAMAGED_BYTES_MAX = 1 << 20
-_REMEDY = "bring the file back, or {repair} the table to go on without it"
+REMEDY = "bring the file back from a copy, or remove the folder of the index and {create} it again"
 _SEEN_MAX = 1000
 _seen: dict[str, tuple[Instant, Entry]] = {}  # by root: an instant never changes, so only newer ones need be looked for
 
@@ -73,19 +64,14 @@ class Timeline:
         self._hinted = b""  # what the hint says besides
         self._published: tuple[str | None, Entry | None] = (None, None)  # the transaction and the file of the last one
 
-    @cached_property
-    def markers(self) -> Markers:
-        """The transactions in flight."""
-        from .markers import Markers
-
-        return Markers(self.storage)
-
     def read(self, version: int) -> Instant:
         """One version. Raises NotATableError where there is none of that number, CorruptionError where its file is
         damaged, or holds another version, or another table's."""
         instant = self.find(version)
         if instant is None:
             raise NotATableError(f"{self.storage.uri}: no version {version}, or it was lost")
+        if instant.is_shrunk:
+            raise NotATableError(f"{self.storage.uri}: version {version} was cleaned, and can be read no more")
         self._check_table(instant, self._table_id)
         return instant
 
@@ -104,8 +90,8 @@ class Timeline:
         probed: dict[int, Instant | None] = {}
         hint, newest = self._begin(known, probed)
         if hint is not None and (newest is None or (hint[1] == newest.table_id and hint[0] > newest.version)):
-            self._probe(probed, hint[0], hint[0] + 1, archived=False, beside=beside)
-            newest = self._probed(probed, hint[0], archived=False) or newest
+            self._probe(probed, hint[0], hint[0] + 1, beside=beside)
+            newest = self._probed(probed, hint[0]) or newest
         if newest is None or hint is None or hint[1] != newest.table_id:
             newest = _newer(newest, self._listed())
         probes = 0
@@ -115,6 +101,10 @@ class Timeline:
             probes += 1
             if probes % _PROBES_MAX == 0:  # far behind: one listing is cheaper than to go on like this
                 newest = _newer(newest, self._listed())
+        if newest is not None and newest.is_shrunk:
+            message = "was cleaned, and no later version can be read: they were lost"
+            path = f"{self.storage.uri}/{instant_path(newest.version)}"
+            raise CorruptionError(message, path=path, check="timeline", hint=REMEDY)
         self._table_id = None if newest is None else newest.table_id
         claimed = [] if hint is None else [hint]
         claimed += [] if known is None else [(known.version, known.table_id)]
@@ -142,15 +132,14 @@ class Timeline:
         self,
         probed: dict[int, Instant | None],
         *versions: int,
-        archived: bool = True,
         beside: Callable[[Instant], None] | None = None,
     ) -> None:
-        """Notes what `find` gives of some versions (`archived` says so of the first), side by side; nothing where that
-        is no quicker than one by one. What gives an error is not noted: it does so again when it is asked for."""
+        """Notes what `find` gives of some versions, side by side; nothing where that is no quicker than one by one.
+        What gives an error is not noted: it does so again when it is asked for."""
 
         def find(version: int) -> None:
             with contextlib.suppress(SkipstoneError):
-                probed[version] = self.find(version, archived or version != versions[0])
+                probed[version] = self.find(version)
 
         def go_ahead() -> None:
             with contextlib.suppress(SkipstoneError):
@@ -163,9 +152,9 @@ class Timeline:
             asks += [go_ahead] if beside is not None and self._hinted else []
             list(side_by_side(self.storage, lambda ask: ask(), asks, "skipstone-timeline"))
 
-    def _probed(self, probed: dict[int, Instant | None], version: int, archived: bool = True) -> Instant | None:
+    def _probed(self, probed: dict[int, Instant | None], version: int) -> Instant | None:
         """As `find`, or what was noted."""
-        return probed.pop(version) if version in probed else self.find(version, archived)
+        return probed.pop(version) if version in probed else self.find(version)
 
     def check_whole(self, newest: Instant, strict: bool) -> None:
         """Warns, or raises CorruptionError where `strict`, if `latest` has just found this instant and a newer version
@@ -177,8 +166,8 @@ class Timeline:
         )
         path = f"{self.storage.uri}/{instant_path(self.lost)}"
         if strict:
-            raise CorruptionError(message, path=path, check="timeline", hint=_REMEDY)
-        warnings.warn(SkipstoneWarning(f"{path}: {message}", hint=_REMEDY), stacklevel=3)
+            raise CorruptionError(message, path=path, check="timeline", hint=REMEDY)
+        warnings.warn(SkipstoneWarning(f"{path}: {message}", hint=REMEDY), stacklevel=3)
 
     def is_current(self, instant: Instant, entry: Entry | None = None) -> bool:
         """True where the timeline holds this very instant: not where the table was removed, and another made here.
@@ -217,9 +206,7 @@ class Timeline:
 
     def publish(self, instant: Instant) -> bool:
         """Puts an instant if its version is free; False where another transaction has it. Raises StorageError where
-        that is unknown, or cannot be made durable: it may be there then, or may not; and where the clock of this
-        machine is far ahead of the storage's."""
-        self.markers.clock.check()
+        that is unknown, or cannot be made durable: it may be there then, or may not."""
         if instant.version > 1 and folder_number(instant.version) != folder_number(instant.version - 1):
             self._settle(instant.version - 1)
         published = self._put(instant)
@@ -297,75 +284,47 @@ class Timeline:
         return self.nearest(low), is_doubted
 
     def history(self, last: int) -> Iterator[dict]:
-        """What history says (`archive.HISTORY`) of versions 1..last, but for those that were lost."""
-        from .archive import archived_history, is_archived
+        """What history says (`instant_fields.HISTORY`) of versions 1..last, but for those that were lost."""
+        return map(history_of, self.instants(1, last))
 
-        for number in folders(self.storage):
-            versions = versions_in(number)
-            if versions.stop <= last and is_archived(self.storage, folder_of(versions[0])):
-                yield from archived_history(self.storage, folder_of(versions[0]), versions)
-            elif versions[0] <= last:
-                for instant in self.instants(versions[0], min(versions[-1], last)):
-                    yield history_of(instant)
-
-    def archive(self, latest: int, progress: Progress | None = None) -> None:
-        """Archives the folders of versions that lie a folder's length behind the latest, the oldest first. What a crash
-        left half done is done again."""
-        from .archive import archive_folders
-
-        archive_folders(self.storage, folder_number(latest) - 1, self._standing, self._parsed, progress)
+    def shrink(self, version: int) -> None:
+        """Stores of a version that was cleaned what history and writers still need, under its own name, which stays
+        taken. A writer that began at it or before reads the version in its place."""
+        read = self._standing(version)
+        if read is not None:
+            text = shrunk_text(self._parsed(version, *read))
+            if len(text) < len(read[1]):
+                self.storage.put(instant_path(version), text)
 
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
-        """What is stored under a version's name; None for nothing, or for what a repair put there."""
+        """What is stored under a version's name; None for nothing."""
         try:
-            entry, data = self.storage.read_entry(instant_path(version), INSTANT_BYTES_MAX)
+            return self.storage.read_entry(instant_path(version), INSTANT_BYTES_MAX)
         except FileMissingError:
             return None
-        return None if data.startswith(b'{"lost": %d, ' % version) else (entry, data)
 
     def _parsed(self, version: int, entry: Entry, data: bytes) -> Instant:
         """The instant in a version's file. Raises CorruptionError where it is damaged, or another version's."""
         path = f"{self.storage.uri}/{instant_path(version)}"
-        if is_stub(data):
-            from .archive import archived_instant
-
-            instant = archived_instant(self.storage, folder_of(version), version, path, data)
-        else:
-            instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
+        instant = parse_instant(data, path=path, modified_us=entry.modified_ns // 1000)
         if instant.version != version:
             message = f"holds version {instant.version}, and not the one of its name: another file was copied over it"
-            raise CorruptionError(message, path=path, check="version", hint=_REMEDY)
+            raise CorruptionError(message, path=path, check="version", hint=REMEDY)
         return instant
 
     def _check_table(self, instant: Instant, table_id: str | None) -> None:
         if table_id is not None and instant.table_id != table_id:
             path = f"{self.storage.uri}/{instant_path(instant.version)}"
-            raise CorruptionError("an instant of another table", path=path, check="table", hint=_REMEDY)
+            raise CorruptionError("an instant of another table", path=path, check="table", hint=REMEDY)
 
-    def find(self, version: int, archived: bool = True) -> Instant | None:
-        """One version; None where nothing stands under its name, or what a repair put there, and without `archived`
-        where its own file holds it no more. Raises CorruptionError as `read`."""
+    def find(self, version: int) -> Instant | None:
+        """One version; None if nothing is stored under its name. Raises CorruptionError as `read`."""
         read = self._standing(version)
-        if read is None or (not archived and is_stub(read[1])):
+        if read is None:
             return None
         instant = self._parsed(version, *read)
-        if not is_stub(read[1]):
-            self._remember(instant, read[0])
+        self._remember(instant, read[0])
         return instant
-
-    def give_up(self, version: int, transaction: str, is_damaged: bool) -> bool:
-        """Takes the name of a lost version, so that nobody publishes under it; False where somebody did meanwhile. What
-        stands there, damaged, is kept within."""
-        path = instant_path(version)
-        was = None
-        if is_damaged:
-            with contextlib.suppress(CorruptionError):  # too large to be kept, or no file
-                was = self.storage.read(path, _DAMAGED_BYTES_MAX).decode("latin-1")
-        data = json.dumps({"lost": version, "by": transaction, "was": was}).encode() + b"\n"
-        if not is_damaged:
-            return self.storage.put_if_absent(path, data)
-        self.storage.put(path, data)
-        return True
 
     def _entry(self, version: int) -> Entry | None:
         try:

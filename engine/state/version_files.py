@@ -8,7 +8,6 @@ from ..storage import Entry, Storage
 
 FOLDER = "timeline"
 VERSIONS_A_FOLDER = 1000
-_STUB = b'{"archived": '
 _FOLDER_FORM = re.compile("[0-9]{5,12}")
 _VERSION_FORM = re.compile("[0-9]{10,15}")
 
@@ -51,7 +50,7 @@ def names(storage: Storage, first: int, last: int | None) -> dict[int, Entry]:
 def in_folder(storage: Storage, number: int, first: int = 0) -> dict[int, Entry]:
     """The files under the names of the versions of one folder; those before `first` may be left out."""
     files, _ = storage.list_folder(f"{FOLDER}/{number:05d}", _name_of(first))
-    return {version: f for f in files if (version := _version_of(f.path)) is not None}
+    return {version: f for f in files if (version := version_of(f.path)) is not None}
 
 
 def folders(storage: Storage) -> list[int]:
@@ -60,12 +59,7 @@ def folders(storage: Storage) -> list[int]:
     return sorted(int(f) for f in inside if _FOLDER_FORM.fullmatch(f))
 
 
-def _version_of(path: str) -> int | None:
+def version_of(path: str) -> int | None:
     """The version whose file it is; None for any other file."""
     name = path.rsplit("/", 1)[-1].removesuffix(".json")
     return int(name) if _VERSION_FORM.fullmatch(name) and instant_path(int(name)) == path else None
-
-
-def is_stub(data: bytes) -> bool:
-    """True for what replaces an archived instant."""
-    return data.startswith(_STUB)

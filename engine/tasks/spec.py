@@ -32,8 +32,6 @@ class TaskSpec:
                                        many bytes as stored
     waiting_bytes, open_files          what a task holds at most of rows that wait to be written, and of started files:
                                        rows that come unsorted over many partitions wait in each of them
-    marker_base                        the version that the transaction began at, where each task holds a marker of its
-                                       own; None where the process that began the transaction holds one for all
     """
 
     location: str
@@ -52,7 +50,6 @@ class TaskSpec:
     file_bytes: int = FILE_BYTES
     waiting_bytes: int = WAITING_BYTES
     open_files: int = OPEN_FILES
-    marker_base: int | None = None
 
     def group_rows(self, row_bytes: float) -> int:
         """How many rows of so many bytes make a row group."""

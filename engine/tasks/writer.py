@@ -7,9 +7,9 @@ the transaction's id, so that a dead transaction's files are known as such.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from .. import hive
 from ..indexes.task_result import ResultBuilder, TaskIndexWriter, TaskResult
 from ..parquet.exact_cast import cast_exactly
 from ..parquet.leaves import plain_schema
-from ..state.markers import Markers
 from ..state.paths import FILE_PREFIX, task_path
 from ..storage import Storage, open_storage, relative_path
 from ..storage.threads import STAT_THREADS, prefetched, side_by_side, threads_for
@@ -34,8 +33,7 @@ from .written_file import WrittenFile
 class TaskWriter:
     """Writes one task's files. Used as a context manager; afterwards `result` is what the commit takes.
 
-    On an exception everything that the task wrote is removed. Where no process holds the transaction's marker, the
-    task holds one, durable before its first file: it stays until the commit takes what the task made.
+    On an exception everything that the task wrote is removed. Each file has the id of its transaction in its name.
     """
 
     def __init__(self, spec: TaskSpec, index_storage: Storage | None = None):
@@ -44,7 +42,6 @@ class TaskWriter:
             raise InvalidArgumentError(f"a TaskWriter takes what `transaction.task_spec()` gave, not {spec!r}")
         self.spec = spec
         self.results: list[TaskResult] = []
-        self.is_lost = False
         self._index_paths: list[str] = []
         self._storage = open_storage(spec.location, spec.storage_options)
         self._index_storage = index_storage or open_storage(spec.index_location, spec.storage_options, is_index=True)
@@ -54,33 +51,23 @@ class TaskWriter:
         self._closed: list[WrittenFile] = []
         self._sequence = 0
         self._parts = [part.start() for part in spec.parts]
-        self._marker = ExitStack()
-        self._may_write = spec.marker_base is None
         self._is_over = False
 
     def __enter__(self) -> TaskWriter:
-        if self.spec.marker_base is not None:
-            markers, names_files = Markers(self._index_storage), lambda: bool(self.results) or self.is_lost
-            marker = markers.holding(self.spec.transaction, self.spec.marker_base, "commit", names_files, self._task)
-            self._marker.enter_context(marker)
-            self._may_write = True
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._is_over = True
-        with self._marker:
-            if kind is not None:
-                self.abort()
-                return
-            try:
-                self._finish()
-            except BaseException:
-                self.abort()
-                raise
-            for result in self.results:
-                result.transaction = self.spec.transaction
-                if self.spec.marker_base is not None:
-                    result.task = self._task
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        for result in self.results:
+            result.transaction = self.spec.transaction
 
     @property
     def result(self) -> list[TaskResult]:
@@ -95,7 +82,6 @@ class TaskWriter:
 
         Raises SchemaError for a column that the table does not have, or whose values do not fit.
         """
-        self._check_entered()
         for table in _tables(data):
             rows_in_schema = fitted(table, self.spec.schema)
             for partition, rows in _by_partition(rows_in_schema, self.spec.partitioning):
@@ -106,14 +92,12 @@ class TaskWriter:
         """Adds rows to one partition, by its text as `Table.partitions` lists it. As `write`, but that the rows have
         none of the partition columns: a rewrite keeps a partition whose text is not how its values are written here.
         """
-        self._check_entered()
         for table in _tables(data):
             self._add_all(partition, fitted(table, self._data_schema))
             self._relieve()
 
     def add_files(self, paths: Sequence[str]) -> None:
         """Attaches Parquet files that others made, relative to the table: their footers are read."""
-        self._check_entered()
         relative = [relative_path(self._storage, path) for path in paths]
         threads = threads_for(self._storage, STAT_THREADS)
         entries = list(prefetched(self._storage.stat, relative, threads, "skipstone-stat"))
@@ -123,15 +107,13 @@ class TaskWriter:
         )
 
     def abort(self) -> None:
-        """Removes everything that this task wrote, but for what the storage does not let go: `is_lost` is set then."""
+        """Remove everything that this task wrote. `clean` removes what the storage does not delete now."""
         self._close_parts()
         removals = [file.discard for file in [*self._open.values(), *self._closed]]
         removals += [partial(self._index_storage.delete, path) for path in self._index_paths]
         for remove in removals:
-            try:
+            with contextlib.suppress(SkipstoneError):
                 remove()
-            except SkipstoneError:
-                self.is_lost = True
         self._open.clear()
         self._closed.clear()
         self.results = []
@@ -170,10 +152,6 @@ class TaskWriter:
                 : len(started) - self.spec.open_files // 2
             ]:
                 self._close(file)
-
-    def _check_entered(self) -> None:
-        if not self._may_write:
-            raise InvalidArgumentError("a TaskWriter is used within its `with` block")
 
     def _new_file(self, partition: str) -> WrittenFile:
         name = f"{FILE_PREFIX}{self.spec.transaction}-{self._task}-{self._sequence}.parquet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -44,24 +43,6 @@ def test_clean_tells_what_would_go_and_what_went(say, lake: str) -> None:
     assert out.startswith("removed: ") and "1 of them data; version 5" in out
     assert say("clean", lake, *options)[1] == "nothing to clean: still version 5\n"
     assert ss.open(lake).scan().to_table()["x"].to_pylist() == [1]
-
-
-def test_repair_asks_before_it_goes_on(say, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert say("repair", lake)[1] == "nothing to repair: still version 4\n"
-    newest = Path(lake, ".skipstone/timeline/00000/0000000004.json")
-    newest.unlink()
-    before = sorted(Path(lake).rglob("*"))
-    status, _, err = say("savepoint", lake, "s")
-    assert status == 1 and "`skipstone repair`" in err
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    status, out, _ = say("repair", lake)
-    assert status == 0 and "version 4 is lost; version 3 is the newest" in out and out.endswith("nothing was done\n")
-    told = json.loads(say("repair", lake, "--json")[1])
-    assert told == {"needed": True, "repaired": False, "version": 3, "base": 3, "lost": [4]}
-    assert sorted(Path(lake).rglob("*")) == before
-    assert say("repair", lake, "--yes")[1].endswith("version 5 is as version 3\n")
-    assert "goes on from version 3 without 1 that were lost" in " ".join(say("history", lake, "--json")[1].split())
-    assert sorted(ss.open(lake).scan().to_table()["x"].to_pylist()) == [0, 1]
 
 
 @pytest.mark.parametrize("age", ["", "1", "h", "-1h", "1 week"])

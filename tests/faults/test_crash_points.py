@@ -146,7 +146,7 @@ def without_temporaries(tree: Tree) -> Tree:
 def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
 ) -> None:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 3)  # so that folders end, and are archived
+    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 3)  # so that folders end
     root = tmp_path / "lake"  # of each trial, too: a copy at another place is read by other rules
     recording = record(action, root, monkeypatch)
     trees: dict[str, tuple[str, Tree, int]] = {}

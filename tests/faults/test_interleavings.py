@@ -107,7 +107,7 @@ def check_versions(table: ss.Table, told: str) -> None:
     gone = {v for low, high in table.handle.instant.cleaned for v in range(low, high + 1)}
     fenced, made = set(), set()
     for version in range(1, table.version + 1):
-        instant = table.handle.timeline.read(version)
+        instant = table.handle.timeline.find(version)
         fenced |= set(instant.fenced)
         made.add(instant.transaction)
         if version not in gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import datetime as dt
 import random
 import shutil
 import sys
@@ -116,14 +117,14 @@ def test_a_lost_newest_version_is_reported_and_nothing_is_committed_over_it(tmp_
     with pytest.warns(UserWarning, match=rf"version {VERSIONS} was made, and is not there; version 5 is the newest"):
         fallen = ss.open(tmp_path)
     assert fallen.version == 5 and rows(fallen) == [2, 3, 4, 5]
-    with pytest.warns(UserWarning, match="repair"):
+    with pytest.warns(UserWarning, match="bring the file back"):
         table.refresh()
-    with pytest.raises(ss.CorruptionError, match="repair"):
+    with pytest.raises(ss.CorruptionError, match="bring the file back"):
         ss.open(tmp_path, strict=True)
     assert [(f.kind, f.path) for f in fallen.verify()] == [("missing", version_files.instant_path(VERSIONS))]
     before = sorted(p for p in tmp_path.rglob("*") if p.is_file())
     for act in (lambda: commit(fallen, 99), lambda: fallen.savepoint("s"), lambda: fallen.clean(retain_versions=1)):
-        with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was made.*repair\(\)"):
+        with pytest.raises(ss.CorruptionError, match=r"0006\.json: version 6 was made.*bring the file back"):
             act()
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
 
@@ -149,21 +150,8 @@ def test_a_hint_far_beyond_any_loss_means_nothing(tmp_path: Path) -> None:
     table = lake(tmp_path, 3)
     hint = tmp_path / ".skipstone/timeline/HINT"
     hint.write_text(f"{10**14} {table.handle.instant.table_id}\n")
-    assert opened(tmp_path, strict=True).version == 3 and not ss.repair(tmp_path).is_needed
+    assert opened(tmp_path, strict=True).version == 3
     assert table.verify() == [] and commit(table, 4) == 4
-
-
-def test_a_marker_knows_of_the_version_at_which_it_began(tmp_path: Path) -> None:
-    table = lake(tmp_path)
-    tx = table.transaction()
-    with contextlib.suppress(ZeroDivisionError), tx:
-        file(tmp_path, VERSIONS).unlink()
-        (tmp_path / ".skipstone/timeline/HINT").unlink()
-        found = opened(tmp_path).verify()
-        assert [(f.kind, f.path) for f in found] == [("missing", version_files.instant_path(VERSIONS))]
-        assert ss.repair(tmp_path).version == VERSIONS + 1
-        raise ZeroDivisionError
-    assert rows(opened(tmp_path)) == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -198,21 +186,24 @@ def test_a_gap_at_the_end_of_a_folder_is_seen(tmp_path: Path, monkeypatch: pytes
             commit(stale, 99)
 
 
-def test_gaps_do_not_keep_old_instants_from_their_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_files, "VERSIONS_A_FOLDER", 10)
-    table = lake(tmp_path, 24)
-    for version in (4, 9):
+@pytest.mark.parametrize("is_hinted", [True, False])
+def test_where_every_version_after_cleaned_ones_is_lost_no_table_is_empty(tmp_path: Path, is_hinted: bool) -> None:
+    """A cleaned version says what history needs, and nothing of files."""
+    table, stale = lake(tmp_path), opened(tmp_path)
+    for number in (7, 8, 9):
+        commit(table, number)
+    table.clean(retain_versions=2, min_age=dt.timedelta(0))
+    kept = [v for v in range(1, table.version + 1) if not table.handle.timeline.find(v).is_shrunk]
+    assert kept[0] > stale.version
+    for version in kept:
         file(tmp_path, version).unlink()
-    for _ in range(2):
-        table.handle.timeline.archive(24)
-        assert not file(tmp_path, 4).exists() and b"archived" in file(tmp_path, 8).read_bytes()
-        times = {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
-    table.handle.timeline.archive(24)
-    assert times == {v: file(tmp_path, v).stat().st_mtime_ns for v in (1, 8)}
-    table = opened(tmp_path)
-    assert table.history()["version"].to_pylist() == [v for v in range(1, 25) if v not in (4, 9)]
-    assert [f.path for f in table.verify(deep=True)] == [version_files.instant_path(v) for v in (4, 9)]
-    assert rows(opened(tmp_path, version=8)) == [2, 3, 4, 5, 6, 7, 8]
+    if not is_hinted:
+        (tmp_path / ".skipstone/timeline/HINT").unlink()
+    timelines._seen.clear()
+    with pytest.raises(ss.CorruptionError, match="was cleaned, and no later"):
+        ss.open(tmp_path)
+    with pytest.raises(ss.CorruptionError, match="was cleaned, and no later"):
+        commit(stale, 99)
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------------
@@ -220,12 +211,12 @@ def test_gaps_do_not_keep_old_instants_from_their_archive(tmp_path: Path, monkey
 
 @contextlib.contextmanager
 def _asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[collections.Counter]:
-    """Counts what is asked of the storage of the timeline and of markers."""
+    """Counts what is asked of the storage of the timeline."""
     calls: collections.Counter = collections.Counter()
 
     def counted(name: str, real: Callable) -> Callable:
         def call(self, path: str, *args, **options):
-            if sys._getframe(1).f_code.co_filename != local.__file__ and path.startswith(("timeline", "pending")):
+            if sys._getframe(1).f_code.co_filename != local.__file__ and path.startswith("timeline"):
                 calls[name] += 1
             return real(self, path, *args, **options)
 
@@ -244,8 +235,7 @@ def test_looking_for_losses_costs_a_commit_one_request_and_an_open_none(
     commit(table, 7)
     with _asked(monkeypatch) as calls:
         commit(table, 8)
-    # Puts of the marker, of the same once more, durable, before there is a data file, and of the hint.
-    assert calls == {"put": 3, "put_if_absent": 1, "delete": 1, "stat": 2, "read": 1, "list_folder": 1}
+    assert calls == {"put": 1, "put_if_absent": 1, "stat": 1, "read": 1, "list_folder": 1}  # the put of the hint
     table.handle.forget()
     with _asked(monkeypatch) as calls:
         ss.open(tmp_path)
@@ -258,7 +248,7 @@ def test_looking_for_losses_costs_a_commit_one_request_and_an_open_none(
 # -- any losses ------------------------------------------------------------------------------------------------------
 
 _STEP = st.tuples(
-    st.sampled_from(["commit", "commit", "stale", "lose", "copy", "swap", "hint", "repair", "open", "old"]),
+    st.sampled_from(["commit", "commit", "stale", "lose", "copy", "swap", "hint", "open", "old"]),
     st.integers(0, 9),
     st.integers(0, 9),
 )
@@ -319,14 +309,6 @@ def test_rule_44_whatever_is_lost_or_copied_no_answer_is_wrong_in_silence(
             file(root, first).write_bytes(other_text), file(root, second).write_bytes(one_text)
         elif step == "hint":
             hint.write_bytes(chance.choice([b"", b"2", b"999999"]))
-        elif step == "repair":
-            with contextlib.suppress(ss.SkipstoneError):
-                found = ss.repair(root)
-                if found.is_needed:
-                    assert found.version > max(made)
-                    made[found.version] = made[found.base]
-                    again = fresh()
-                    assert again is not None and again.version == found.version
         elif step == "open":
             fresh()
         elif step == "old":

@@ -216,7 +216,7 @@ def test_columns_that_cannot_have_statistics(tmp_path: Path) -> None:
     for columns in ([], 3, [3]):
         with pytest.raises(ss.InvalidArgumentError):
             table.create_index(columns, kind="stats")
-    assert table.version == 1 and not list((tmp_path / ".skipstone").rglob("pending/*"))
+    assert table.version == 1
     table.create_index(["s.t", "y", "y"], kind="stats")
     assert kept_paths(table, "s.t = 2") == kept_paths(table, "y = 2") == []
 

@@ -285,7 +285,7 @@ class Machine(RuleBasedStateMachine):
     def rollback(self, which: int) -> None:
         n = 1 + which % 2
         version = self.latest - n
-        actions = [self.table.handle.timeline.read(v).action for v in range(max(version, 0) + 1, self.latest + 1)]
+        actions = [self.table.handle.timeline.find(v).action for v in range(max(version, 0) + 1, self.latest + 1)]
         if version < 1 or not {*actions} <= {*UNDOABLE}:
             with pytest.raises(ss.InvalidArgumentError):
                 self.table.rollback(n)

@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             assert {p for p, h in live.items() if model.is_there(p, h)} == there[version], version
         for paused in self.paused:
             paused["is_fenced"] |= paused["tx"].id in {
-                name for v in range(1, newest.version + 1) for name in newest.handle.timeline.read(v).fenced
+                name for v in range(1, newest.version + 1) for name in newest.handle.timeline.find(v).fenced
             }
             assert not (is_young and paused["is_fenced"]) or paused["was_fenced"]
             paused["was_fenced"] = paused["is_fenced"]

@@ -121,7 +121,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
     def killed(*args, **given):
         waves.append(1)
         if len(waves) == 2:
-            raise GeneratorExit  # which leaves the marker, and what was written, as a kill does
+            raise GeneratorExit  # which leaves what was written, as a kill does
         return real(*args, **given)
 
     for kind in ("secondary", "bloom"):

@@ -55,10 +55,6 @@ def rows_of(path: object) -> Counter:
     return Counter(zip(*(rows[name].to_pylist() for name in sorted(rows.column_names)), strict=True))
 
 
-def pending(path: Path) -> list[str]:
-    return sorted(file.stem for file in Path(path, ".skipstone/pending").glob("*.json"))
-
-
 # -- modes ------------------------------------------------------------------------------------------------------------
 
 
@@ -71,7 +67,7 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
         table = ss.open(lake)
         found = table.scan().to_table().to_pylist()
         assert {(r["p"], r["id"]): r["Name"] for r in found} == expected and len(found) == len(expected)
-        assert (table.version, pending(lake), table.verify(deep=True)) == (version, [], [])
+        assert (table.version, table.verify(deep=True)) == (version, [])
         return table
 
     save(base, lake, partitioning="p")
@@ -120,7 +116,7 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_key_makes_a_retry_count_once(spark: SparkSession, tmp_path: Path) -> None:
     for _ in range(2):
         save(spark.range(3), tmp_path / "lake", key="night-7")
-    assert rows_of(tmp_path / "lake") == {(0,): 1, (1,): 1, (2,): 1} and pending(tmp_path / "lake") == []
+    assert rows_of(tmp_path / "lake") == {(0,): 1, (1,): 1, (2,): 1}
 
 
 def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> None:
@@ -279,7 +275,7 @@ def test_any_rows_of_any_tasks_are_held_once(tasks: list) -> None:
         table = ss.open(f"{folder}/lake")
         found = table.scan().to_table().select(types.names).to_pylist()
         assert Counter(repr(tuple(row.values())) for row in found) == expected
-        assert table.verify(deep=True) == [] and pending(Path(folder, "lake")) == []
+        assert table.verify(deep=True) == []
 
 
 # -- refusals, before any task runs -----------------------------------------------------------------------------------
@@ -365,7 +361,7 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
     table.sync()
     assert (ss.open(lake).version, rows_of(lake)) == (2, before)
     table.clean(min_age=NOW, delete_data=True)  # what a task left that was killed, if any was
-    assert set(lake.glob("*.parquet")) == files and pending(lake) == [] and table.verify(deep=True) == []
+    assert set(lake.glob("*.parquet")) == files and table.verify(deep=True) == []
 
 
 @needs("pyspark", 4, what="the version that a DataFrame reads")
@@ -391,7 +387,7 @@ def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
     with pytest.raises(AnalysisException, match="CommitConflictError"):
         save(_with_side_effect(spark.range(9, 10, 1, 1), replace), lake, "overwrite")
     table = ss.open(lake)
-    assert rows_of(lake) == {(60,): 1} and pending(lake) == [] and table.verify(deep=True) == []
+    assert rows_of(lake) == {(60,): 1} and table.verify(deep=True) == []
     assert set(table.files()["path"].to_pylist()) >= {p.name for p in lake.glob("*.parquet")} - _gone(table)
 
 
@@ -424,7 +420,7 @@ def test_of_attempts_that_all_finished_the_messages_count(tmp_path: Path) -> Non
     assert table.sync() == 2 and rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1}
     table.clean(min_age=NOW, delete_data=True)
     assert {p.name for p in lake.glob("*.parquet")} == set(table.files()["path"].to_pylist())
-    assert pending(lake) == [] and table.verify(deep=True) == []
+    assert table.verify(deep=True) == []
     writer.abort([first, again, other])  # as Spark does where the answer of the commit was lost
     assert rows_of(lake) == {(1,): 1, (2,): 1, (3,): 1} and ss.open(lake).verify(deep=True) == []
 
@@ -434,7 +430,7 @@ def test_an_abort_takes_some_messages_and_a_commit_all(tmp_path: Path) -> None:
     writer = _writer(lake)
     done = writer.write(_batches(1))
     writer.abort([None, done])
-    assert list(lake.glob("*.parquet")) == [] and pending(lake) == [] and ss.open(lake).version == 1
+    assert list(lake.glob("*.parquet")) == [] and ss.open(lake).version == 1
     writer = _writer(lake, overwrite=True)
     with pytest.raises(ss.CommitConflictError, match="lost"):
         writer.commit([writer.write(_batches(1)), None])
@@ -445,7 +441,7 @@ def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     writer = _writer(lake)
     empty = writer.write(_batches())
-    assert empty.results == [] and writer.write(iter(())).results == [] and pending(lake) == []
+    assert empty.results == [] and writer.write(iter(())).results == []
     writer.commit([empty])
     assert ss.open(lake).version == 1
 
@@ -524,7 +520,7 @@ def test_a_failed_save_by_map_in_arrow_leaves_the_table_as_it_was(spark: SparkSe
         write_by_tasks(frame, writer_of(request, frame.schema, True))
     assert rows_of(lake) == Counter((i,) for i in range(4)) and ss.open(lake).version == 2
     ss.open(lake).clean(min_age=NOW, delete_data=True)
-    assert pending(lake) == [] and len(list(lake.rglob("*.parquet"))) == len(ss.open(lake).files())
+    assert len(list(lake.rglob("*.parquet"))) == len(ss.open(lake).files())
 
 
 @pytest.mark.parametrize("verb", ["register", "view", "optimized", "sql", "explain", "cluster"])

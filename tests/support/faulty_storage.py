@@ -152,10 +152,10 @@ def troubled(fault: Fault) -> Iterator[Fault]:
 
 
 def kind_of(path: str) -> str:
-    """What lies there: instant, hint, marker, task, manifest run, index run, data."""
+    """What is stored there: instant, hint, task, manifest run, index run, data."""
     if path.endswith("HINT"):
         return "hint"
-    for folder, kind in (("timeline", "instant"), ("pending", "marker"), ("tasks", "task")):
+    for folder, kind in (("timeline", "instant"), ("tasks", "task")):
         if path.startswith(folder):
             return kind
     found = re.search(r"^runs/.*-([a-z])[0-9m]*-?[0-9]*\.sbf$", path)

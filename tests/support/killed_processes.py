@@ -49,9 +49,9 @@ Files = dict[str, list[int]]  # path -> the ids in it
 
 # Where a process may die: (before, within or after, what). "within" is when a file is written and has no name yet.
 POINTS = [
-    *((when, what) for what in ("data", "task", "run", "instant", "marker", "hint") for when in ("before", "after")),
+    *((when, what) for what in ("data", "task", "run", "instant", "hint") for when in ("before", "after")),
     *(("within", what) for what in ("data", "task", "run")),
-    *(("before", "delete"), ("after", "delete"), ("after", "archive")),
+    *(("before", "delete"), ("after", "delete")),
 ]
 UNPUBLISHED = [("after", "data"), ("after", "task"), ("after", "run"), ("before", "instant")]
 
@@ -68,8 +68,8 @@ def rows(ids: list[int]) -> pa.Table:
 def what_is(path: str) -> str:
     folder = path.split("/")[0]
     if folder == "timeline":
-        return "hint" if path.endswith("HINT") else "instant" if path.endswith(".json") else "archive"
-    known = {"runs": "run", "tasks": "task", "pending": "marker", "queue": "ticket"}
+        return "hint" if path.endswith("HINT") else "instant"
+    known = {"runs": "run", "tasks": "task", "queue": "ticket"}
     return known.get(folder, "data" if path.endswith(".parquet") else "other")
 
 
@@ -783,7 +783,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="written,synced,written,delta,synced,iceberg")
     parser.add_argument("--lie", choices=["acknowledged", "left"], help="what the check must find, to try the check")
     asked = parser.parse_args()
-    version_files.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end, and are archived
+    version_files.VERSIONS_A_FOLDER = 5  # type: ignore[misc]  # so that folders end
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kinds = asked.kinds.split(",")
     with contextlib.ExitStack() as stack:

@@ -107,7 +107,7 @@ class Model:
         first = self.latest + 1 if self.versions else 1
         for version in range(first, table.version + 1):
             self.versions[version] = found
-            self.actions[version] = table.handle.timeline.read(version).action
+            self.actions[version] = table.handle.timeline.find(version).action
 
     def tokens(self, live: Live) -> dict[str, Token]:
         return {path: held.token for path, held in live.items()}

@@ -25,7 +25,6 @@ def recovered(table: ss.Table) -> list[str]:
     """Cleans: that removes all that a dead writer left, and nothing else."""
     clean_all(table)
     faults = [f"verify: {finding}" for finding in table.verify(deep=True)]
-    faults += [f"{marker.transaction} is still in flight" for marker in table.handle.timeline.markers.in_flight()]
     runs, data = _named(table)
     index = list(_walk(table.handle.index_storage, ""))
     kept = {path for path in index if path.startswith("runs/")}

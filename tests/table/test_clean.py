@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from skipstone.engine.state import markers
 from skipstone.engine.storage import LocalStorage
 
 NOW = dt.timedelta(0)
@@ -50,10 +47,10 @@ def _data_files(table: ss.Table) -> set[str]:
     return {str(f.relative_to(table.location)) for f in Path(table.location, "p=a").rglob("*.parquet")}
 
 
-def _age(marker: Path, hours: int) -> None:
-    """As if nothing had been heard of a transaction for hours."""
-    then_ns = marker.stat().st_mtime_ns - hours * 3_600_000_000_000
-    os.utime(marker, ns=(then_ns, then_ns))
+def _age(file: Path, hours: int) -> None:
+    """As if a file had been written hours ago."""
+    then_ns = file.stat().st_mtime_ns - hours * 3_600_000_000_000
+    os.utime(file, ns=(then_ns, then_ns))
 
 
 def test_versions_beyond_those_retained_are_readable_no_more_and_say_so(table: ss.Table) -> None:
@@ -161,7 +158,7 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody(tmp_path: Path) -> 
     other = ss.open(lake)
     with pytest.raises(ss.CommitConflictError, match=r"a\.parquet: a clean removed it"), other.transaction() as tx:
         tx.add_files(["a.parquet"])
-        # Older than that is the removal, and younger the transaction.
+        # The removal is older than that, and the transaction younger.
         table.clean(retain_versions=1, min_age=dt.timedelta(hours=1), delete_data=True)
     assert not (lake / "a.parquet").exists()
 
@@ -201,41 +198,123 @@ def test_a_file_that_a_clean_removes_is_taken_back_by_nobody_however_it_is_known
     assert ss.open(lake).files().num_rows == (not is_alone)
 
 
-def test_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: ss.Table) -> None:
-    kept, data = _index_files(table), _data_files(table)
+def _unended(table: ss.Table) -> ss.Transaction:
+    """A transaction that wrote a data file and a task index file, and goes on."""
     tx = table.transaction()
     tx.__enter__()
     with ss.TaskWriter(tx.task_spec()) as task:
         task.write(_rows(9))
     tx.add_task(task.result)
-    marker = Path(table.handle.index_storage.root, "pending", f"{tx.id}.json")
-    cleaner = ss.open(table.location)
-    assert cleaner.clean(retain_versions=100).num_rows == 0  # it lives
-    assert cleaner.history()["state"].to_pylist()[-1] == "inflight"
-    _age(marker, hours=2)
+    return tx
+
+
+def _age_all(table: ss.Table, tx: ss.Transaction, hours: int = 25) -> None:
     for file in Path(table.location).rglob(f"*{tx.id}*"):
-        os.utime(file, (time.time() - 7200, time.time() - 7200))
-    cleaner.clean(retain_versions=100, delete_data=True)
-    assert cleaner.history()["action"].to_pylist()[-1] == "fence"
-    assert not marker.exists()
+        _age(file, hours)
+
+
+def test_rule_07_what_a_dead_transaction_left_is_given_up_first_and_then_removed(table: ss.Table) -> None:
+    kept, data = _index_files(table), _data_files(table)
+    tx = _unended(table)
+    cleaner = ss.open(table.location)
+    assert cleaner.clean(retain_versions=100, delete_data=True).num_rows == 0  # it may be running
+    _age_all(table, tx)
+    told = cleaner.clean(retain_versions=100, delete_data=True, dry_run=True)
+    assert sorted(told["kind"].to_pylist()) == ["data", "task"] and cleaner.version == 5
+    assert cleaner.clean(retain_versions=100, delete_data=True).equals(told)
+    assert cleaner.history()["action"].to_pylist()[-1] == "fence" and cleaner.handle.instant.fenced == (tx.id,)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"):
         tx.__exit__(None, None, None)
     assert _values(ss.open(table.location)) == [1, 2]
     assert _data_files(table) == data
     assert _index_files(ss.open(table.location)) - kept <= {"timeline/00000/0000000006.json"}
+    assert cleaner.clean(retain_versions=100, delete_data=True).num_rows == 0 and cleaner.version == 6
 
 
-def test_a_transaction_that_committed_and_died_before_it_said_so_loses_nothing(table: ss.Table) -> None:
+@pytest.mark.parametrize("sign", ["keep_alive", "another task", "min_age"])
+def test_a_long_transaction_that_gives_a_sign_of_life_is_not_given_up(table: ss.Table, sign: str) -> None:
+    tx = _unended(table)
+    _age_all(table, tx)
+    times = {file: file.stat() for file in Path(table.location).rglob("part-*")}
+    if sign == "keep_alive":
+        tx.keep_alive()
+    elif sign == "another task":
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(_rows(10))
+        tx.add_task(task.result)
+    age = dt.timedelta(hours=26 if sign == "min_age" else 24)
+    for delete_data in (False, True):
+        assert ss.open(table.location).clean(retain_versions=100, min_age=age, delete_data=delete_data).num_rows == 0
+    for file in times:
+        _age(file, -25 if tx.id in file.name else 0)
+    tx.__exit__(None, None, None)
+    assert _values(table) == [1, 2, 9, *([10] if sign == "another task" else [])]
+    assert not [f for f in _index_files(table) if "alive" in f] and table.verify(deep=True) == []
+
+
+def test_rule_07_a_clean_without_data_gives_up_the_owner_of_an_old_task_and_leaves_its_data(table: ss.Table) -> None:
+    tx = _unended(table)
+    _age_all(table, tx)
+    assert ss.open(table.location).clean(retain_versions=100)["kind"].to_pylist() == ["task"]
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"):
+        tx.__exit__(None, None, None)
+    assert _values(ss.open(table.location)) == [1, 2]
+
+
+def test_rule_07_what_was_given_up_by_an_earlier_clean_is_removed_by_the_next(table: ss.Table) -> None:
+    """A crash between: the version is there, the files are, too."""
+    tx = _unended(table)
+    _age_all(table, tx)
+    cleaner = ss.open(table.location)
+    real = LocalStorage.delete
+
+    def delete(storage: LocalStorage, path: str) -> None:
+        if tx.id in path:
+            raise ZeroDivisionError
+        real(storage, path)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(LocalStorage, "delete", delete)
+        cleaner.clean(retain_versions=100, delete_data=True)
+    assert cleaner.handle.instant.fenced == (tx.id,)
+    cleaner = ss.open(table.location)
+    kinds = cleaner.clean(retain_versions=100, delete_data=True)["kind"].to_pylist()
+    assert sorted(kinds) == ["data", "task"] and cleaner.version == 6
+
+
+def test_a_task_that_was_tried_again_is_removed_and_its_transaction_is_not_given_up(table: ss.Table) -> None:
     with table.transaction() as tx:
-        tx.write(_rows(5))
-    marker = Path(table.handle.index_storage.root, "pending", f"{tx.id}.json")
-    marker.parent.mkdir(exist_ok=True)
-    marker.write_text(json.dumps({"transaction": tx.id, "base": 5, "time_us": 0, "action": "commit"}))
-    _age(marker, hours=2)
-    assert "inflight" not in table.history()["state"].to_pylist()
+        for value in (7, 8):  # the first is not added
+            with ss.TaskWriter(tx.task_spec()) as task:
+                task.write(_rows(value))
+        tx.add_task(task.result)
+    _age_all(table, tx)
+    before = table.version
     table.clean(retain_versions=100, delete_data=True)
-    assert not marker.exists()
-    assert (table.version, _values(table)) == (6, [1, 2, 5])
+    assert table.version == before and len(_data_files(table)) == 4
+    for file in Path(table.location).rglob(f"*{tx.id}*"):
+        _age(file, -25)
+    assert _values(ss.open(table.location)) == [1, 2, 8]
+
+
+def test_a_published_file_that_looks_young_is_no_orphan(tmp_path: Path) -> None:
+    """It was published long ago, a sync did not find it for a while, and its copy has a later time."""
+    table = ss.create(tmp_path / "lake", schema=SCHEMA, partitioning=["p"])
+    with table.transaction() as tx:
+        tx.write(_rows(7))
+    [path] = _data_files(table)
+    data = Path(table.location, path).read_bytes()
+    Path(table.location, path).unlink()
+    table.sync()
+    for file in Path(table.location, ".skipstone").rglob("*"):
+        _age(file, 24 * 365)
+    table.handle.forget()
+    table = ss.open(table.location)
+    Path(table.location, path).write_bytes(data)
+    _age(Path(table.location, path), 48)
+    for _ in range(2):
+        assert "data" not in table.clean(retain_versions=1, delete_data=True)["kind"].to_pylist()
+    assert Path(table.location, path).exists() and tx.id not in table.handle.instant.fenced
 
 
 @pytest.mark.parametrize("retained", [10, 1])
@@ -276,7 +355,9 @@ def test_rule_07_a_paused_writer_whose_base_was_cleaned_hears_that_it_was_given_
 ) -> None:
     writer = ss.open(table.location)
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), writer.transaction(key=key) as tx:
-        tx.add_files(pa.table({"path": ["p=a/told"], "size_bytes": [9], "row_count": [1]}))
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(_rows(9))
+        tx.add_task(task.result)
         with table.transaction() as other:
             other.write(_rows(20))
         table.clean(retain_versions=1, min_age=NOW)
@@ -311,19 +392,3 @@ def test_a_live_transactions_base_stays(table: ss.Table) -> None:
 def test_odd_arguments_are_refused(table: ss.Table, odd: dict) -> None:
     with pytest.raises(ValueError, match=r"(retain_versions|min_age) is"):
         table.clean(**odd)
-
-
-def test_a_marker_is_kept_young_while_its_transaction_lives(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "BEAT_S", 0.05)
-    monkeypatch.setattr(markers, "_heart", markers._Heart())
-    with table.transaction() as tx:
-        tx.write(_rows(6))
-        (began,) = table.handle.timeline.markers.in_flight()
-        deadline = time.monotonic() + 30
-        while table.handle.timeline.markers.in_flight()[0].time_us == began.time_us:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    assert table.handle.timeline.markers.in_flight() == []
-    while markers._heart._thread in threading.enumerate():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

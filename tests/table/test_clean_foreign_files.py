@@ -16,9 +16,8 @@ TX = "0123456789abcdef0123456789abcdef"
 TEMPORARY = f"._tmp-{TX}"
 
 OWN = [
-    f"pending/{TX}.json",
-    f"pending/{TX}-0123456789ab.json",
-    f"pending/{TEMPORARY}",
+    f"queue/0123456789012345-{TX}",
+    f"queue/{TEMPORARY}",
     f"runs/01/{TX}-0-m.sbf",
     f"tasks/01/{TX}-attached-0.sbf",
     f"tasks/01/{TEMPORARY}",
@@ -26,18 +25,16 @@ OWN = [
     f"timeline/{TEMPORARY}",
 ]
 FOREIGN = [
-    "pending/orders.json",
-    "pending/orders",
-    "pending/orders-backup.csv",
-    "pending/2024/orders-1.parquet",
-    f"pending/2024/{TX}.json",
-    f"pending/2024/{TEMPORARY}",
-    f"pending/{TX}",
-    f"pending/{TX}.json.bak",
-    f"pending/{TX}-backup.json",
-    f"pending/{TX}0.json",
-    f"pending/{TX.upper()}.json",
-    "pending/._tmp-mine",
+    f"pending/{TX}.json",
+    "queue/orders",
+    "queue/orders-backup.csv",
+    "queue/2024/orders-1.parquet",
+    f"queue/2024/0123456789012345-{TX}",
+    f"queue/2024/{TEMPORARY}",
+    f"queue/{TX}",
+    f"queue/0123456789012345-{TX}.bak",
+    f"queue/0123456789012345-{TX.upper()}",
+    "queue/._tmp-mine",
     f"runs/{TX}-0-m.sbf",
     f"runs/02/{TX}-0-m.sbf",
     f"runs/01/old/{TX}-0-m.sbf",
@@ -83,15 +80,6 @@ def test_rule_45_clean_removes_files_whose_names_are_its_own_and_no_others(tmp_p
     assert table.scan("x = 2").count() == 1 and table.verify(deep=True) == []
 
 
-def test_foreign_files_among_the_markers_are_no_transactions(tmp_path: Path) -> None:
-    root = tmp_path / "project"
-    table = _lake(tmp_path, index_path=root)
-    _write(root, FOREIGN)
-    version = table.version
-    table.clean()
-    assert table.version == version and "inflight" not in table.history()["state"].to_pylist()
-
-
 def test_clean_of_data_leaves_files_that_only_look_like_its_own(tmp_path: Path) -> None:
     table = _lake(tmp_path)
     names = ["._tmp-mine", f"._tmp-{TX}.txt", f"part-{TX}.parquet", f"part-{TX}-mine.parquet", f"part-{TX}-1-2.parquet"]
@@ -102,7 +90,7 @@ def test_clean_of_data_leaves_files_that_only_look_like_its_own(tmp_path: Path) 
     assert _standing(own) == set() and _standing(foreign) == foreign
 
 
-@pytest.mark.parametrize("linked", ["pending", "runs/01", "tasks", "timeline/00000"])
+@pytest.mark.parametrize("linked", ["queue", "runs/01", "tasks", "timeline/00000"])
 def test_rule_45_clean_follows_no_link_out_of_the_index(tmp_path: Path, linked: str) -> None:
     table = _lake(tmp_path)
     root, outside = Path(table.handle.index_storage.root), tmp_path / "outside"

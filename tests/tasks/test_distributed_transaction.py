@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_strategies import make_file
-from skipstone.engine.state import markers
-from skipstone.engine.storage.local import LocalStorage
 
 SCHEMA = pa.schema([("p", pa.int64()), ("a", pa.int64())])
 NOW = dt.timedelta(0)
@@ -40,10 +37,6 @@ def run_task(work, p: list, a: list, **sizes: int) -> list:
     with ss.TaskWriter(work.task_spec(**sizes)) as task:
         task.write(pa.table({"p": p, "a": a}, schema=work.task_spec().schema))
     return pickle.loads(pickle.dumps(task.result))
-
-
-def pending(table: ss.Table) -> list[str]:
-    return sorted(path.stem for path in Path(table.handle.index_storage.root, "pending").glob("*.json"))
 
 
 def data_files(table: ss.Table) -> set[str]:
@@ -81,12 +74,8 @@ def test_begun_run_and_committed_in_three_processes_with_every_index_kept_up(tab
     table.create_index("a", kind="bloom")
     table.create_index("a", kind="secondary")
     work = table.distributed_transaction()
-    assert pending(table) == []  # a job may compute for long before its first task writes
     results = pickle.loads(bytes.fromhex(_elsewhere(TASK, work)))
-    assert [name.partition("-")[0] for name in pending(table)] == [work.id]
-    assert table.history().to_pylist()[-1]["state"] == "inflight"
     assert int(_elsewhere(COMMIT, (work, results))) == table.version + 1
-    assert pending(table) == []
     after = table.refresh()
     assert rows_of(table.location) == {(1, 10): 1, (2, 20): 1}
     assert after.indexes()["files_covered"].to_pylist() == [2, 2, 2] == after.indexes()["files_total"].to_pylist()
@@ -101,71 +90,36 @@ def test_what_is_pickled_stays_small(table: ss.Table) -> None:
     assert len(pickle.dumps(run_task(work, [1] * 1000, list(range(1000))))) < 10_000
 
 
-# -- markers ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_tasks_marker_is_durable_before_its_first_file_and_goes_with_what_it_wrote(
-    table: ss.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[str, int]] = []
-    create = LocalStorage.create
-
-    def watched(self: LocalStorage, path: str):
-        seen.append((path, len(pending(table))))
-        return create(self, path)
-
-    monkeypatch.setattr(LocalStorage, "create", watched)
-    work = table.distributed_transaction()
-    with pytest.raises(ZeroDivisionError), ss.TaskWriter(work.task_spec(row_group_rows=1, file_rows=1)) as task:
-        task.write(pa.table({"p": [1, 1], "a": [1, 2]}))
-        assert len(data_files(table)) == 2
-        raise ZeroDivisionError
-    assert seen[0][0].startswith("pending/") and all(count == 1 for path, count in seen[1:] if "pending" not in path)
-    assert len(seen) == 3 and data_files(table) == set() and pending(table) == []
+# -- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_writes_nothing_leaves_nothing(table: ss.Table) -> None:
     work = table.distributed_transaction()
     with ss.TaskWriter(work.task_spec()) as task:
         task.write(SCHEMA.empty_table())
-    assert task.result == [] and pending(table) == []
+    assert task.result == []
 
 
 def test_a_task_is_used_within_its_block(table: ss.Table) -> None:
     task = ss.TaskWriter(table.distributed_transaction().task_spec())
-    for use in (lambda: task.write(SCHEMA.empty_table()), lambda: task.add_files(["x"]), lambda: task.result):
-        with pytest.raises(ss.InvalidArgumentError, match="with"):
-            use()
+    with pytest.raises(ss.InvalidArgumentError, match="with"):
+        task.result  # noqa: B018
     with task, pytest.raises(ss.InvalidArgumentError, match="after its `with` block"):
         task.write(pa.table({"p": [1], "a": [1]}))
         pickle.dumps(task.result)  # rows that wait would be missing
 
 
-def test_tasks_keep_their_transaction_young(table: ss.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "BEAT_S", 0.01)
-    monkeypatch.setattr(markers, "_heart", markers._Heart())
-    work = table.distributed_transaction()
-    with ss.TaskWriter(work.task_spec()) as task:
-        task.write(pa.table({"p": [1], "a": [1]}))
-        begun = table.handle.timeline.markers.in_flight()[0]
-        waiting = threading.Event()
-        while table.handle.timeline.markers.in_flight()[0].time_us == begun.time_us:
-            waiting.wait(0.01)
-    assert begun.base == table.version
-
-
 def test_one_young_task_keeps_the_transaction_of_an_old_one(table: ss.Table) -> None:
     work = table.distributed_transaction()
     old = run_task(work, [1], [1])
-    marker = next(Path(table.handle.index_storage.root, "pending").glob("*.json"))
+    files = [file for file in Path(table.location).rglob(f"*{work.id}*") if file.suffix == ".sbf"]
     young = run_task(work, [2], [2])
-    os.utime(marker, ns=(1000, 1000))
-    [seen] = table.handle.timeline.markers.in_flight()
-    assert seen.transaction == work.id and seen.time_us > 1
+    for file in files:
+        os.utime(file, ns=(1000, 1000))
     assert table.clean(min_age=dt.timedelta(minutes=5), delete_data=True).num_rows == 0
     with work.resume() as tx:
         tx.add_task(old + young)
-    assert rows_of(table.location) == {(1, 1): 1, (2, 2): 1} and pending(table) == []
+    assert rows_of(table.location) == {(1, 1): 1, (2, 2): 1}
 
 
 # -- retries, twins, the dead ------------------------------------------------------------------------------------------
@@ -180,11 +134,11 @@ def test_of_tasks_that_ran_twice_one_counts_and_clean_removes_the_other(table: s
     assert rows_of(table.location) == {(1, 5): 1}
     assert table.sync() == tx.committed.version and rows_of(table.location) == {(1, 5): 1}
     orphan = set(twin[0].written)
-    assert orphan < data_files(table) and [name for name in pending(table) if twin[0].task in name]
+    assert orphan < data_files(table)
     assert table.clean(min_age=dt.timedelta(hours=1), delete_data=True).num_rows == 0
     removed = table.clean(min_age=NOW, delete_data=True)
-    assert sorted(removed["kind"].to_pylist()) == ["data", "marker", "task"]
-    assert data_files(table) == set(first[0].written) and pending(table) == []
+    assert sorted(removed["kind"].to_pylist()) == ["data", "task"]
+    assert data_files(table) == set(first[0].written)
     assert table.version == tx.committed.version and table.verify(deep=True) == []
 
 
@@ -198,29 +152,39 @@ def test_what_a_killed_task_left_half_written_is_cleaned(table: ss.Table) -> Non
         os._exit(0)
     os.waitpid(child, 0)
     [temporary] = list(Path(table.location, "p=1").iterdir())
-    assert table.sync() == table.version and len(pending(table)) == 1
+    assert table.sync() == table.version
     table.clean(min_age=NOW, delete_data=True)
-    assert not temporary.exists() and pending(table) == []
+    assert not temporary.exists()
 
 
 def test_a_job_whose_driver_died_is_given_up_and_its_files_go(table: ss.Table) -> None:
     work = table.distributed_transaction()
     results = run_task(work, [1, 2], [1, 2])
     removed = table.clean(min_age=NOW, delete_data=True)
-    assert sorted(removed["kind"].to_pylist()) == ["data", "data", "marker", "task"]
-    assert data_files(table) == set() and pending(table) == []
+    assert sorted(removed["kind"].to_pylist()) == ["data", "data", "task"]
+    assert data_files(table) == set()
     with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), work.resume() as tx:
         tx.add_task(results)
-    assert rows_of(table.location) == {} and pending(table) == []
+    assert rows_of(table.location) == {}
 
 
 def test_abort_removes_what_it_hears_of(table: ss.Table) -> None:
     work = table.distributed_transaction()
     heard, unheard = run_task(work, [1], [1]), run_task(work, [2], [2])
+    version = table.version
+    work.abort([])
+    assert ss.open(table.location).version == version, "nothing is given up"
     work.abort(heard)
-    assert data_files(table) == set(unheard[0].written) and len(pending(table)) == 1
+    assert data_files(table) == set(unheard[0].written)
+    table.refresh()
+    assert table.handle.instant.fenced == (work.id,) and table.history()["action"].to_pylist()[-1] == "fence"
+    with pytest.raises(ss.CommitConflictError, match="gave this transaction up"), work.resume() as tx:
+        tx.add_task(unheard)
+    assert data_files(table) == set()
+    more = run_task(work, [3], [3])
+    assert data_files(table) == set(more[0].written)
     table.clean(min_age=NOW, delete_data=True)
-    assert data_files(table) == set() and pending(table) == []
+    assert data_files(table) == set()
 
 
 # -- how it ends ------------------------------------------------------------------------------------------------------
@@ -247,12 +211,19 @@ def test_two_that_resume_at_once_commit_once(table: ss.Table) -> None:
     assert rows_of(table.location) == {(1, 1): 1} and table.refresh().verify(deep=True) == []
 
 
-def test_nothing_is_removed_while_a_commit_may_still_come(table: ss.Table) -> None:
+def test_rule_07_an_abort_gives_the_transaction_up_before_it_removes_anything(table: ss.Table) -> None:
+    """A commit of another process that is under way publishes nothing of it; one that was there before stays."""
     work = table.distributed_transaction()
+    results = run_task(work, [1], [1])
+    with pytest.raises(ss.CommitConflictError, match="it was aborted"), work.resume() as tx:
+        tx.add_task(results)
+        work.abort(results)
+    assert rows_of(table.location) == {} and data_files(table) == set()
+    work = table.refresh().distributed_transaction()
     results = run_task(work, [1], [1])
     with work.resume() as tx:
         tx.add_task(results)
-        work.abort(results)
+    work.abort(results)
     assert rows_of(table.location) == {(1, 1): 1} and table.refresh().verify(deep=True) == []
 
 
@@ -262,7 +233,7 @@ def test_a_table_that_was_made_again_is_another(table: ss.Table) -> None:
     for path in sorted(Path(table.location, ".skipstone").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     again = ss.create(table.location)
-    with pytest.raises(ss.CommitConflictError, match="made again"), work.resume() as tx:
+    with pytest.raises(ss.CommitConflictError, match="created again"), work.resume() as tx:
         tx.add_task(results)
     work.abort(results)
     assert rows_of(table.location) == {(1, 1): 1} and again.verify(deep=True) == []
@@ -274,7 +245,7 @@ def test_a_key_commits_once(table: ss.Table) -> None:
         results = run_task(work, [1], [1])
         with work.resume() as tx:
             tx.add_task(results)
-    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1 and pending(table) == []
+    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1
 
 
 def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, table: ss.Table) -> None:
@@ -293,7 +264,7 @@ def test_rule_60_what_a_task_wrote_is_its_transactions_alone(tmp_path: Path, tab
         tx.write(pa.table({"p": [1], "a": [2]}))
         tx.add_task(results)
     assert tx.committed is not None and tx.committed.version == table.version == 2
-    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1 and pending(table) == []
+    assert rows_of(table.location) == {(1, 1): 1} and len(data_files(table)) == 1
     assert table.verify(deep=True) == [] and data_files(other) == set()
 
 
@@ -328,7 +299,7 @@ def test_a_key_commits_a_removal_once(table: ss.Table, change: str) -> None:
                     tx.write(pa.table({"p": [1], "a": [1]}))
                 tx.remove(["p=1/x.parquet"])
         assert tx.committed is not None and tx.committed.version == 3
-    assert rows_of(table.location) == ({} if change == "remove" else {(1, 1): 1}) and pending(table) == []
+    assert rows_of(table.location) == ({} if change == "remove" else {(1, 1): 1})
     with pytest.raises(ss.InvalidArgumentError, match="not a file"), table.refresh().transaction(key="other") as tx:
         tx.remove(["p=1/x.parquet"])
 
@@ -375,7 +346,7 @@ def test_two_that_overwrite_the_same_file_conflict_and_the_later_leaves_nothing(
     with pytest.raises(ss.CommitConflictError), late.resume() as tx:
         tx.add_task(results)
         tx.overwrite(partitions)
-    assert (data_files(table), table.refresh().version, pending(table)) == (files, version, [])
+    assert (data_files(table), table.refresh().version) == (files, version)
 
 
 def test_partitions_are_compared_by_their_values(tmp_path: Path) -> None:
@@ -450,7 +421,7 @@ def test_rule_46_what_was_read_and_changed_since_is_not_overwritten(
         with pytest.raises(ss.CommitConflictError, match=f"version {read}" if how == "added" else "p=1") as caught:
             overwrite()
         assert caught.value.paths and all(path.startswith("p=1/") for path in caught.value.paths)
-        assert (data_files(table), table.refresh().version, pending(table)) == (files, version, [])
+        assert (data_files(table), table.refresh().version) == (files, version)
         assert rows_of(table.location) == before
     else:
         overwrite()
@@ -527,7 +498,7 @@ def test_any_jobs_leave_the_rows_that_a_list_would_have(jobs: list) -> None:
             assert latest.scan("a = 3").to_table().num_rows == sum(a == 3 for _, a in expected)
         assert latest.verify(deep=True) == []
         latest.clean(min_age=NOW, retain_versions=1, delete_data=True)
-        assert data_files(table) == set(latest.files()["path"].to_pylist()) and pending(table) == []
+        assert data_files(table) == set(latest.files()["path"].to_pylist())
         assert rows_of(folder) == Counter(expected)
 
 

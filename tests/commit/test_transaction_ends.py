@@ -1,0 +1,63 @@
+"""Transactions that end in no ordinary way: forked, or dropped."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import skipstone as ss
+
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ss.Table:
+    return ss.create(tmp_path, schema=SCHEMA)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("way", ["raises", "ends", "writes"])
+def test_a_forked_process_neither_ends_a_transaction_nor_takes_away_what_it_wrote(table: ss.Table, way: str) -> None:
+    process = os.getpid()
+    try:
+        with table.transaction() as tx:
+            with ss.TaskWriter(tx.task_spec()) as task:
+                task.write(pa.table({"a": [5]}))
+            tx.add_task(task.result)
+            child = os.fork()
+            if child == 0:
+                if way == "raises":
+                    raise KeyError
+                if way == "writes":
+                    tx.write(pa.table({"a": [6]}))
+            else:
+                _, status = os.waitpid(child, 0)
+    except (KeyError, ss.InvalidArgumentError) as error:
+        if os.getpid() != process:
+            os._exit(3 if way == "raises" or "in the process that began it" in str(error) else 4)
+        raise
+    finally:
+        if os.getpid() != process:
+            os._exit(5)
+    assert os.waitstatus_to_exitcode(status) == 3
+    again = ss.open(table.location)
+    assert (again.version, again.scan().to_table()["a"].to_pylist()) == (2, [5])
+    assert again.verify(deep=True) == []
+
+
+def test_a_clean_finds_what_a_transaction_wrote_that_did_not_end(table: ss.Table) -> None:
+    tx = table.transaction()
+    tx.__enter__()
+    with ss.TaskWriter(tx.task_spec()) as task:
+        task.write(pa.table({"a": [5]}))
+    tx.add_task(task.result)
+    named = tx.id
+    del tx
+    gc.collect()
+    told = table.clean(min_age=dt.timedelta(0), delete_data=True)
+    assert sorted(told["kind"].to_pylist()) == ["data", "task"] and table.handle.instant.fenced == (named,)
+    assert list(Path(table.location).glob("*.parquet")) == []
