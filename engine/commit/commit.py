@@ -157,7 +157,7 @@ def latest_of(timeline: Timeline, base: Instant) -> Instant:
 def _check_not_given_up(timeline: Timeline, newer: Instant, transaction: str) -> None:
     if transaction in newer.fenced:
         raise CommitConflictError(
-            f"{timeline.storage.uri}: version {newer.version} gave this transaction up: it was aborted, or its files "
+            f"{timeline.storage.uri}: version {newer.version} gave this transaction up: its files "
             "were older than the min_age of a clean; begin it again (keep_alive() tells a clean that it is running)"
         )
 

@@ -16,19 +16,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...errors import CommitConflictError, CorruptionError, InvalidArgumentError, NotATableError
+from ...errors import CommitConflictError, InvalidArgumentError, NotATableError
 from ..handle import Handle
 from ..indexes.task_result import TaskResult
 from ..state import Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
-from ..state.lsm import RunWriter
 from ..state.runs import RunReaders
-from ..state.snapshot import Snapshot
 from ..storage import open_storages
 from ..tasks.spec import TaskSpec
-from .commit import commit
-from .edit import Edit
-from .transaction import Transaction, add_results, may_be_named, spec_of
+from .transaction import Transaction, add_results, is_resumed, may_be_named, spec_of
 
 
 @dataclass(frozen=True)
@@ -76,17 +72,6 @@ class DistributedTransaction:
         cleaned, or the table made again; and where it was given up because its files were older than the `min_age` of a
         clean.
         """
-        with self._opened() as handle:
-            if may_be_named(handle.timeline, self.table_id, self.version, self.id):
-                raise CommitConflictError(
-                    f"{handle.location}: this transaction was committed before, or the table created again; begin again"
-                )
-            with Transaction(handle, self.key, self.id) as tx:
-                yield tx
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[Handle]:
-        """A handle on the version at which the transaction began."""
         spec = self._spec
         try:
             storage, index_storage = open_storages(spec.location, spec.index_location, spec.storage_options)
@@ -99,29 +84,26 @@ class DistributedTransaction:
             ) from error
         handle = Handle(storage, index_storage, timeline, RunReaders(index_storage), instant, is_pinned=True)
         with contextlib.closing(handle):
-            yield handle
+            if may_be_named(timeline, self.table_id, self.version, self.id):
+                raise CommitConflictError(
+                    f"{spec.location}: this transaction was committed before, or the table created again; begin again"
+                )
+            with Transaction(handle, self.key, self.id) as tx:
+                yield tx
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Ends the transaction with nothing changed: a version gives it up, and then what tasks made is removed, as far
-        as it was heard of. Tasks that failed have removed what they wrote; what killed ones left is cleaned later.
-        Without results there is nothing to give up, and no version is created.
+        """Ends the transaction with nothing changed: removes what tasks made, as far as it was heard of. Tasks that
+        failed have removed what they wrote; what killed ones left is cleaned later.
 
-        Where a `resume` has published it, nothing is removed; one that is under way ends with CommitConflictError.
-        Raises InvalidArgumentError for results of another transaction's tasks.
+        Where a `resume` has published it, or may have, nothing is removed: an orphan costs space, a missing file costs
+        the table. Raises InvalidArgumentError for results of another transaction's tasks.
         """
         if any(result.transaction != self.id for result in results):
             raise InvalidArgumentError("these results are of tasks of another transaction: nothing was removed")
+        spec = self._spec
+        data, index = open_storages(spec.location, spec.index_location, spec.storage_options)
+        if is_resumed(index, self.id) or may_be_named(Timeline(index), self.table_id, self.version, self.id):
+            return
         leftovers = Leftovers()
-        with contextlib.suppress(CommitConflictError, CorruptionError), self._opened() as handle:  # in doubt, all stays
-            add_results(leftovers, results, handle.storage, handle.index_storage)
-            if len(leftovers) and self._is_given_up(handle):
-                leftovers.remove()
-
-    def _is_given_up(self, handle: Handle) -> bool:
-        """Publishes a version that gives this transaction up; False where it was published."""
-
-        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
-            is_named = may_be_named(handle.timeline, self.table_id, self.version, self.id)
-            return None if is_named else Edit(fenced=(self.id,), summary={"fenced": 1})
-
-        return self.id in commit(handle, "fence", plan).fenced
+        add_results(leftovers, results, data, index)
+        leftovers.remove()

@@ -27,7 +27,7 @@ from ..state.leftovers import Leftovers
 from ..state.lsm import RunWriter
 from ..state.paths import paths_of, task_path
 from ..state.snapshot import Snapshot
-from ..storage import Storage
+from ..storage import FileMissingError, Storage
 from ..storage.write_buffer import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
@@ -68,6 +68,8 @@ class Transaction:
 
     def __enter__(self) -> Transaction:
         self._is_open = True
+        if self._is_resumed:  # `DistributedTransaction.abort` looks for it
+            self.keep_alive()
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -359,6 +361,16 @@ def add_results(leftovers: Leftovers, results: Iterable[TaskResult], data: Stora
         if result.index is not None:
             for path in result.index.paths:
                 leftovers.add(index, path)
+
+
+def is_resumed(index_storage: Storage, transaction: str) -> bool:
+    """True while a process commits a transaction that was started elsewhere, and if that process died, or does not know
+    whether it published it."""
+    try:
+        index_storage.stat(task_path(transaction, _ALIVE))
+    except FileMissingError:
+        return False
+    return True
 
 
 def may_be_named(timeline: Timeline, table_id: str, version: int, transaction: str) -> bool:
