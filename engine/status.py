@@ -61,7 +61,7 @@ def _listed(title: str, lines: list[str]) -> list[str]:
 def status(handle: Handle) -> Status:
     """See `Table.status`."""
     changes = _changes(handle)
-    rows = history_view(list(handle.timeline.history(handle.version)), []).to_pylist()
+    rows = history_view(list(handle.timeline.history(handle.version))).to_pylist()
     times = [row["time"] for row in rows if row["action"] in ("create", "sync")]
     indexes = indexes_view(handle.snapshot).to_pylist()
     lacking = {
