@@ -28,6 +28,7 @@ _PYTHON = {
     **{name: f"{name}()" for name in _VERBS},
     **{name: f"{name}=" for name in ("index_path", "schema")},
     "on_misfit": 'on_misfit="quarantine"',
+    "ignore_deletes": "ignore_deletes=True",
     "adopt": "ss.adopt(path) (on a command line: `skipstone adopt PATH`)",
 }
 

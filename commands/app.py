@@ -163,6 +163,7 @@ _WORDS = {
     "open": "any other command",
     "index_path": "--index-path",
     "on_misfit": "--on-misfit quarantine",
+    "ignore_deletes": "--ignore-deletes",
     "refresh_index": "`skipstone index refresh`",
     "create_index": "`skipstone index add`",
     "drop_index": "`skipstone index drop`",

@@ -53,6 +53,9 @@ def create(
     on_misfit: Annotated[
         OnMisfit, Option(help="Files that do not fit the others: end with an error, or quarantine them.")
     ] = "raise",
+    ignore_deletes: Annotated[
+        bool, Option(help="Index a folder whose index is missing, though deleted rows come back.")
+    ] = False,
     index_path: IndexPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,6 +68,7 @@ def create(
             source=source,
             columns=split(columns),
             on_misfit=on_misfit,
+            ignore_deletes=ignore_deletes,
             index_path=index_path,
             storage_options=storage_options(),
         )

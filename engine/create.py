@@ -28,6 +28,7 @@ def create(
     name: str | None = None,
     catalog: Any = None,
     on_misfit: OnMisfit = "raise",
+    ignore_deletes: bool = False,
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Table:
@@ -55,6 +56,8 @@ def create(
         on_misfit: what happens to files of a directory whose columns or partition keys do not fit those of most files.
             "raise": SchemaError lists them, and no index is created. "quarantine": the table lacks them, and its
             queries warn of that; each `sync` tries them again.
+        ignore_deletes: a folder in which Skipstone removed rows or files, and whose index is missing, raises
+            InvalidArgumentError, since its old files would count again. True: they count again.
         progress: a function called as f(step, done, total or None), or True for a bar on stderr.
         attach: who reads the footers of a listing (`spark_adapter.create` has executors do it).
 
@@ -77,6 +80,7 @@ def create(
             name=name,
             catalog=catalog,
             on_misfit=on_misfit,
+            ignore_deletes=ignore_deletes,
             progress=progress,
             attach=attach,
         )

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from .lakes import DIRECTORY, ICEBERG, KINDS
 from .lakes.detect import detect_format, locate, open_log
 from .lakes.directory import LISTED, list_parquet, listed_of
 from .lakes.folder_times import folder_times, with_index_folder
+from .lakes.table_marker import read_marker, without_index
 from .opening import new_handle
 from .parquet.leaves import leaf_types, plain_type
 from .progress import Progress, progress_function
@@ -63,6 +65,7 @@ def create_handle(
     name: str | None = None,
     catalog: Any = None,
     on_misfit: OnMisfit = "raise",
+    ignore_deletes: bool = False,
     progress: Progress | bool | None = None,
     attach: Attacher = attach_all,
 ) -> Handle:
@@ -79,15 +82,17 @@ def create_handle(
     storage, index_storage = open_storages(table.path, index_path, table.storage_options)
     timeline = Timeline(index_storage)
     named = table.kind or (ICEBERG if table.metadata is not None else None)
-    looks: list[Callable[[], Any]] = [storage.kind, timeline.latest]
+    looks: list[Callable[[], Any]] = [storage.kind, timeline.latest, partial(read_marker, storage)]
     if not (source or named or files is not None):
         looks.append(lambda: _detected(storage))
-    place, latest, *detected = side_by_side(storage, lambda look: look(), looks, "skipstone-create")
+    place, latest, marker, *detected = side_by_side(storage, lambda look: look(), looks, "skipstone-create")
     if place == "file":
         raise NotATableError(f"{storage.uri} is a file; attach its directory, or name files with files=[...]")
     if latest is not None:
         hint = "{open} opens it, {sync} follows what changed"
         raise InvalidArgumentError(f"{storage.uri}: indexed already", hint=hint)
+    if marker is not None and files is None and not ignore_deletes:
+        raise without_index(storage, marker)
     if detected and isinstance(detected[0], NotATableError):
         raise detected[0]
     kind = source or named or (detected[0] if detected else DIRECTORY)

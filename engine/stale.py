@@ -100,12 +100,10 @@ def check_stale(handle: Handle) -> None:
 
 def changes_since_sync(handle: Handle) -> Changes:
     """List the whole directory, and compare it with the version."""
-    from .lakes.difference import with_unlisted
     from .lakes.directory import list_parquet
 
     snapshot = Snapshot(handle.instant, handle.readers)
-    listed = list_parquet(handle.storage, handle.index_storage)
-    return _changes(handle, snapshot, with_unlisted(listed, snapshot, handle.storage), None)
+    return _changes(handle, snapshot, list_parquet(handle.storage, handle.index_storage), None)
 
 
 def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
@@ -130,8 +128,9 @@ def _changes_in_folders(handle: Handle, recorded: dict[str, int]) -> Changes:
 
 
 def _changes(handle: Handle, snapshot: Snapshot, listed: pa.Table, folders: set[str] | None) -> Changes:
-    from .lakes.difference import difference
+    from .lakes.difference import difference, with_unlisted
 
+    listed = with_unlisted(listed, snapshot, handle.storage, folders)
     found = difference(snapshot, listed, handle.version, folders)
     quarantined = {file["path"] for file in handle.instant.quarantined}
     appeared = {path.decode("utf-8", "replace") for path in found.appeared.column("path").to_pylist()} - quarantined

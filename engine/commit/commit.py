@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from ...errors import CommitConflictError, CorruptionError, NotATableError
+from ...errors import CommitConflictError, CorruptionError, NotATableError, SkipstoneWarning
 from ..handle import Handle
 from ..indexes.task_result import temporary_paths
+from ..lakes.table_marker import MARKER, write_marker
 from ..observing import Event, emit, is_observed, ms_since
 from ..state import Instant, Run, Timeline, new_transaction_id
 from ..state.leftovers import Leftovers
 from ..state.lineage import Look, look, since
 from ..state.lsm import RunWriter
 from ..state.snapshot import Snapshot
-from ..storage import FileMissingError, Storage, Usage, reading_of
+from ..storage import FileMissingError, Storage, StorageError, Usage, reading_of
 from ..storage.threads import side_by_side
 from ..storage.write_buffer import WriteBuffer
 from .edit import Edit, next_version
@@ -111,6 +113,8 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
                 leftovers.remove()
                 _move(handle, edit)
                 return edit
+            if edit.removed and edit.remember_removed and handle.log is None:
+                edit = _marked(handle, newest, edit)
             before = len(leftovers)
             writing = RunWriter(batch.storage, readers, leftovers, batch.transaction, str(attempt))
             instant = next_version(edit, newest, action, key, base, writing)
@@ -124,6 +128,18 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
             if not base.version:
                 raise CommitConflictError(f"{timeline.storage.uri}: another commit was first; open() the table again")
     raise CommitConflictError(f"{handle.location}: {_TOO_MANY}")
+
+
+def _marked(handle: Handle, newest: Instant, edit: Edit) -> Edit:
+    """Make the directory recognizable before data files in it are no longer live."""
+    if newest.source.get("marked"):
+        return edit
+    try:
+        write_marker(handle.storage, newest.table_id, handle.index_storage.uri)
+    except StorageError as error:
+        warnings.warn(SkipstoneWarning(f"{handle.location}: {MARKER} cannot be written: {error}"), stacklevel=4)
+        return edit
+    return replace(edit, source={**edit.source, "marked": True})
 
 
 def _move(handle: Handle, instant: Instant) -> None:

@@ -1,7 +1,8 @@
 """Where live files come from. This room writes nothing.
 
 `detect.py` finds the table that a user names and its format. `directory.py` lists a directory, `difference.py` compares
-a listing with a version, and `folder_times.py` tells which folders need no listing. `table_format.py` is
+a listing with a version, and `folder_times.py` tells which folders need no listing; `table_marker.py` makes a
+folder recognizable in which rows were deleted. `table_format.py` is
 the protocol of a format with a log (`LogSource`, `LogState`), `column_naming.py` how files name columns. `delta.py`
 (with `deletion_vectors.py`) and `iceberg.py` (with `iceberg_files.py`, `iceberg_columns.py`, `iceberg_catalog.py`)
 use each format's own library; `hudi/` reads the timeline itself. To add a format, add a file here, its name in

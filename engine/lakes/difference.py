@@ -37,10 +37,7 @@ class Difference:
 def difference(snapshot: Snapshot, listed: pa.Table, since: int, folders: Iterable[str] | None = None) -> Difference:
     """Compare a listing with a version, by path, size, time and etag: all of it, or only some folders. Files that were
     added after the version `since` are left alone."""
-    live = snapshot.files().select(["file_id", "path", *STAT_FIELDS, "segment"])
-    if folders is not None:
-        of_files = pc.replace_substring_regex(live.column("path"), "/?[^/]*$", "")
-        live = live.filter(pc.is_in(of_files, value_set=string_array(list(folders))))
+    live = _live_in(snapshot, folders).select(["file_id", "path", *STAT_FIELDS, "segment"])
     is_older = to_numpy(live.column("segment")) <= since
     paths, live_paths = combine(listed.column("path")), _path_bytes(live)
     positions = pc.index_in(paths, value_set=live_paths)
@@ -65,6 +62,14 @@ def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
     positions = pc.index_in(_path_bytes(live), value_set=combine(listed.column("path")))
     live, rows = live.filter(positions.is_valid()), listed.take(positions.drop_null())
     return to_numpy(live.column("file_id"))[~_are_same(rows, live)]
+
+
+def _live_in(snapshot: Snapshot, folders: Iterable[str] | None) -> pa.Table:
+    live = snapshot.files()
+    if folders is None:
+        return live
+    of_files = pc.replace_substring_regex(live.column("path"), "/?[^/]*$", "")
+    return live.filter(pc.is_in(of_files, value_set=string_array(list(folders))))
 
 
 def _path_bytes(files: pa.Table) -> pa.Array:
@@ -106,9 +111,12 @@ def _missing(live: pa.Table, listed: pa.Array) -> np.ndarray:
     return absent[np.array([not is_outside(path) for path in paths], dtype=bool)]
 
 
-def with_unlisted(listed: pa.Table, snapshot: Snapshot, storage: Storage) -> pa.Table:
-    """The listing, and live files of names that it passes over, which somebody added by name: each is looked up."""
-    live, unlisted = snapshot.files(), []
+def with_unlisted(
+    listed: pa.Table, snapshot: Snapshot, storage: Storage, folders: Iterable[str] | None = None
+) -> pa.Table:
+    """The listing, of all or of some folders, and live files of names that it passes over, which somebody added by
+    name: each is looked up."""
+    live, unlisted = _live_in(snapshot, folders), []
     for path in live.column("path").take(from_numpy(_missing(live, combine(listed.column("path"))))).to_pylist():
         if not is_listed(path):
             with contextlib.suppress(FileMissingError):

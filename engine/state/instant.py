@@ -17,7 +17,7 @@ instant names is ever trusted.
                      {JSON path of names in a file without field ids: the log's key of that field}
     schema           the table's Arrow schema, partition columns included (base64 of Arrow's IPC form)
                      a directory has "folders": {path: its modification time in ns when the last sync listed it, 0 if
-                     it was too young to tell}
+                     it was too young to tell}, and "marked": whether the directory has `lakes/table_marker.py`'s file
     partitioning     names of the partition columns, outermost first
     fields           {name: id} of the top-level columns: a rename keeps the id, and no id is ever given again
     retired          names that top-level columns had and have no more, or that passed to another column: what files

@@ -226,10 +226,11 @@ _SOURCE = record(
         "inner": mapping(text, text),
         "mapping": mapping(text, text),
         "folders": mapping(text, integer(0, INT64_MAX)),
+        "marked": flag,
     },
     optional=(
         *("hive", "partitions_declared", "locations", "position", "table", "mark", "keys", "inner", "mapping"),
-        "folders",
+        *("folders", "marked"),
     ),
 )
 _NAMES_OF_FILES: dict[str, Field] = {

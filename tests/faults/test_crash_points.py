@@ -95,6 +95,8 @@ def check(recording: Recording, root: Path, promised: int, told: str, *, is_whol
         return
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # an index run that is missing would be told by a warning
+        if action.is_synced:
+            warnings.filterwarnings("ignore", "(?s).*changed since the last sync")
         table = ss.open(root)
         assert promised <= table.version <= max(recording.pictures), told
         assert picture(table) == recording.pictures[table.version], told

@@ -75,7 +75,7 @@ class Meetings:
         refused: ss.SkipstoneError | None = None
         with warnings.catch_warnings(), troubled(Fault("meanwhile", at, meanwhile=meanwhile)) as fault:
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "not indexed|files come back without statistics")
+            warnings.filterwarnings("ignore", "(?s)not indexed|files come back without|.*changed since the last sync")
             try:
                 self.action.act(root)
             except ss.SkipstoneError as error:

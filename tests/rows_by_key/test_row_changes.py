@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,22 @@ def test_an_overwritten_file_is_refused(lake: Path) -> None:
     with pytest.raises(ss.NotReadableError, match=r"f0\.parquet"):
         table.delete("id = 'k5'")
     assert ss.open(lake).version == 1
+
+
+def test_a_folder_with_deleted_rows_is_not_indexed_again_unasked(lake: Path) -> None:
+    """Without the index its old files would count again: also where a lost index is replaced by a listing."""
+    table = ss.create(lake)
+    marker = lake / "_skipstone_table.json"
+    table.delete("id = 'nowhere'")
+    assert not marker.exists()
+    table.delete("id = 'k5'")
+    assert table.handle.instant.table_id in marker.read_text()
+    ss.open(lake).sync()
+    shutil.rmtree(lake / ".skipstone")
+    for again in (lambda: ss.create(lake), lambda: ss.open(lake, fallback="list")):
+        with pytest.raises(ss.InvalidArgumentError, match=r"count again.*Restore the index.*ignore_deletes=True"):
+            again()
+    assert ss.create(lake, ignore_deletes=True).scan("id = 'k5'").count() == 1
 
 
 def test_progress_counts_files(lake: Path) -> None:
