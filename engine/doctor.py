@@ -20,6 +20,7 @@ from ..errors import NotATableError, NotReadableError, SkipstoneError, StorageEr
 from .handle import Handle
 from .opening import open_handle
 from .scan.steps import bytes_text
+from .stale import changes_since_sync
 from .state.clock import now_us, storage_now_us
 from .storage import Storage
 from .storage.local import TEMPORARY_PREFIX
@@ -206,6 +207,7 @@ def _table(
             ("clock", _clock),
             ("log", _log),
             ("files", _files),
+            ("directory", _directory),
             ("indexes", _indexes),
         ]
         for name, part in parts:
@@ -215,6 +217,14 @@ def _table(
                 yield Check(name, PROBLEM, str(error))
     finally:
         handle.close()
+
+
+def _directory(handle: Handle) -> Iterator[Check]:
+    """Check whether the directory is as the last sync saw it."""
+    if handle.log is None:
+        changes = changes_since_sync(handle)
+        remedy = f"skipstone sync {handle.location}"
+        yield Check("directory", WARNING, str(changes), remedy) if changes else Check("directory", OK, str(changes))
 
 
 def _described(handle: Handle) -> str:

@@ -194,6 +194,8 @@ def test_status_and_a_dry_run(say, tmp_path: Path) -> None:
     (directory.root / "d=7/half.parquet").write_bytes(b"PAR1")
     added = ["d=7/half.parquet", "d=7/new.parquet"]
     status = json.loads(say("status", str(directory.root), "--json")[1])
+    (found,) = [check for check in ss.doctor(directory.root) if check.name == "directory"]
+    assert found.is_finding and "2 added" in found.detail and "skipstone sync" in found.remedy
     assert (status["added"], status["removed"]) == (added, [directory.path(gone)])
     assert (status["changed"], status["version"], status["is_current"]) == ([directory.path(changed)], 2, False)
     foreseen = directory.table.sync(dry_run=True)
