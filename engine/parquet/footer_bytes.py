@@ -125,11 +125,18 @@ class FooterBytes:
         return True
 
 
-def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None = None) -> FooterBytes:
+def footer_bytes(
+    metadata: Any,
+    path: str | None = None,
+    size_bytes: int | None = None,
+    stored: tuple[bytes, dict[int, Any]] | None = None,
+) -> FooterBytes:
     """Parses the footer of pyarrow's FileMetaData.
 
     Args:
         path: of the file, for errors.
+        stored: the bytes of the footer in its file, and what `unencrypted_fields` made of them. Most writers write
+            the same bytes as pyarrow, which are then not parsed again.
         size_bytes: of the file; None where it is not known, and offsets are not checked.
 
     Raises CorruptionError for a footer that contradicts itself, or has encrypted columns.
@@ -137,7 +144,7 @@ def footer_bytes(metadata: Any, path: str | None = None, size_bytes: int | None 
     try:
         data = rewritten(metadata)
         leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
-        fields, _ = struct_at(data, 0, _FILE_LISTS)
+        fields = stored[1] if stored is not None and stored[0] == data else struct_at(data, 0, _FILE_LISTS)[0]
         orders = fields.get(_COLUMN_ORDERS, ())
         defined = frozenset(leaf for leaf, order in enumerate(orders) if list(order) == [_TYPE_DEFINED])
         groups = [_group(group, leaves, defined, size_bytes) for group in fields[_ROW_GROUPS]]
@@ -156,15 +163,16 @@ def rewritten(metadata: Any) -> bytes:
     return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
 
 
-def check_unencrypted(data: bytes, path: str) -> None:
-    """Raises CorruptionError for a footer, as it is in its file, that declares encryption: pyarrow ends the process if
-    it writes such a footer again."""
+def unencrypted_fields(data: bytes, path: str) -> dict[int, Any]:
+    """Parses a footer as it is in its file. Raises CorruptionError if it declares encryption: pyarrow ends the process
+    if it writes such a footer again."""
     try:
-        fields, _ = struct_at(data, 0)
+        fields, _ = struct_at(data, 0, _FILE_LISTS)
     except (ValueError, IndexError) as error:
         raise CorruptionError(f"its footer cannot be read ({error})", path=path, check="parquet") from error
     if _ENCRYPTION in fields:
         raise CorruptionError("it is encrypted, and no key is known", path=path, check="parquet")
+    return fields
 
 
 def _text(raw: bytes) -> str:

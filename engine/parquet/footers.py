@@ -76,14 +76,15 @@ def open_parquet(storage: Storage, entry: Entry, *, is_checked: bool = True, **o
     """
     if is_checked:
         return _opened(storage, entry, options)
-    from .footer_bytes import check_unencrypted, footer_bytes
+    from .footer_bytes import footer_bytes, unencrypted_fields
 
     tail_bytes = min(entry.size_bytes, _TAIL_BYTES)
     file = _opened(storage, entry, options, tail_bytes)
     try:
         with _refusals(entry.path, "its footer cannot be read ({})"):
-            check_unencrypted(_raw_footer(storage, file, entry, tail_bytes), entry.path)
-            file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes)
+            stored = _raw_footer(storage, file, entry, tail_bytes)
+            fields = unencrypted_fields(stored, entry.path)
+            file.parsed = footer_bytes(file.metadata, entry.path, entry.size_bytes, (stored, fields))
             return file
     except BaseException:
         file.close()
