@@ -43,7 +43,8 @@ def extreme(plan: PlannedScan, column: str, which: str, *, check: bool | None = 
         if best is not None and search.possible is not None:
             decisive = decisive & search.possible.better_than(VALUES, best, or_equal=True)
         # Where few files are looked at unasked, those whose bounds exclude them are among them.
-        plan.check_files(np.ones_like(decisive) if check is None else decisive, every=check)
+        is_asked = check is not None or not plan.request.checks_files
+        plan.check_files(decisive if is_asked else np.ones_like(decisive), every=check)
         step.came_in, step.went_out, step.index = search.looked_at, search.read, "fine statistics"
         step.note = f"{which}({column}): row groups that were read, of those looked at; bounds decided the rest"
     return goal.value()
