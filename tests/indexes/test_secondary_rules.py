@@ -261,7 +261,7 @@ def test_a_writer_that_is_given_up_at_the_last_moment_is_told_so(
     real = secondary_merge.add_part
 
     def meanwhile(*given: object):
-        ss.open(tmp_path).clean(min_age=dt.timedelta(0))
+        ss.open(tmp_path).clean(min_age=dt.timedelta(0), delete_data=True)
         return real(*given)
 
     monkeypatch.setattr(secondary_merge, "add_part", meanwhile)

@@ -70,7 +70,7 @@ def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
         "refresh_index": lambda: sks.refresh_index(spark, lake, "k", kind="secondary", progress=True),
         "cluster": lambda: sks.cluster(spark, lake, "k", where="p < 5", progress=True),
         "clean": lambda: sks.clean(spark, lake, delete_data=True, progress=True),
-        "create": lambda: sks.create(spark, lake, index_path=new, progress=True),
+        "create": lambda: sks.create(spark, lake, index_path=new, ignore_deletes=True, progress=True),
     }
     without_jobs = {"refresh_index"}  # every index was kept at commit, so nothing is left to build
     for verb, call in verbs.items():
