@@ -67,6 +67,12 @@ def sync_directory(
     """
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     seen = _look(handle, base, list_files, progress)
+    evolution = Evolution(adopts, widens)
+    new_names = _nothing_to_do(seen.before, difference(seen.before, seen.listed, base.version), evolution)
+    if new_names is not None:
+        if base.version > handle.version:
+            handle.move_to(base)
+        return base, SyncResult(base.version, new_columns=new_names)
     work: _DirectorySync | None = None
     with write_batch(handle, base) as batch:
 
@@ -80,12 +86,23 @@ def sync_directory(
                 changes, work = difference(newest, seen.listed, seen.before.instant.version), None
             if work is None:
                 work = _DirectorySync(handle, batch, newest, changes)
-                work.prepare(seen, progress, Evolution(adopts, widens), attach)
+                work.prepare(seen, progress, evolution, attach)
             return work.edit(newest.instant)
 
         instant = commit(handle, "sync", plan, batch=batch)
         assert work is not None
         return instant, work.result(instant.version)
+
+
+def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution) -> list[str] | None:
+    """The columns that files have and the table lacks, if a sync would change nothing; None if it would."""
+    base = snapshot.instant
+    if changes.appeared.num_rows or changes.removed or base.quarantined:
+        return None
+    unread_schemas = live_schemas(snapshot, leave=changes.removed)
+    names = list(new_columns(base, [(unread.schema, count) for unread, count in unread_schemas]))
+    is_adopted = bool(names) and evolution.adopts
+    return None if is_adopted or any(sure_columns(base, unread) for unread, _ in unread_schemas) else names
 
 
 @dataclass
@@ -160,13 +177,12 @@ class _DirectorySync:
         """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
         handle, snapshot, changes, batch = self._handle, self._snapshot, self._changes, self._batch
         base = snapshot.instant
+        names = _nothing_to_do(snapshot, changes, evolution)
+        if names is not None:
+            self._new_columns = names
+            return
         unread_schemas = live_schemas(snapshot, leave=changes.removed)
         of_live = [(unread.schema, count) for unread, count in unread_schemas]
-        if not changes.appeared.num_rows and not changes.removed and not base.quarantined:
-            self._new_columns = list(new_columns(base, of_live))
-            is_adopted = bool(self._new_columns) and evolution.adopts
-            if not is_adopted and not any(sure_columns(base, unread) for unread, _ in unread_schemas):
-                return
         results, unread = _attached(handle, base, batch, changes.appeared, progress, evolution, attach)
         edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
         wider = _wider(snapshot, results) if evolution.widens else {}
