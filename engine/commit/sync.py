@@ -69,7 +69,8 @@ def sync_directory(
     seen = _look(handle, base, list_files, progress)
     evolution = Evolution(adopts, widens)
     new_names = _nothing_to_do(seen.before, difference(seen.before, seen.listed, base.version), evolution)
-    if new_names is not None:
+    newest = handle.timeline.latest(known=base)  # what was committed during the listing is looked at by the loop
+    if new_names is not None and newest is not None and newest.version == base.version:
         if base.version > handle.version:
             handle.move_to(base)
         return base, SyncResult(base.version, new_columns=new_names)
