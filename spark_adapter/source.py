@@ -109,6 +109,9 @@ class _NoStream(DataSourceStreamReader):
     def initialOffset(self) -> dict:
         raise _no_stream("reads versions of a table")
 
+    def latestOffset(self, *arguments: Any) -> dict:  # which PySpark 4.0 and 4.1 ask for first
+        raise _no_stream("reads versions of a table")
+
     def read(self, partition: InputPartition) -> NoReturn:
         raise _no_stream("reads versions of a table")
 
