@@ -240,7 +240,7 @@ class _Cursor:
             parts, size_bytes = list[Entries](), 0
             while self._next < self._end and len(parts) < blocks and size_bytes < _STEP_BYTES_MAX:
                 info = self._info()
-                size_bytes += info.plain_bytes
+                size_bytes += max(info.plain_bytes, 8 * info.entries)  # what a damaged index says may be too little
                 may_be_empty = bool(parts) and not self._is_inside(info)  # it may have no key before `stop`
                 block, entries = self._next_entries()
                 if entries is None and may_be_empty:

@@ -101,16 +101,16 @@ class EntrySorter:
         """All entries but those of the files that are `dropped`, to be written before this is closed."""
         if not self._spilled:
             entries = self._in_order()
-            kept = ~np.isin(places_of(entries.column(0))[0], list(dropped)) if dropped else None
+            kept = ~np.isin(places_of(entries.column(0))[0], _file_ids(dropped)) if dropped else None
             return _as_batch(entries if kept is None else entries.filter(from_numpy(kept)))
         if self._waiting:
             self._spill()
         if dropped:
-            self._spilled = [self._without(list(dropped))]
+            self._spilled = [self._without(_file_ids(dropped))]
         with _disk_errors():
             return SortedEntries([SortedFileReader(path) for path in self._spilled])
 
-    def _without(self, dropped: list[int]) -> str:
+    def _without(self, dropped: np.ndarray) -> str:
         """One temporary file of all entries but those of some files. Its meta still lists these files."""
         with _disk_errors():
             files = IdRanges.union(files_of(SortedFileReader(path)) for path in self._spilled)
@@ -144,6 +144,11 @@ class EntrySorter:
     def _next_path(self) -> str:
         assert self._folder is not None
         return os.path.join(self._folder, str(len(self._spilled)))
+
+
+def _file_ids(ids: Collection[int]) -> np.ndarray:
+    """Ids as uint64: numpy compares unsigned and signed integers as floats, which do not tell all ids apart."""
+    return np.array(sorted(ids), dtype=np.uint64)
 
 
 def _as_batch(entries: pa.RecordBatch) -> EntryBatch:
