@@ -89,18 +89,18 @@ def with_codec_of(spec: TaskSpec, storage: Counted, tasks: Sequence[FileTask]) -
 def count_in(files: Sequence[OldFile], context: ReadContext) -> dict[str, int]:
     """path -> how many rows of each file match the context's predicate; files without such rows are left out."""
     data = Counted(open_storage(context.location, context.storage_options))
+    return {file.task.path: count for file, count in _counted(files, context, data) if count}
+
+
+def _counted(files: Sequence[OldFile], context: ReadContext, data: Counted) -> Iterator[tuple[OldFile, int]]:
+    """Each file with the number of its rows that match; a file is read when it is its turn."""
     index = open_storage(context.index_location, context.storage_options, is_index=True)
-    tasks = [file.task for file in files]
-    counts: dict[str, int] = {}
-    for task, groups in zip(tasks, row_groups_of(tasks, context, index), strict=True):
-        count = 0
-        if task.all_match and task.is_exact:
-            count = task.row_count
-        elif groups.kept != []:
-            count = count_matches(task, groups, context, data)
-        if count:
-            counts[task.path] = count
-    return counts
+    pruned = row_groups_of([file.task for file in files], context, index)
+    for file, groups in zip(files, pruned, strict=True):
+        if file.task.all_match and file.task.is_exact:
+            yield file, file.task.row_count
+        else:
+            yield file, 0 if groups.kept == [] else count_matches(file.task, groups, context, data)
 
 
 def rewrite(
@@ -122,8 +122,7 @@ def rewrite(
     data = Counted(open_storage(context.location, context.storage_options))
     changed: dict[str, int] = {}
     with TaskWriter(spec) as writer:
-        for file in files:
-            count = count_in([file], context).get(file.task.path, 0)
+        for file, count in _counted(files, context, data):
             if count:
                 changed[file.task.path] = count
                 if not (edit.deletes and file.task.is_exact and count == file.task.row_count):

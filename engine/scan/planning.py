@@ -390,7 +390,7 @@ class PlannedScan:
 
         Raises NotReadableError if a file is not the one that was indexed.
         """
-        suspects = self.snapshot.suspects
+        suspects, is_asked = self.snapshot.suspects, every is not None
         if every is None:
             file_count = int(chosen[self.pruned.units.unit_of].sum())
             every = self.request.checks_files and file_count <= _CHECKED_FILES_MAX
@@ -401,8 +401,10 @@ class PlannedScan:
             is_suspect = to_numpy(pc.is_in(paths, value_set=string_array(sorted(suspects))))
             chosen = chosen & any_of(self.pruned.units.unit_of, is_suspect, len(chosen))
         tasks = tasks_of(self.snapshot, self.evidence, self.pruned.selected(chosen), (), with_fine=False)
-        unopened = self.context_for(()).unopened if tasks else frozenset()
-        tasks = [task for task in tasks if task.has_rows and task.schema_id not in unopened]
+        tasks = [task for task in tasks if task.has_rows]
+        if every and not is_asked:  # what was only declared need not be there
+            unopened = self.context_for(()).unopened
+            tasks = [task for task in tasks if task.schema_id not in unopened]
         for entry in self.side_by_side(lambda task: check_identity(task, self.storage), tasks):
             suspects.discard(entry.path)  # it is back
 
