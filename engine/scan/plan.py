@@ -273,9 +273,10 @@ class Plan:
         columns have one value (partitions, sorted data) are not read. Files that a secondary index of the columns
         covers are not read either if there is no predicate.
 
-        The index answers as of the version: it counts a file that another process changed or removed as it was. With
-        `check`, each file that may contain a match is compared first (size, time or etag). A file that this handle
-        found missing or changed is always compared again, so rows and counts fail alike.
+        The index answers as of the version. With `check`, each file that may contain a match is compared with storage
+        first (size, time or etag). By default that happens for up to 500 files of a directory on a local disk, unless
+        the table was opened with `on_stale="ignore"`; with `check=False` a changed or removed file counts as it was. A
+        file that this handle found missing or changed is always compared again, so rows and counts fail alike.
 
         Raises NotReadableError if `to_table` would, unless the index alone decides; PredicateError as `to_table`;
         SchemaError for a column of `by` that does not exist or has no order.
@@ -303,8 +304,8 @@ class Plan:
 
         A Python value, as `to_pylist` gives it; where Python has none (the year 12,000) the pyarrow Scalar. From the
         index alone where exact bounds decide, as of the version; otherwise only row groups are read whose bounds leave
-        room for it. With `check`, the files that decide are looked at (size, time or etag), as are in any case those
-        that this handle has met as gone or changed.
+        room for it. With `check`, the files that decide are compared with storage (size, time or etag); by default up
+        to 500 files of the plan, as for `count`. Files that this handle found missing or changed are always compared.
 
         Raises SchemaError for a column that is not there or has no order, PredicateError as `to_table`,
         NotReadableError where files that only their own format's reader can read might hold it, and where a file that
