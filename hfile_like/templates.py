@@ -23,6 +23,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -36,9 +38,11 @@ from ..base.arrays import (
     from_numpy,
     is_large,
     offsets_and_data,
+    read_only,
     repeat_value,
     with_nulls,
 )
+from ..base.lazy import kernels_for
 from .codec import Location, checked_text, padding
 from .frame import MASK, WIDTHS, Frame, Rows, encode_frame, read_frame, row_count
 
@@ -52,7 +56,8 @@ _UUID_RUNS = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 _UUID_DASHES = [offset - 1 for _, offset, _ in _UUID_RUNS[1:]]
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<BBHIQQ")
-_THREE_DIGITS = np.frombuffer(b"".join(b"%03d" % i for i in range(1000)), dtype=np.uint8).reshape(1000, 3)
+_KERNELS = "hfile_like.kernels_template"
+_RENDER_PLAIN_NS = 400  # a value
 
 
 class Part(NamedTuple):
@@ -145,13 +150,13 @@ class TemplateColumn:
         """Return the values at `rows`; `valid`: bool [k], False if null. Raises CorruptionError for a number with more
         digits than it may have."""
         count = row_count(rows)
-        numbers = [self._numbers(part, rows) for part in self._parts if part.frame is not None]
         if all(part.kind == LITERAL for part in self._parts):
             column = repeat_value(b"".join(part.literal for part in self._parts), count, self._arrow_type)
-        elif all(part.kind != PLAIN for part in self._parts):
-            column = self._rendered_table(rows, numbers)
         else:
-            column = self._rendered_pieces(rows, numbers)
+            numbers = [self._numbers(part, rows) for part in self._parts if part.frame is not None]
+            fields = [part.data[rows] for part in self._parts if part.data is not None]
+            kernels = kernels_for(_KERNELS, _RENDER_PLAIN_NS * count)
+            column = (self._rendered if kernels is None else partial(self._compiled, kernels))(count, numbers, fields)
         return column if valid is None else with_nulls(column, valid)
 
     def _numbers(self, part: Part, rows: Rows) -> np.ndarray:
@@ -161,44 +166,36 @@ class TemplateColumn:
         most = int(numbers.max(initial=0))
         if most >= 10 ** (part.size or DIGITS_MAX):
             raise self._location.corruption("template", "a number of a template has too many digits")
-        return numbers.astype(np.uint32) if most < 1 << 32 else numbers
+        return numbers
 
-    def _rendered_table(self, rows: Rows, numbers: list[np.ndarray]) -> pa.Array:
-        """Values of one length: each part has the same columns of a table of characters in all of them."""
-        widths = [part.characters_max(self._count) for part in self._parts]
-        table = np.empty((row_count(rows), sum(widths)), dtype=np.uint8)
-        following, start = iter(numbers), 0
-        for part, width in zip(self._parts, widths, strict=True):
-            columns = table[:, start : start + width]
-            start += width
-            if part.kind == LITERAL:
-                columns[:] = np.frombuffer(part.literal, dtype=np.uint8)
-            elif part.data is not None:
-                _write_digits(columns, part.kind, part.data[rows])
-            else:
-                rest = next(following)
-                for end in range(part.size, 0, -3):
-                    rest, last = np.divmod(rest, rest.dtype.type(1000))
-                    columns[:, max(0, end - 3) : end] = _THREE_DIGITS[last][:, max(0, 3 - end) :]
-        # Digits are ASCII, and literals were checked: a view needs no check.
-        strings = binary_rows(table)
-        return strings.cast(self._arrow_type) if is_large(self._arrow_type) else strings.view(self._arrow_type)
-
-    def _rendered_pieces(self, rows: Rows, numbers: list[np.ndarray]) -> pa.Array:
+    def _rendered(self, count: int, numbers: list[np.ndarray], fields: list[np.ndarray]) -> pa.Array:
         pieces: list[pa.Array | pa.Scalar] = []
-        following = iter(numbers)
+        next_numbers, next_fields = iter(numbers), iter(fields)
         for part in self._parts:
             if part.kind == LITERAL:
                 pieces.append(binary_array([part.literal])[0])
             elif part.data is not None:
-                digits = np.empty((row_count(rows), part.characters_max(1)), dtype=np.uint8)
-                _write_digits(digits, part.kind, part.data[rows])
-                pieces.append(binary_rows(digits))
+                pieces.append(_digits(part.kind, next(next_fields)))
             else:
-                text = from_numpy(next(following)).cast(pa.string())
+                text = from_numpy(next(next_numbers)).cast(pa.string())
                 text = pc.utf8_lpad(text, part.size, "0") if part.kind == PADDED else text
                 pieces.append(text.cast(pa.binary()))
         return pc.binary_join_element_wise(*pieces, empty_bytes()).cast(self._arrow_type)
+
+    def _compiled(
+        self, kernels: ModuleType, count: int, numbers: list[np.ndarray], fields: list[np.ndarray]
+    ) -> pa.Array:
+        kinds, sizes = np.array([(part.kind, part.size) for part in self._parts], dtype=np.int64).T.copy()
+        literals = np.frombuffer(b"".join(part.literal for part in self._parts), dtype=np.uint8)
+        all_numbers = np.array(numbers, dtype=np.uint64).reshape(len(numbers), count)
+        all_fields = np.concatenate(fields, axis=1) if fields else np.empty((count, 0), dtype=np.uint8)
+        offsets = np.empty(count + 1, dtype=np.int64)
+        out = np.empty(count * sum(part.characters_max(self._count) for part in self._parts), dtype=np.uint8)
+        kernels.render(kinds, sizes, read_only(literals), all_numbers, all_fields, offsets, out)
+        wide = is_large(self._arrow_type)
+        buffers = [None, pa.py_buffer(offsets if wide else offsets.astype(np.int32)), pa.py_buffer(out[: offsets[-1]])]
+        # Digits are ASCII, and literals were checked: a view needs no check.
+        return pa.Array.from_buffers(self._arrow_type, count, buffers)
 
 
 def _is_valid(kind: int, width: int, reserved: int, size: int) -> bool:
@@ -211,15 +208,15 @@ def _is_valid(kind: int, width: int, reserved: int, size: int) -> bool:
     return width == 0 and sizes.get(kind, False)
 
 
-def _write_digits(out: np.ndarray, kind: int, data: np.ndarray) -> None:
-    """Fill uint8 [k, characters] with the text of a part, from uint8 [k, bytes]."""
+def _digits(kind: int, data: np.ndarray) -> pa.BinaryArray:
+    """The text of a part, from uint8 [k, bytes]."""
     digits = np.frombuffer(data.tobytes().hex().encode(), dtype=np.uint8).reshape(len(data), 2 * data.shape[1])
     if kind == HEX:
-        out[:] = digits
-        return
-    out[:, _UUID_DASHES] = ord("-")
+        return binary_rows(digits)
+    text = np.full((len(data), UUID_CHARACTERS), ord("-"), dtype=np.uint8)
     for first, offset, size in _UUID_RUNS:
-        out[:, offset : offset + size] = digits[:, first : first + size]
+        text[:, offset : offset + size] = digits[:, first : first + size]
+    return binary_rows(text)
 
 
 # -- encoding ---------------------------------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.arrays import combine, from_numpy, string_array, to_numpy
+from ..hive import partition_of
 from ..state import is_of_table
 from ..state.manifest import STAT_FIELDS
 from ..state.paths import FILE_PREFIX
-from ..state.snapshot import Snapshot
+from ..state.snapshot import RANGES_MAX, Snapshot
 from ..storage import Entry, FileMissingError, Storage, is_outside
 from .directory import entries_of, is_listed, listed_of
 
@@ -65,11 +66,15 @@ def changed_files(snapshot: Snapshot, listed: pa.Table) -> np.ndarray:
 
 
 def _live_in(snapshot: Snapshot, folders: Iterable[str] | None) -> pa.Table:
-    live = snapshot.files()
+    """The live files, of all folders or of some. If paths name the partitions, no others are read."""
     if folders is None:
-        return live
+        return snapshot.files()
+    names, numbers = list(folders), None
+    if snapshot.partitions_in_paths:
+        numbers = sorted(snapshot.partition_ids([partition_of(f"{name}/") for name in names]).values())
+    live = snapshot.files(None if numbers is None or len(numbers) > RANGES_MAX else numbers)
     of_files = pc.replace_substring_regex(live.column("path"), "/?[^/]*$", "")
-    return live.filter(pc.is_in(of_files, value_set=string_array(list(folders))))
+    return live.filter(pc.is_in(of_files, value_set=string_array(names)))
 
 
 def _path_bytes(files: pa.Table) -> pa.Array:

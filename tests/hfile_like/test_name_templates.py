@@ -11,6 +11,7 @@ import pytest
 from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_in_use import kernels
 from skipstone.errors import CorruptionError
 from skipstone.hfile_like import SortedFileReader, merge_runs
 from skipstone.hfile_like.codec import Location
@@ -91,10 +92,11 @@ def columns(draw):
 
 
 @settings(max_examples=examples(60))
-@given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data())
-def test_every_string_comes_back(column, block_size, data):
+@given(column=columns(), block_size=st.sampled_from([100, 1 << 20]), data=st.data(), are_compiled=st.booleans())
+def test_every_string_comes_back(column, block_size, data, are_compiled):
     picks = sorted(data.draw(st.sets(st.integers(0, len(column) - 1))))
-    check(column, picks, block_size=block_size, compression=data.draw(st.sampled_from(["auto", "none"])))
+    with kernels(are_used=are_compiled):
+        check(column, picks, block_size=block_size, compression=data.draw(st.sampled_from(["auto", "none"])))
 
 
 def uuids(count: int, version: int | None = None) -> list[str]:

@@ -92,6 +92,10 @@ keys = [f'd={{i // 500}}/part-{{i:06d}}-{{i * 7919 % 1000}}.parquet'.encode() fo
 with SortedFileWriter(target := io.BytesIO(), schema=pa.schema([])) as writer:
     writer.write(sorted(keys))
 assert all(SortedFileReader(target.getvalue()).get_many(keys)['found'].to_pylist())
+names = pa.record_batch({{'name': [key.decode() for key in sorted(keys)]}})
+with SortedFileWriter(target := io.BytesIO(), schema=names.schema) as writer:
+    writer.write(sorted(keys), names)
+assert SortedFileReader(target.getvalue()).scan_table()['name'].to_pylist() == names['name'].to_pylist()
 assert len(sorted_keys(pa.array([key[::-1] for key in keys], pa.binary()))[0]) == 9_000
 for name, module in loaded.items():
     stats = [kernel.stats for kernel in vars(module).values() if hasattr(kernel, 'stats')]

@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 BUDGETS = {  # room: (lines, files)
     "bloom": (1_440, 8),
-    "hfile_like": (5_121, 24),
+    "hfile_like": (5_176, 25),
     ".": (1_730, 12),  # base/ and the modules of the root
     "engine/parquet": (1_500, 10),
 }
