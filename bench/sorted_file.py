@@ -124,7 +124,7 @@ class LMDB:
         return pa.Table.from_arrays([pa.array(keys, pa.binary()), *arrays], ["key", *self._schema.names])
 
     def get(self, key: bytes) -> dict[str, Any]:
-        return self._table([key], [self._read.get(key)]).drop_columns(["key"]).to_pylist()[0]
+        return self._table([key], [self._read.get(key, b"")]).drop_columns(["key"]).to_pylist()[0]
 
     def get_many(self, keys: list[bytes]) -> pa.Table:
         with self._read.cursor() as cursor:
