@@ -26,7 +26,7 @@ from ..engine.predicates import Or, col, parse
 from ..engine.predicates.coerce import is_list, plain_type
 from ..engine.scan.file_reader import verify_unchanged
 from ..engine.scan.file_tasks import FileTask
-from ..engine.storage.threads import FOOTER_THREADS, prefetched
+from ..engine.storage.threads import FOOTER_THREADS, prefetched, threads_for
 from ..errors import NotReadableError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def shifted_files(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
             return is_marked and (task.path in by_bounds or _has_old_int96(file, int96[task.path]))
 
     tasks = [task for task in tasks if task.path in by_bounds or task.path in int96]
-    shifted = prefetched(is_shifted, tasks, FOOTER_THREADS, "skipstone-footers")
+    shifted = prefetched(is_shifted, tasks, threads_for(storage, FOOTER_THREADS), "skipstone-footers")
     return [task for task, is_old in zip(tasks, shifted, strict=True) if is_old]
 
 
@@ -151,7 +151,7 @@ def int96_columns(table: Table, names: Iterable[str], tasks: Sequence[FileTask])
         return frozenset(int96)
 
     tasks = _without_bounds(table, names, tasks)
-    found = prefetched(columns, tasks, FOOTER_THREADS, "skipstone-footers")
+    found = prefetched(columns, tasks, threads_for(storage, FOOTER_THREADS), "skipstone-footers")
     return {task.path: int96 for task, int96 in zip(tasks, found, strict=True) if int96}
 
 

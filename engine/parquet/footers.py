@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -247,19 +247,50 @@ def parse_footer(
 ) -> Footer:
     """`read_footer` for a footer that is parsed already: also pyarrow's FileMetaData, and the Arrow schema of its
     columns."""
-    leaves = list(leaves_of(schema))
+    layout = _layout_of(schema, metadata.schema)
     stats: dict[str, list[ColumnStats]] = {}
-    if len(leaves) == metadata.num_columns:  # else the schema contains a type that we cannot walk
-        types = leaf_types(schema)
-        for leaf, (name, kind) in enumerate(leaves):
-            if name not in types or not wanted(name):
-                continue
-            is_ordered = footer.has_ordered_bounds(leaf, types[name])
-            read = _bound_reader(metadata.schema.column(leaf), kind) if is_ordered else None
-            is_exact = not canon.is_bytes_like(types[name])
-            nan_count = None if pa.types.is_floating(kind) else 0
-            stats[name] = [_chunk_stats(chunks[leaf], read, nan_count, is_exact=is_exact) for chunks in footer.chunks]
-    return Footer(plain_schema(schema), footer.row_groups, stats, schema)
+    for leaf, name, dtype, kind, read in layout.leaves:
+        if not wanted(name):
+            continue
+        reader = read if footer.has_ordered_bounds(leaf, dtype) else None
+        is_exact = not canon.is_bytes_like(dtype)
+        nan_count = None if pa.types.is_floating(kind) else 0
+        stats[name] = [_chunk_stats(chunks[leaf], reader, nan_count, is_exact=is_exact) for chunks in footer.chunks]
+    return Footer(layout.plain, footer.row_groups, stats, schema)
+
+
+class _Layout(NamedTuple):
+    """What the footers of all files of one schema have in common.
+
+    leaves    (position, dotted path, type in statistics, Arrow's type, reader of bounds) of each that has statistics
+    """
+
+    schema: pa.Schema
+    stored: Any
+    plain: pa.Schema
+    leaves: list[tuple[int, str, pa.DataType, pa.DataType, BoundReader | None]]
+
+
+_newest_layout: _Layout | None = None
+
+
+def _layout_of(schema: pa.Schema, stored: Any) -> _Layout:
+    """The layout of an Arrow schema and a pyarrow ParquetSchema. The newest is kept: most files have the schema of the
+    file before."""
+    global _newest_layout
+    kept = _newest_layout
+    if kept is not None and schema.equals(kept.schema, check_metadata=True) and stored.equals(kept.stored):
+        return kept
+    leaves, types = list(leaves_of(schema)), leaf_types(schema)
+    known = []
+    if len(leaves) == len(stored):  # else the schema contains a type that we cannot walk
+        known = [
+            (leaf, name, types[name], kind, _bound_reader(stored.column(leaf), kind))
+            for leaf, (name, kind) in enumerate(leaves)
+            if name in types
+        ]
+    _newest_layout = layout = _Layout(schema, stored, plain_schema(schema), known)
+    return layout
 
 
 def _chunk_stats(chunk: Chunk, read: BoundReader | None, nan_count: int | None, *, is_exact: bool) -> ColumnStats:

@@ -92,18 +92,33 @@ def fields_at(
 
 
 def struct_at(data: bytes, offset: int, lists: Mapping[int, ItemAt] = _NO_LISTS, depth: int = 0) -> tuple[dict, int]:
-    """(the values of a struct's fields by their ids, where it ends): see `fields_at`."""
+    """(the values of a struct's fields by their ids, where it ends): see `fields_at`, whose loop this repeats, because
+    a generator takes as long as all the rest."""
+    if depth > _DEPTH_MAX:
+        raise ValueError("structs within structs, too deep")
     fields: dict[int, Any] = {}
-    for number, _, _, end, value in fields_at(data, offset, lists, depth):
-        fields[number], offset = value, end
+    number = 0
+    while head := data[offset]:
+        offset += 1
+        if head > 15:
+            number += head >> 4
+        else:
+            number, offset = int_at(data, offset)
+        kind = head & 15
+        read = _PLAIN.get(kind)
+        if read is not None:
+            fields[number], offset = read(data, offset)
+        else:
+            fields[number], offset = value_at(data, offset, kind, depth, lists.get(number))
     return fields, offset + 1
 
 
 def value_at(data: bytes, offset: int, kind: int, depth: int = 0, item_at: ItemAt | None = None) -> tuple[Any, int]:
     """(a value of a type, where it ends): a number, bytes, a boolean, the dict of a struct, the items of a list as
     `item_at` reads them, without it their number, and None for a floating number."""
-    if kind in _PLAIN:
-        return _PLAIN[kind](data, offset)
+    read = _PLAIN.get(kind)
+    if read is not None:
+        return read(data, offset)
     if kind in _BOOLEANS:  # a field's type is its value
         return kind == 1, offset
     if kind == STRUCT:

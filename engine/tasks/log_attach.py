@@ -151,7 +151,7 @@ def opened(storage: Storage, files: pa.Table, naming: ColumnNaming, has_changed:
     the columns `has_changed`, a look at their types, too, if files may hold others."""
     if naming.types is not None and has_changed:
         paths = files.filter(_is_base(files)).column("path").to_pylist()
-        schemas = prefetched(_schema(storage), paths, FOOTER_THREADS, "skipstone-schemas")
+        schemas = prefetched(_schema(storage), paths, threads_for(storage, FOOTER_THREADS), "skipstone-schemas")
         misfits = ((path, naming.misfit_of(normalized_schema(s))) for path, s in zip(paths, schemas, strict=True) if s)
         reasons = {path: misfit for path, misfit in misfits if misfit is not None}
         marked = _marked(files, reasons)
