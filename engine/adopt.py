@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from ..base.arrays import combine, from_numpy, string_array, string_scalar, to_numpy
 from ..errors import CorruptionError, NotATableError, NotReadableError
 from ..hfile_like import read_block_range
-from .commit.bind import Moved
-from .commit.commit import commit, write_batch
+from .commit.bind import file_entries, removed_entries
+from .commit.commit import commit
 from .commit.edit import Edit
 from .commit.sync import sync_directory
 from .handle import Handle
@@ -123,13 +123,13 @@ def _record_identities(handle: Handle, progress: Progress | None) -> None:
             raise NotATableError(f"{storage.uri}: none of the files of its index are here; copy them, too")
         same = _same_files(handle, newest, listed, progress)
         _check_groups(newest, set(same), listed)
-        moved = Moved(_live_rows(newest, same, listed), _removed_rows(newest, listed))
-        if not moved.live.num_rows and not moved.removed.num_rows:
+        live, removed = _live_rows(newest, same, listed), _removed_rows(newest, listed)
+        if not live.num_rows and not removed.num_rows:
             return None
-        return Edit(moved=moved, source={"locations": []}, remember_removed=False)
+        entries = [file_entries(to_numpy(live.column("file_id")), live.drop("file_id")), removed_entries(removed)]
+        return Edit(entries=entries, source={"locations": []})
 
-    with write_batch(handle) as batch:
-        commit(handle, "adopt", plan, batch=batch)
+    commit(handle, "adopt", plan)
 
 
 def _record_place(handle: Handle, *, is_changed: bool) -> Instant:

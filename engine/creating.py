@@ -251,20 +251,12 @@ def _first_instant(
     schema = with_partition_columns(schema, [pa.field(f.name, plain_type(f.type), f.nullable) for f in fields])
     _check_columns(columns, schema)
     check_table_schema(schema, [f.name for f in fields])
-    empty = Instant.before_first(transaction, now_us(), uuid.uuid4().hex)
-    numbers, leaves, following = identified(schema, {}, {}, empty.next)
+    empty = identified(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), schema, {})
     stats = [p for p in leaf_types(schema) if p not in {f.name for f in fields} and column_filter(columns)(p)]
-    stats_ids = tuple(leaves[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
-    return replace(
-        empty,
-        source={"kind": "directory", "version": None, "hive": is_hive, "locations": [location]},
-        schema=schema,
-        partitioning=tuple(f.name for f in fields),
-        fields=numbers,
-        columns=leaves,
-        next={**empty.next, **following, "index": 2},
-        indexes=(IndexState(id=1, kind="stats", columns=stats_ids, options={}, maintain="commit"),),
-    )
+    stats_ids = tuple(empty.columns[path] for path in (stats if columns is not None else stats[:COLUMNS_MAX]))
+    source = {"kind": "directory", "version": None, "hive": is_hive, "locations": [location]}
+    empty = replace(empty, source=source, partitioning=tuple(f.name for f in fields))
+    return empty.with_new_index(IndexState(0, "stats", stats_ids, {}, "commit"))
 
 
 def _examples(results: Sequence[TaskResult]) -> dict[pa.Schema, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..lakes import is_log
 from ..lakes.directory import listed_of
 from ..parquet.footers import FILE_ERRORS
 from ..state import FileSchema, Instant
+from ..state.lsm import RunWriter
 from ..state.manifest import BASE, STAT_FIELDS
 from ..state.snapshot import Snapshot
 from ..storage import Entry, Storage
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ..handle import Handle
 
 _OF_SLICES = ["file_group", "commit", "deletes"]
-_REBIND_COLUMNS = ["file_id", "partition", "path", "kind", "schema_id", *STAT_FIELDS, *_OF_SLICES]
 
 
 def names_ever(instant: Instant) -> set[str]:
@@ -69,79 +68,12 @@ def live_schemas(snapshot: Snapshot, leave: Iterable[int] = ()) -> list[tuple[Fi
 # -- files that are bound again ---------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Rebound:
-    """Files that hold columns of the table under which they were not bound.
-
-    ids         path -> file id, in the version in which they are bound as they are
-    listed      the same files, as a listing has them
-    rows        path -> (partition, position of its file schema)
-    """
-
-    ids: dict[str, int]
-    listed: pa.Table
-    rows: dict[str, tuple[str, int]]
-
-    def bound(self, results: Sequence[TaskResult], after: Instant) -> list[TaskResult]:
-        """What was read of them, in their partitions, under the columns that they had and the new ones."""
-        for result in results:
-            columns = [result.files.column(name).to_pylist() for name in ("path", "schema_id")]
-            places: dict[tuple[int, int], int] = {}  # (what the file holds, what it was bound to) -> its schema
-            texts, ids = [], []
-            for path, own_schema in zip(*columns, strict=True):
-                partition, bound_schema = self.rows[path]
-                texts.append(partition)
-                ids.append(places.setdefault((own_schema, bound_schema), len(places)))
-            result.files = _with(
-                result.files, partition=pa.array(texts, pa.string()), schema_id=pa.array(ids, pa.int32())
-            )
-            result.names = [bound_names(after, after.file_schemas[bound_schema]) for _, bound_schema in places]
-            result.schemas = [result.schemas[own_schema] for own_schema, _ in places]
-            result.declares_partitions = bool(after.source.get("partitions_declared"))
-        return list(results)
-
-
-def _with(files: pa.Table, **columns: pa.Array) -> pa.Table:
-    for name, values in columns.items():
-        files = files.set_column(files.schema.get_field_index(name), name, values)
-    return files
-
-
 def bound_names(after: Instant, schema: FileSchema) -> dict[str, str]:
     """What the columns of files are called in the table, by their names in the files: those that they are bound to, and
     those that binding them again would add."""
     names = {number: name for name, number in after.fields.items()}
     bound = {physical: names[number] for physical, number in schema.fields.items() if number in names}
     return {**bound, **{name: name for name in sure_columns(after, schema)}}
-
-
-def _to_rebind(files: pa.Table, after: Instant, storage: Storage) -> _Rebound:
-    """Of some files (`_REBIND_COLUMNS`), those that hold columns of `after` unread, and are on storage unchanged.
-    Files of slices stay as their owner bound them."""
-    ids = [number for number, file_schema in enumerate(after.file_schemas) if sure_columns(after, file_schema)]
-    wanted = np.isin(to_numpy(files.column("schema_id")), ids)
-    wanted &= to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
-    for name in _OF_SLICES:
-        wanted &= to_numpy(files.column(name).is_null())
-    rows = files.filter(from_numpy(wanted)).to_pylist()
-
-    def entry(row: dict) -> Entry | None:
-        try:
-            current = storage.stat(row["path"])
-        except FILE_ERRORS:
-            return None
-        return current if current.is_same(*(row[name] for name in STAT_FIELDS)) else None
-
-    unchanged = [
-        (row, current)
-        for row, current in zip(rows, prefetched(entry, rows, STAT_THREADS, "skipstone-stat"), strict=True)
-        if current is not None
-    ]
-    return _Rebound(
-        {row["path"]: row["file_id"] for row, _ in unchanged},
-        listed_of(current for _, current in unchanged),
-        {row["path"]: (row["partition"], row["schema_id"]) for row, _ in unchanged},
-    )
 
 
 def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
@@ -158,34 +90,64 @@ def sure_columns(after: Instant, schema: FileSchema) -> list[str]:
 
 
 def bind_again(
-    handle: Handle, snapshot: Snapshot, after: Instant, batch: WriteBatch, leave: Iterable[int] = ()
+    handle: Handle, snapshot: Snapshot, after: Instant, writing: RunWriter | WriteBatch, leave: Iterable[int] = ()
 ) -> tuple[list[TaskResult], dict[int, str]]:
     """Read the footers of live files again that contain columns of `after` unread: (the files to add, id -> path of
     the same files to remove). `leave`: ids of files to pass over."""
-    if not any(sure_columns(after, schema) for schema in after.file_schemas):
-        return [], {}
-    files = snapshot.files(columns=[name for name in _REBIND_COLUMNS if name not in ("file_id", "partition")])
-    texts = {number: partition for partition, number in snapshot.ids_by_text().items()}
-    partitions = [texts[number] for number in files.column("partition_id").to_pylist()]
-    files = files.append_column("partition", pa.array(partitions, pa.string()))
-    files = files.filter(from_numpy(~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))))
-    results, ids = _bound_again(handle, files, snapshot, after, batch, f"rebound-{snapshot.instant.version}")
-    return results, {number: path for path, number in ids.items()}
-
-
-def _bound_again(
-    handle: Handle, files: pa.Table, newer: Snapshot, after: Instant, batch: WriteBatch, part: str
-) -> tuple[list[TaskResult], dict[str, int]]:
-    """(what the footers of files with unread columns say, path -> id of these files)."""
-    rebound = _to_rebind(files, after, handle.storage)
-    if not rebound.ids:
+    numbers = [number for number, schema in enumerate(after.file_schemas) if sure_columns(after, schema)]
+    rows, listed = _unchanged(handle.storage, snapshot, numbers, leave) if numbers else ({}, None)
+    if listed is None or not rows:
         return [], {}
     reading = FooterReading(handle.is_hive, after.stats_paths())
     storages = handle.storage, handle.index_storage
-    request = AttachRequest(*storages, batch.transaction, rebound.listed, batch.leftovers, reading)
-    results, _ = attach_all(request, part=part)
-    results = rebound.bound(results, after)
-    results = without(results, misfits(after, results, newer.ids_by_text()), handle.index_storage)
-    # What could not be read, or does not fit after all, stays as it is.
-    read = {path for result in results for path in result.files.column("path").to_pylist()}
-    return results, {path: number for path, number in rebound.ids.items() if path in read}
+    request = AttachRequest(*storages, writing.transaction, listed, writing.leftovers, reading)
+    results, _ = attach_all(request, part=f"rebound-{snapshot.instant.version}")
+    for result in results:
+        _bind_as_before(result, rows, after)
+    results = without(results, misfits(after, results, snapshot.ids_by_text()), handle.index_storage)
+    # A file that could not be read, or does not fit after all, stays as it is.
+    read = [path for result in results for path in result.files.column("path").to_pylist()]
+    return results, {rows[path]["file_id"]: path for path in read}
+
+
+def _unchanged(
+    storage: Storage, snapshot: Snapshot, schema_ids: Sequence[int], leave: Iterable[int]
+) -> tuple[dict[str, dict], pa.Table]:
+    """The live files of some file schemas that are on storage unchanged: (path -> row of the manifest, with the text of
+    its partition; the same files as a listing has them). Files of slices are left out: their owner bound them."""
+    files = snapshot.files(columns=["path", "kind", "schema_id", *STAT_FIELDS, *_OF_SLICES])
+    wanted = np.isin(to_numpy(files.column("schema_id")), schema_ids)
+    wanted &= ~np.isin(to_numpy(files.column("file_id")), np.array(sorted(leave), np.uint64))
+    wanted &= to_numpy(pc.equal(files.column("kind"), string_scalar(BASE)))
+    for name in _OF_SLICES:
+        wanted &= to_numpy(files.column(name).is_null())
+    rows = files.filter(from_numpy(wanted)).to_pylist()
+
+    def entry(row: dict) -> Entry | None:
+        try:
+            current = storage.stat(row["path"])
+        except FILE_ERRORS:
+            return None
+        return current if current.is_same(*(row[name] for name in STAT_FIELDS)) else None
+
+    entries = list(prefetched(entry, rows, STAT_THREADS, "skipstone-stat"))
+    texts = {number: text for text, number in snapshot.ids_by_text().items()}
+    pairs = [(row, current) for row, current in zip(rows, entries, strict=True) if current is not None]
+    by_path = {row["path"]: {**row, "partition": texts[row["partition_id"]]} for row, _ in pairs}
+    return by_path, listed_of(current for _, current in pairs)
+
+
+def _bind_as_before(result: TaskResult, rows: dict[str, dict], after: Instant) -> None:
+    """Let the files of a result have the partitions and columns that they had before (`rows`), and the new columns."""
+    schemas: dict[tuple[int, int], int] = {}  # (what a file contains, what it was bound to) -> its schema
+    texts, ids = [], []
+    for path, own_schema in zip(
+        *(result.files.column(name).to_pylist() for name in ("path", "schema_id")), strict=True
+    ):
+        texts.append(rows[path]["partition"])
+        ids.append(schemas.setdefault((own_schema, rows[path]["schema_id"]), len(schemas)))
+    for name, values in (("partition", pa.array(texts, pa.string())), ("schema_id", pa.array(ids, pa.int32()))):
+        result.files = result.files.set_column(result.files.schema.get_field_index(name), name, values)
+    result.names = [bound_names(after, after.file_schemas[bound_schema]) for _, bound_schema in schemas]
+    result.schemas = [result.schemas[own_schema] for own_schema, _ in schemas]
+    result.declares_partitions = bool(after.source.get("partitions_declared"))

@@ -26,6 +26,7 @@ from ..state.lsm import RunWriter
 from ..state.run_format import SHARD_BYTES
 from ..state.snapshot import Snapshot
 from .adopt_columns import bind_again, names_ever
+from .bind import removal
 from .commit import WriteBatch, commit, write_batch
 from .conflicts import returned_files
 from .edit import Edit
@@ -35,8 +36,8 @@ from .schemas import (
     file_schema,
     identified,
     indexes_left,
-    leaves_below,
     misfit,
+    schemas_of,
     types_to_fit,
 )
 
@@ -80,7 +81,7 @@ def alter(
 
         def plan(newest: Snapshot, _: RunWriter) -> Edit:
             after, summary = evolve(newest.instant), _summary(wanted)
-            return Edit(after=after, results=results, removed=removed, remember_removed=False, summary=summary)
+            return Edit(after=after, results=results, removed=removal(removed), remember_removed=False, summary=summary)
 
         return commit(handle, "alter", plan, batch=batch).version
 
@@ -179,23 +180,16 @@ def evolved(base: Instant, wanted: Alteration) -> Instant:
     """A version with its schema changed, and all else as it is. Raises SchemaError for what cannot be done to it."""
     _check_names(base, wanted)
     schema, fields = _schema(base, wanted)
-    leaves = {
-        (base.fields[name], below): base.columns[path] for path, (name, below) in leaves_below(base.schema).items()
-    }
-    numbers, columns, next_ids = identified(schema, fields, leaves, base.next)
-    names = {number: name for name, number in numbers.items()}
+    after = identified(base, schema, fields)
+    names = {number: name for name, number in after.fields.items()}
     defaults = {number: value for number, value in base.defaults.items() if number in names}
-    defaults.update((numbers[name], value) for name, value in wanted.defaults.items())
-    moved = (name for name, number in base.fields.items() if numbers.get(name) != number)
+    defaults.update((after.fields[name], value) for name, value in wanted.defaults.items())
+    moved = (name for name, number in base.fields.items() if after.fields.get(name) != number)
     return replace(
-        base,
-        schema=schema,
-        fields=numbers,
-        columns=columns,
+        after,
         retired=tuple(dict.fromkeys((*base.retired, *moved))),
-        next=next_ids,
         defaults={number: value.cast(schema.field(names[number]).type) for number, value in defaults.items()},
-        indexes=indexes_left(base, set(columns.values())),
+        indexes=indexes_left(base, set(after.columns.values())),
     )
 
 
@@ -337,10 +331,8 @@ def wider_columns(snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str
     schemas: list[FileSchema] = []
     for result in results:
         of_result = Counter(result.files.column("schema_id").to_pylist())
-        for position, schema in enumerate(result.schemas):
-            names, nested = result.names_of(position)
-            counts[len(schemas)] = of_result[position]
-            schemas.append(file_schema(base, base, schema, names=names, nested=nested))
+        counts.update({len(schemas) + position: of_result[position] for position in range(len(result.schemas))})
+        schemas += schemas_of(base, base, result)
     wider = base
     for position, _ in counts.most_common():
         types = types_to_fit(wider, schemas[position])
@@ -362,7 +354,7 @@ def _fits_nanoseconds(snapshot: Snapshot, widen: Mapping[str, pa.DataType]) -> b
 
 
 def evolver(
-    handle: Handle, base: Instant, wanted: Alteration, batch: WriteBatch, stats_max: int | None = None
+    handle: Handle, base: Instant, wanted: Alteration, writing: RunWriter | WriteBatch, stats_max: int | None = None
 ) -> Callable[[Instant], Instant]:
     """What gives a version other columns. The first of their new leaves get statistics, in an index of its own beside
     the others, so that those are not written again: its entries say that the files of `base` lack these columns."""
@@ -371,7 +363,7 @@ def evolver(
     new = None
     if leaves:
         index = IndexState(0, "stats", tuple(leaves), {"shard_bytes": SHARD_BYTES}, "commit")
-        new = stats_of_new_columns(handle.on(base), after, index, batch.transaction, batch.leftovers)
+        new = stats_of_new_columns(handle.on(base), after, index, writing.transaction, writing.leftovers)
 
     def evolve(newest: Instant) -> Instant:
         if columns_state(newest) != columns_state(base):
@@ -384,10 +376,8 @@ def evolver(
         following = evolved(newest, wanted)
         if new is None:
             return following
-        number = following.next["index"]
         returned = returned_files(Snapshot(base, handle.readers), Snapshot(newest, handle.readers))
         coverage = new.coverage.with_holes((one, one) for one in returned.tolist())
-        following = replace(following, next={**following.next, "index": number + 1})
-        return following.with_index(replace(new, id=number, coverage=coverage))
+        return following.with_new_index(replace(new, coverage=coverage))
 
     return evolve

@@ -21,20 +21,14 @@ from ..state import FileSchema, Instant, manifest
 from ..state.manifest import BASE, FILE_FIELDS
 from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot, no_files
-from .files_by_id import ids_in
-from .schemas import check_fits, check_instants_fit, file_schema
+from .schemas import check_fits, check_instants_fit, file_schema, schemas_of
+
+REMOVED = pa.schema([("file_id", pa.uint64()), ("path", pa.string())])  # of files to be removed: one row per file
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Files that a storage has under another time or etag than recorded, as the manifest is to have them from now on.
-
-    live    file_id and the manifest's fields of live files
-    removed files that were taken out, as `Snapshot.removed_files` gives them
-    """
-
-    live: pa.Table
-    removed: pa.Table
+def removal(files: Mapping[int, str]) -> pa.Table:
+    """The table of `REMOVED` of some files: id -> path."""
+    return pa.table([list(files), list(files.values())], schema=REMOVED)
 
 
 @dataclass
@@ -56,29 +50,26 @@ def bind(
     snapshot: Snapshot,
     named_at: Instant,
     results: Sequence[TaskResult],
-    removed: Mapping[int, str],
+    removed: pa.Table,
     *,
     remember_removed: bool,
-    keys: Mapping[str, int | None],
-    moved: Moved | None = None,
-    more: Sequence[EntryBatch] = (),
+    entries: Sequence[EntryBatch] = (),
 ) -> Bound:
-    """Binds added files and removed ones (file id -> path) to the version after the snapshot's. The results' columns
+    """Binds added files and removed ones (`REMOVED`) to the version after the snapshot's. The results' columns
     are named as they were at `named_at`. With `remember_removed` the removed files may be on storage still, and are
-    remembered by path and identity. `keys` of idempotent commits: the version that each made, from now on; None for
-    one that is free again. `moved`: files that are stored elsewhere. `more`: other entries of the manifest.
+    remembered by path and identity. `entries`: other entries of the manifest.
 
     Raises CommitConflictError for a file to be removed that is no longer live, SchemaError for one that does not fit.
     """
     base = snapshot.instant
     after = replace(base, version=base.version + 1)
-    partitions = _Partitions(snapshot)
+    partitions = _PartitionIds(snapshot)
     added: list[AddedFiles] = []
     rows: list[pa.Table] = []
     sequence = base.next["sequence"]
     for result in results:
         after, schema_ids = _bind_schemas(after, named_at, result)
-        partition_ids = partitions.ids(result.files.column("partition"))
+        partition_ids = partitions.of(result.files.column("partition"))
         count = result.files.num_rows
         if sequence + count >= 1 << 32:
             raise InvalidArgumentError("this table has given out all of its 2**32 file sequences")
@@ -87,31 +78,28 @@ def bind(
         rows.append(_manifest_rows(result, schema_ids, after.version))
         schema_of = to_numpy(rows[-1].column("schema_id")).astype(np.int64)
         added.append(AddedFiles(result, manifest.file_ids(partition_ids, sequences), schema_of))
-        partitions.add(added[-1].ids, result.files)
-    partitions.check_new_values()
+    # Raises SchemaError naming a new partition whose keys or values do not fit the table's.
+    hive.typed_values(list(partitions.new), [base.schema.field(name) for name in base.partitioning])
     removed_files = _removed_files(snapshot, removed)
-    partitions.take(removed_files)
+    partition_entries, change = _touched_partitions(snapshot, partitions.new, added, removed_files)
+    changes = dict(zip(("files", "rows", "bytes"), change.tolist(), strict=False))
+    changes["plain"] = _plain(rows) - _plain([removed_files])
     after = replace(
         after,
-        next={**after.next, "sequence": sequence, "partition": partitions.following},
-        totals=partitions.totals(base.totals)
-        | {"plain": base.totals["plain"] + _plain(rows) - _plain([removed_files])},
+        next={**after.next, "sequence": sequence, "partition": partitions.next_id},
+        totals={name: count + changes[name] for name, count in base.totals.items()},
     )
-    entries = _partition_entries(partitions)
+    bound = [partition_entries]
     for files, file_rows in zip(added, rows, strict=True):
-        entries.append(_entries(manifest.KIND_FILE, files.ids, file_rows))
+        bound.append(_entries(manifest.KIND_FILE, files.ids, file_rows))
     if removed_files.num_rows:
-        entries.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
+        bound.append(_entries(manifest.KIND_FILE, to_numpy(removed_files.column("file_id")), None))
         if remember_removed:
-            entries.append(removed_entries(removed_files))
+            bound.append(removed_entries(removed_files))
     again = _added_again(snapshot, added)
     if len(again):
-        entries.append(_entries(manifest.KIND_REMOVED, again, None))
-    entries += [*_key_entries(keys), *more]
-    if moved is not None:
-        entries.append(_entries(manifest.KIND_FILE, to_numpy(moved.live.column("file_id")), moved.live.drop("file_id")))
-        entries.append(removed_entries(moved.removed))
-    return Bound(after, EntryBatch.concat(entries, manifest.RUN_SCHEMA), added, removed_files)
+        bound.append(_entries(manifest.KIND_REMOVED, again, None))
+    return Bound(after, EntryBatch.concat([*bound, *entries], manifest.RUN_SCHEMA), added, removed_files)
 
 
 def _plain(parts: Sequence[pa.Table]) -> int:
@@ -127,106 +115,65 @@ def _plain(parts: Sequence[pa.Table]) -> int:
     return count
 
 
+class _PartitionIds:
+    """The ids of partitions by their texts: those of a version, and the next free ones for new texts."""
+
+    def __init__(self, snapshot: Snapshot):
+        self._snapshot = snapshot
+        self.next_id = snapshot.instant.next["partition"]
+        self.new: dict[str, int] = {}
+
+    def of(self, texts: pa.ChunkedArray) -> np.ndarray:
+        """uint32 [n]"""
+        encoded = texts.combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        ids = {**self.new, **self._snapshot.partition_ids(names)}
+        for text in names:
+            if text not in ids:
+                ids[text] = self.new[text] = self.next_id
+                self.next_id += 1
+        return np.array([ids[text] for text in names], dtype=np.uint32)[encoded.indices.to_numpy()]
+
+
 _COUNTS = ("file_count", "live_rows", "live_bytes", "fingerprint")
 
 
-class _Partitions:
-    """The partitions that a commit touches, with their counts before and after."""
-
-    def __init__(self, snapshot: Snapshot):
-        base = snapshot.instant
-        self._partitions = snapshot.partitions()
-        self._fields = [base.schema.field(name) for name in base.partitioning]
-        self._snapshot = snapshot
-        self._texts: dict[int, str] = {}
-        self._ids: dict[str, int] = {}
-        self._counts: dict[int, list[int]] = {}
-        self.following = base.next["partition"]
-        self._new: list[str] = []
-        self._touched: set[int] = set()
-        self._change = [0, 0, 0, 0]
-
-    def ids(self, texts: pa.ChunkedArray) -> np.ndarray:
-        encoded = texts.combine_chunks().dictionary_encode()
-        ids, names = [], encoded.dictionary.to_pylist()
-        ids_before = self._snapshot.partition_ids(names)
-        for text in names:
-            partition = self._ids.get(text, ids_before.get(text))
-            if partition is None:
-                partition = self.following
-                self._counts[partition] = [0, 0, 0, 0]
-                self.following += 1
-                self._new.append(text)
-            self._ids[text], self._texts[partition] = partition, text
-            ids.append(partition)
-        return np.array(ids, dtype=np.uint32)[encoded.indices.to_numpy()] if ids else np.zeros(0, dtype=np.uint32)
-
-    def check_new_values(self) -> None:
-        """Raises SchemaError naming a new partition whose keys or values do not fit the table's."""
-        hive.typed_values(self._new, self._fields)
-
-    def add(self, file_ids: np.ndarray, files: pa.Table) -> None:
-        self._change_by(file_ids, files, 1)
-
-    def take(self, files: pa.Table) -> None:
-        self._change_by(to_numpy(files.column("file_id")), files, -1)
-
-    def _change_by(self, file_ids: np.ndarray, files: pa.Table, sign: int) -> None:
-        if files.num_rows == 0:
-            return
-        rows = pc.fill_null(files.column("row_count"), 0).to_numpy()
-        sizes = pc.fill_null(files.column("size_bytes"), 0).to_numpy()
-        marks = manifest.fingerprints(file_ids)
-        touched, places = np.unique(manifest.split_file_ids(file_ids)[0], return_inverse=True)
-        changes = (np.bincount(places), *(_sums(places, values, len(touched)) for values in (rows, sizes, marks)))
-        self._read_counts(touched)
-        for position, partition in enumerate(touched.tolist()):
-            counts = self._counts[partition]
-            for which, change in enumerate(changes):
-                counts[which] += sign * int(change[position])
-                self._change[which] += sign * int(change[position])
-        self._touched.update(touched.tolist())
-
-    def _read_counts(self, partitions: np.ndarray) -> None:
-        """The text and the counts of partitions that are there already, if they were not read yet."""
-        new = [p for p in partitions.tolist() if p not in self._counts]
-        if new:
-            places = np.searchsorted(to_numpy(self._partitions.column("partition_id")), np.array(new, dtype=np.uint32))
-            rows = self._partitions.select(["partition", *_COUNTS]).take(from_numpy(places)).to_pylist()
-            for number, row in zip(new, rows, strict=True):
-                self._texts[number] = row["partition"]
-                self._counts[number] = [row[name] for name in _COUNTS]
-
-    def totals(self, before: dict[str, int]) -> dict[str, int]:
-        names = ("files", "rows", "bytes")
-        return {name: before[name] + change for name, change in zip(names, self._change[:3], strict=True)}
-
-    def rows(self) -> tuple[list[int], pa.Table, np.ndarray]:
-        """(ids, manifest rows, bool: no file is left in it) of the touched partitions."""
-        ids = sorted(self._touched)
-        counted = [[*counts, manifest.wrapped(mark)] for *counts, mark in (self._counts[i] for i in ids)]
-        counts = np.array(counted, dtype=np.int64).reshape(-1, 4)
-        columns = [pa.array([self._texts[i] for i in ids], pa.string()), *(pa.array(counts[:, c]) for c in range(4))]
-        rows = pa.table(dict(zip([f.name for f in manifest.PARTITION_FIELDS], columns, strict=True)))
-        return ids, rows, counts[:, 0] == 0
+def _touched_partitions(
+    snapshot: Snapshot, new: Mapping[str, int], added: Sequence[AddedFiles], removed: pa.Table
+) -> tuple[EntryBatch, np.ndarray]:
+    """(the entries of the partitions that a commit touches, tombstones of those that have no files any more; int64
+    [counts]: how the commit changes the sums of `_COUNTS`). `new`: text -> id of new partitions."""
+    removed_ids = to_numpy(removed.column("file_id"))
+    changes = [*(_counts_of(files.ids, files.result.files) for files in added), -_counts_of(removed_ids, removed)]
+    ids = np.concatenate([*(files.ids for files in added), removed_ids])
+    touched, place = np.unique(manifest.split_file_ids(ids)[0], return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(touched)))
+    change = np.add.reduceat(np.concatenate(changes)[order], starts) if len(ids) else np.zeros((0, 4), dtype=np.int64)
+    partitions = snapshot.partitions()
+    rows = partitions.take(pc.index_in(from_numpy(touched), value_set=combine(partitions.column("partition_id"))))
+    counts = np.stack([to_numpy(pc.fill_null(rows.column(name), 0)) for name in _COUNTS], axis=1) + change
+    names = {number: text for text, number in new.items()}
+    texts = pc.coalesce(combine(rows.column("partition")), pa.array(map(names.get, touched.tolist()), pa.string()))
+    values = pa.table({"partition": texts, **dict(zip(_COUNTS, map(from_numpy, counts.T), strict=True))})
+    keys = manifest.KEYS.encode(kind=manifest.KIND_PARTITION, partition=touched, sequence=np.zeros_like(touched))
+    return EntryBatch(keys, values, counts[:, 0] == 0), change.sum(axis=0)
 
 
-def _sums(places: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
-    sums = np.zeros(length, dtype=np.int64)  # not bincount's weights: those are floats, and lose bytes
-    np.add.at(sums, places, values)
-    return sums
+def _counts_of(file_ids: np.ndarray, files: pa.Table) -> np.ndarray:
+    """int64 [files, counts]: what each file adds to the counts of its partition. Sums of fingerprints wrap around."""
+    rows, sizes = (to_numpy(pc.fill_null(files.column(name), 0)) for name in ("row_count", "size_bytes"))
+    return np.stack([np.ones_like(rows), rows, sizes, manifest.fingerprints(file_ids)], axis=1)
 
 
 def _bind_schemas(after: Instant, named_at: Instant, result: TaskResult) -> tuple[Instant, np.ndarray]:
     """The instant with the result's physical schemas, and the id of each; last, that of declared files."""
     numbers = {_identity(s): i for i, s in enumerate(after.file_schemas)}
-    bound = []
-    for position, schema in enumerate(result.schemas):
-        names, nested = result.names_of(position)
-        bound.append(file_schema(after, named_at, schema, names=names, nested=nested))
-        if _identity(bound[-1]) not in numbers:
+    bound = schemas_of(after, named_at, result)
+    for position, schema in enumerate(bound):
+        if _identity(schema) not in numbers:
             example = pc.index(result.files.column("schema_id"), position).as_py()
-            check_fits(after, bound[-1], result.files.column("path")[example].as_py() if example >= 0 else "a file")
+            check_fits(after, schema, result.files.column("path")[example].as_py() if example >= 0 else "a file")
     check_instants_fit(after, bound, result)
     if result.files.column("schema_id").null_count:
         physical = result.declared_names
@@ -257,15 +204,16 @@ def _manifest_rows(result: TaskResult, schema_ids: np.ndarray, version: int) -> 
     return rows.append_column(manifest.SEGMENT_FIELD, pa.array(np.full(rows.num_rows, version)))
 
 
-def _removed_files(snapshot: Snapshot, removed: Mapping[int, str]) -> pa.Table:
-    ids = ids_in(removed)
+def _removed_files(snapshot: Snapshot, removed: pa.Table) -> pa.Table:
+    ids = to_numpy(removed.column("file_id"))
     if not len(ids):
         return no_files()
     partition, _ = manifest.split_file_ids(ids)
     files = snapshot.files(np.unique(partition))
     live_files = files.filter(from_numpy(np.isin(to_numpy(files.column("file_id")), ids)))
-    lost = [removed[number] for number in ids[~np.isin(ids, to_numpy(live_files.column("file_id")))].tolist()]
-    if lost:
+    is_lost = ~np.isin(ids, to_numpy(live_files.column("file_id")))
+    if is_lost.any():
+        lost = removed.column("path").filter(from_numpy(is_lost)).to_pylist()
         raise CommitConflictError(f"{lost[0]}: another commit removed or replaced it", paths=lost)
     return live_files
 
@@ -306,16 +254,6 @@ def check_not_cleaned(removed: pa.Table) -> None:
         raise CommitConflictError(f"{paths[0]}: a clean removed it from storage", paths=paths)
 
 
-def _partition_entries(partitions: _Partitions) -> list[EntryBatch]:
-    ids, rows, emptied = partitions.rows()
-    keys = manifest.KEYS.encode(
-        kind=manifest.KIND_PARTITION,
-        partition=np.array(ids, dtype=np.uint32),
-        sequence=np.zeros(len(ids), dtype=np.uint32),
-    )
-    return [EntryBatch(keys, rows, emptied)]
-
-
 def _entries(kind: int, numbers: np.ndarray, rows: pa.Table | None) -> EntryBatch:
     """Entries of a kind under some numbers; tombstones where there are no rows."""
     partition, sequence = manifest.split_file_ids(numbers)
@@ -340,9 +278,7 @@ def removed_entries(files: pa.Table, *, are_cleaned: bool = False) -> EntryBatch
     return _entries(manifest.KIND_REMOVED, to_numpy(files.column("file_id")), rows)
 
 
-def _key_entries(keys: Mapping[str, int | None]) -> list[EntryBatch]:
-    entries = []
-    for key, version in keys.items():
-        rows = None if version is None else pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
-        entries.append(_entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), rows))
-    return entries
+def key_entry(key: str, version: int) -> EntryBatch:
+    """The entry of the key of an idempotent commit, which created a version."""
+    row = pa.table({"path": [key], manifest.SEGMENT_FIELD.name: [version]})
+    return _entries(manifest.KIND_KEY, np.array([manifest.key_number(key)], dtype=np.uint64), row)

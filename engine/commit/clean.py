@@ -15,6 +15,7 @@ latest `min_age` ago: executors read the files of versions a little old, and tra
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections import deque
@@ -27,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.arrays import to_numpy
-from ...errors import InvalidArgumentError, is_integer
+from ...errors import InvalidArgumentError, StorageError, is_integer
 from ..indexes.kind import referenced_files
 from ..progress import Progress
 from ..state import Instant, Timeline, is_of_table, joined_ranges
@@ -40,7 +41,7 @@ from ..state.version_files import version_of
 from ..storage import INDEX_FOLDER, Entry, FileMissingError, Storage
 from ..storage.local import TEMPORARY_PREFIX
 from .bind import removed_entries
-from .commit import commit, newest_after, write_batch
+from .commit import commit, newest_after
 from .edit import Edit
 from .queue import TICKET
 
@@ -113,8 +114,21 @@ def clean(
     listing = _listing(handle, round(min_age / dt.timedelta(microseconds=1)), data_files)
     base = newest_after(handle.timeline, handle.instant)
     plan = _plan(handle, base, listing, retain_versions)
+
+    def edit(newest: Snapshot, _: RunWriter) -> Edit:
+        nonlocal plan
+        if newest.instant.version != base.version:
+            plan = _plan(handle, newest.instant, listing, retain_versions)
+        return Edit(
+            after=replace(newest.instant, cleaned=plan.cleaned),
+            fenced=plan.fenced,
+            entries=[] if plan.removed is None else [removed_entries(plan.removed, are_cleaned=True)],
+            summary={"versions": plan.versions, "fenced": len(plan.fenced), "data_files": len(plan.data_files)},
+            action="clean" if plan.versions or plan.removed is not None else "fence",
+        )
+
     if not dry_run and (plan.versions or plan.fenced or plan.removed is not None):
-        base, plan = _published(handle, base, plan, lambda latest: _plan(handle, latest, listing, retain_versions))
+        commit(handle, "clean", edit, base=base)
     chosen = [*(("data", entry) for entry in plan.data_files), *plan.chosen]
     if not dry_run:
         (remove or remove_here)(handle, chosen, progress)
@@ -125,33 +139,13 @@ def clean(
 
 
 def _shrink(handle: Handle, cleaned: Iterable[tuple[int, int]], listing: CleanListing) -> None:
-    """Shrinks the files of cleaned versions. What a crash leaves is done by the next clean."""
+    """Shrinks the files of cleaned versions. The next clean does what a crash leaves, or what the storage refuses."""
     ranges = [*cleaned]
-    for entry in listing.index_files:
-        version = version_of(entry.path) if entry.size_bytes > _SHRUNK_BYTES else None
-        if version is not None and any(low <= version <= high for low, high in ranges):
-            handle.timeline.shrink(version)
-
-
-def _published(
-    handle: Handle, base: Instant, plan: CleanPlan, plan_again: Callable[[Instant], CleanPlan]
-) -> tuple[Instant, CleanPlan]:
-    """Publishes the instant that says what is cleaned; the plan is made again where another commit was first."""
-
-    def edit(newest: Snapshot, _: RunWriter) -> Edit:
-        nonlocal plan
-        if newest.instant.version != base.version:
-            plan = plan_again(newest.instant)
-        return Edit(
-            after=replace(newest.instant, cleaned=plan.cleaned),
-            fenced=plan.fenced,
-            entries=[] if plan.removed is None else [removed_entries(plan.removed, are_cleaned=True)],
-            summary={"versions": plan.versions, "fenced": len(plan.fenced), "data_files": len(plan.data_files)},
-            action="clean" if plan.versions or plan.removed is not None else "fence",
-        )
-
-    with write_batch(handle, base) as batch:
-        return commit(handle, "clean", edit, batch=batch), plan
+    with contextlib.suppress(StorageError):
+        for entry in listing.index_files:
+            version = version_of(entry.path) if entry.size_bytes > _SHRUNK_BYTES else None
+            if version is not None and any(low <= version <= high for low, high in ranges):
+                handle.timeline.shrink(version)
 
 
 def _walked(storage: Storage) -> list[Entry]:

@@ -64,31 +64,37 @@ class WriteBatch:
         if self.read_from < 0:
             self.read_from = self.base.version
 
-    @classmethod
-    def of(cls, handle: Handle, base: Instant | None = None, transaction: str | None = None) -> WriteBatch:
-        """A batch of a new transaction that begins at `base`; by default at the handle's version."""
-        return cls(transaction or new_transaction_id(), base or handle.instant, WriteBuffer(handle.index_storage))
-
 
 @contextlib.contextmanager
 def write_batch(handle: Handle, base: Instant | None = None) -> Iterator[WriteBatch]:
-    """A batch whose files are removed if an exception leaves the block."""
-    batch = WriteBatch.of(handle, base)
+    """A batch of a new transaction that begins at `base`, by default at the handle's version. Its files are removed if
+    an exception leaves the block."""
+    batch = WriteBatch(new_transaction_id(), base or handle.instant, WriteBuffer(handle.index_storage))
     with batch.leftovers:
         yield batch
 
 
-def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batch: WriteBatch | None = None) -> Instant:
+def commit(
+    handle: Handle,
+    action: str,
+    plan: Plan,
+    key: str | None = None,
+    *,
+    batch: WriteBatch | None = None,
+    base: Instant | None = None,
+) -> Instant:
     """Run `plan` over the newest version until its edit is published. Return the version created, and move the handle
     to it. Return the newest version if there is nothing to do, and the version that was committed under `key` if there
-    is one.
+    is one. `batch`: what was written before; by default nothing was, and the commit begins at `base`.
 
     Raises CommitConflictError if another commit removed or added the same file (if the batch begins before the first
     version: if there was any), SchemaError if a file does not fit. If an error of ours is raised, nothing of the edit
     is visible; only an interrupt may come when it is (see `Leftovers`).
     """
-    batch = WriteBatch.of(handle) if batch is None else batch
-    timeline, readers, base = handle.timeline, handle.readers, batch.base
+    if batch is None:
+        with write_batch(handle, base) as batch:
+            return commit(handle, action, plan, key, batch=batch)
+    timeline, readers, base, transaction = handle.timeline, handle.readers, batch.base, batch.transaction
     start = Start.of(timeline)
 
     def planned(newest: Instant, attempt: int) -> Edit | Instant:
@@ -96,27 +102,27 @@ def commit(handle: Handle, action: str, plan: Plan, key: str | None = None, batc
         earlier = None if key is None else snapshot.version_of_key(key)
         if earlier is not None:
             return timeline.find(earlier) or newest
-        edit = plan(snapshot, RunWriter(handle.index_storage, readers, leftovers, batch.transaction, str(attempt)))
+        edit = plan(snapshot, RunWriter(handle.index_storage, readers, leftovers, transaction, str(attempt)))
         return newest if edit is None else edit
 
     leftovers = batch.leftovers
-    with _unless_cleaned(timeline, batch), Turn(timeline, batch.transaction) as turn:
-        ahead = _read_ahead(handle, batch)
-        newest = newest_after(timeline, base, batch.transaction, ahead.look)
+    with _unless_cleaned(timeline, batch), Turn(timeline, transaction) as turn:
+        looked, others = _read_ahead(handle, batch)
+        newest = newest_after(timeline, base, transaction, looked)
         edit = planned(newest, 0)
         for attempt in range(ATTEMPTS_MAX):
-            if isinstance(edit, Edit) and turn.wait(attempt, ahead.others_wait):
-                later = newest_after(timeline, newest, batch.transaction)
+            if isinstance(edit, Edit) and turn.wait(attempt, others):
+                later = newest_after(timeline, newest, transaction)
                 if later is not newest:
                     newest, edit = later, planned(later, attempt)
             if isinstance(edit, Instant):  # nothing to do
                 leftovers.remove()
                 _move(handle, edit)
                 return edit
-            if edit.removed and edit.remember_removed and handle.log is None:
+            if edit.removed.num_rows and edit.remember_removed and handle.log is None:
                 edit = _marked(handle, newest, edit)
             before = len(leftovers)
-            writing = RunWriter(batch.storage, readers, leftovers, batch.transaction, str(attempt))
+            writing = RunWriter(batch.storage, readers, leftovers, transaction, str(attempt))
             instant = next_version(edit, newest, action, key, base, writing)
             batch.storage.flush(temporary_paths(edit.results))  # the index runs contain them now
             readers.keep_gathered()
@@ -201,19 +207,12 @@ def _unless_cleaned(timeline: Timeline, batch: WriteBatch) -> Iterator[None]:
 # -- what a commit to an object store reads first ---------------------------------------------------------------------
 
 
-class _Ahead(NamedTuple):
-    """What came after the base, and whether others wait in the queue; None if that is not known yet."""
-
-    look: Look | None = None
-    others_wait: bool | None = None
-
-
-def _read_ahead(handle: Handle, batch: WriteBatch) -> _Ahead:
-    """Read what the first attempt needs side by side, if each request takes long: what came after the base, whether
-    others wait, and the runs that the commit may merge."""
+def _read_ahead(handle: Handle, batch: WriteBatch) -> tuple[Look | None, bool | None]:
+    """Read what the first attempt needs side by side, if each request takes long: (what came after the base, whether
+    others wait in the queue; None if that is not known yet), and the runs that the commit may merge."""
     timeline, base, readers = handle.timeline, batch.base, handle.readers
     if not timeline.storage.is_remote or not base.version:
-        return _Ahead()
+        return None, None
     requests: list[Callable[[], Any]] = [
         lambda: look(timeline, base),
         lambda: others_wait(timeline),
@@ -221,7 +220,7 @@ def _read_ahead(handle: Handle, batch: WriteBatch) -> _Ahead:
         lambda: batch.storage.preload(_runs_joined(base, timeline.storage)),
     ]
     looked, others, _, _ = side_by_side(timeline.storage, lambda request: request(), requests, "skipstone-commit")
-    return _Ahead(looked, others)
+    return looked, others
 
 
 def _runs_read(base: Instant) -> list[Run]:

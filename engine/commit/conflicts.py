@@ -25,7 +25,6 @@ from ..indexes.task_result import TaskResult
 from ..state import COMPLETED, Instant, Timeline
 from ..state.manifest import BASE, FILES_SCHEMA, slices_of, split_file_ids
 from ..state.snapshot import Snapshot
-from .files_by_id import FilesById, ids_in
 
 _KEY = ["partition_id", "file_group", "slice_instant"]
 _FIELDS = [*_KEY, "kind", "commit", "path"]
@@ -35,12 +34,12 @@ def check_slices(
     before: Snapshot,
     newer: Snapshot,
     results: Sequence[TaskResult],
-    removed: Mapping[int, str],
+    removed: pa.Table,
     states: Mapping[str, str],
 ) -> None:
     """Raises CommitConflictError where what was committed between two versions, and what is to be committed on top,
     put a log into a slice that the other replaced."""
-    removed_ids = ids_in(removed)
+    removed_ids = _ids(removed)
     if not len(removed_ids) and not any(_is_grouped(result) for result in results):
         return
     texts_of = {number: text for version in (before, newer) for text, number in version.ids_by_text().items()}
@@ -124,10 +123,9 @@ def _had_base(files: pa.Table, removed: pa.Table) -> np.ndarray:
 # -- overwrites -------------------------------------------------------------------------------------------------------
 
 
-def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> FilesById:
-    """The live files, of some partitions where they are given (ascending)."""
-    files = _files_of(snapshot, partition_ids, ["path"])
-    return FilesById(_ids(files), files.column("path"))
+def live_files(snapshot: Snapshot, partition_ids: Sequence[int] | None = None) -> pa.Table:
+    """The live files (`bind.REMOVED`), of some partitions where they are given (ascending)."""
+    return _files_of(snapshot, partition_ids, ["path"]).select(["file_id", "path"])
 
 
 def _files_of(snapshot: Snapshot, partition_ids: Sequence[int] | None, columns: Sequence[str]) -> pa.Table:

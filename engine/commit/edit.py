@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.arrays import combine
+from ...base.arrays import combine, from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError
 from ..indexes.kind import CommitContext, kind_or_none
 from ..indexes.task_result import TaskResult
@@ -18,7 +19,7 @@ from ..state.manifest import RUN_SCHEMA
 from ..state.paths import first_twice
 from ..state.run_format import EntryBatch
 from ..state.snapshot import Snapshot
-from .bind import Moved, bind
+from .bind import REMOVED, bind, key_entry
 
 _LOOKUPS_MAX = 1_000  # more paths are compared with all that are live in their partitions
 
@@ -30,11 +31,9 @@ class Edit:
     after              the newest version with other columns, indexes or settings; None: unchanged
     named_at           the version whose names for columns the results use; None: `after`, or the commit's base
     results            files to add, as tasks returned them
-    removed            file id -> path of live files to remove
+    removed            live files to remove (`bind.REMOVED`)
     remember_removed   the removed files may be on storage still, and must not appear again
     entries            other entries of the manifest
-    moved              files that are stored elsewhere, and are the same
-    keys               keys of idempotent commits -> the version that each made; None: the key is free again
     states             commit -> its state, as `Instant.commit_states`
     quarantined        files that cannot be read, or do not fit; None: those of `after`
     fenced             transactions that are given up
@@ -46,22 +45,15 @@ class Edit:
     after: Instant | None = None
     named_at: Instant | None = None
     results: Sequence[TaskResult] = ()
-    removed: Mapping[int, str] = field(default_factory=dict)
+    removed: pa.Table = field(default_factory=REMOVED.empty_table)
     remember_removed: bool = True
     entries: Sequence[EntryBatch] = ()
-    moved: Moved | None = None
-    keys: Mapping[str, int | None] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     quarantined: tuple[dict, ...] | None = None
     fenced: tuple[str, ...] = ()
     source: Mapping[str, object] = field(default_factory=dict)
     summary: Mapping[str, object] = field(default_factory=dict)
     action: str | None = None
-
-    @property
-    def changes_files(self) -> bool:
-        """Whether files are added, removed or renamed, or keys set: each index then takes part."""
-        return bool(self.results or self.removed or self.moved is not None or self.keys)
 
 
 def next_version(
@@ -74,8 +66,8 @@ def next_version(
     version = newest.version + 1
     after, summary = replace(before, version=version), dict(edit.summary)
     if key is not None:
-        edit = replace(edit, keys={**edit.keys, key: version})
-    if edit.changes_files:
+        edit = replace(edit, entries=[*edit.entries, key_entry(key, version)])
+    if edit.results or edit.removed.num_rows:
         after = _with_files(edit, before, newest, base, writing)
         summary = {**_counts(edit, after, newest), **summary}
     else:  # no file is added, so every index covers this version
@@ -109,9 +101,7 @@ def _with_files(edit: Edit, before: Instant, newest: Instant, base: Instant, wri
         edit.results,
         edit.removed,
         remember_removed=edit.remember_removed,
-        keys=edit.keys,
-        moved=edit.moved,
-        more=edit.entries,
+        entries=edit.entries,
     )
     after, version = bound.instant, bound.instant.version
     if any(r.declares_partitions for r in edit.results):
@@ -155,19 +145,20 @@ def _check_added(snapshot: Snapshot, edit: Edit, *, is_later: bool) -> None:
         raise InvalidArgumentError(f"{live[0]}: in the table already; use replace() to put a new file in its place")
 
 
-def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: Mapping[int, str]) -> list[str]:
+def live_paths(snapshot: Snapshot, results: Sequence[TaskResult], removed: pa.Table) -> list[str]:
     """The paths of results that are live already, in files that are not `removed`."""
-    added = _added_paths(results)
+    added, removed_ids = _added_paths(results), to_numpy(removed.column("file_id"))
     if not snapshot.instant.totals["files"]:
         return []
     by_path = snapshot.partitions_in_paths and not any(r.declares_partitions for r in results)
     if len(added) <= _LOOKUPS_MAX and (by_path or not snapshot.partitions_in_paths):
         ids_by_path = snapshot.find(added.to_pylist())
-        return [path for path, number in ids_by_path.items() if number not in removed]
+        is_removed = np.isin(np.fromiter(ids_by_path.values(), np.uint64, len(ids_by_path)), removed_ids)
+        return [path for path, is_gone in zip(ids_by_path, is_removed.tolist(), strict=True) if not is_gone]
     files = snapshot.files(_partitions_of(snapshot, results), ["path"])
     same = files.filter(pc.is_in(files.column("path"), value_set=combine(added)))
-    pairs = zip(same.column("path").to_pylist(), same.column("file_id").to_pylist(), strict=True)
-    return [path for path, number in pairs if number not in removed]
+    is_removed = np.isin(to_numpy(same.column("file_id")), removed_ids)
+    return same.column("path").filter(from_numpy(~is_removed)).to_pylist()
 
 
 def _added_paths(results: Sequence[TaskResult]) -> pa.ChunkedArray:

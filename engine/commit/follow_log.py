@@ -33,8 +33,8 @@ from ..state.snapshot import LogTail, Snapshot
 from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX
 from ..tasks.log_attach import opened
-from .bind import bind
-from .schemas import check_table_schema, identified, indexes_left, leaves_below, with_leaves
+from .bind import REMOVED, bind
+from .schemas import check_table_schema, identified, indexes_left, with_leaves
 
 # What tells a file from itself at another state of the log, besides its path and size.
 _AS_TEXTS = ("deletes", "kind", "file_group", "slice_instant", "commit", "merge")
@@ -48,13 +48,13 @@ class Followed:
                table was made again: then all live files are added)
     naming     how the added files name their columns
     added      files that were added (LOG_FILES)
-    removed    file id -> path of the removed files
+    removed    the removed files (`bind.REMOVED`)
     """
 
     instant: Instant
     naming: ColumnNaming
     added: pa.Table
-    removed: dict[int, str]
+    removed: pa.Table
 
 
 def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed:
@@ -70,7 +70,7 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
         naming = ColumnNaming({key: names[number] for key, number in after.source["keys"].items()})
     if is_fresh:
         files = changes.added if changes.removed is None else state.live_files()
-        return Followed(after, naming, _once(files), {})
+        return Followed(after, naming, _once(files), REMOVED.empty_table())
     added, removed = changes.added, changes.removed
     before = Snapshot(after, readers)
     if removed is None:
@@ -78,14 +78,13 @@ def followed(instant: Instant, readers: RunReaders, state: LogState) -> Followed
     else:
         added_paths = set(added.column("path").to_pylist())
         if not added_paths and not removed and not changes.groups:
-            return Followed(after, naming, added, {})
+            return Followed(after, naming, added, REMOVED.empty_table())
         texts = {*added.column("partition").to_pylist(), *(partition for partition, _ in changes.groups)}
         ids = sorted(before.partition_ids(texts).values()) if removed <= added_paths else None
         live = before.files(ids, ["path", "file_group"] if changes.groups else ["path"])
         is_gone = to_numpy(pc.is_in(live.column("path"), value_set=string_array([*removed, *added_paths])))
         removed_files = live.filter(from_numpy(is_gone | _in_groups(before, live, changes.groups)))
-    ids, paths = removed_files.column("file_id").to_pylist(), removed_files.column("path").to_pylist()
-    return Followed(after, naming, added, dict(zip(ids, paths, strict=True)))
+    return Followed(after, naming, added, removed_files.select(REMOVED.names))
 
 
 def _in_groups(snapshot: Snapshot, files: pa.Table, groups: frozenset[tuple[str, str]]) -> np.ndarray:
@@ -222,38 +221,32 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
     """A version without files, with the columns of a state and ids that were never given. Statistics are kept of the
     leaves that are `chosen` (default: all, to a limit); filters of columns that are still there start empty."""
     check_table_schema(columns.schema, columns.partitioning)
-    numbers, leaves, following = identified(columns.schema, {}, {}, base.next)
+    after = identified(replace(base, indexes=()), columns.schema, {})
     data_paths = [path for path in leaf_types(columns.schema) if path not in columns.partitioning]
     with_stats = [path for path in data_paths if chosen is None or path in chosen]
     coverage = Coverage.up_to(base.version)
-    index_id = following["index"]
-    stats = tuple(leaves[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
-    indexes = [IndexState(index_id, "stats", stats, {}, "commit", coverage=coverage)]
+    stats = tuple(after.columns[path] for path in (with_stats if chosen is not None else with_stats[:COLUMNS_MAX]))
+    after = after.with_new_index(IndexState(0, "stats", stats, {}, "commit", coverage=coverage))
     for index in base.indexes:
         paths = base.names_of(index)
         if index.kind != "stats" and all(path in data_paths for path in paths):
-            ids = tuple(leaves[path] for path in paths)
-            indexes.append(replace(index, id=index_id + len(indexes), columns=ids, runs=(), coverage=coverage))
+            ids = tuple(after.columns[path] for path in paths)
+            after = after.with_new_index(replace(index, columns=ids, runs=(), coverage=coverage))
     return replace(
-        base,
+        after,
         source={
             **{name: value for name, value in source.items() if name != "mapping"},
             **_mapping_texts(columns.naming),
-            "keys": {key: numbers[name] for name, key in columns.keys.items()},
+            "keys": {key: after.fields[name] for name, key in columns.keys.items()},
             "inner": dict(columns.inner),
         },
-        schema=columns.schema,
         partitioning=tuple(columns.partitioning),
-        fields=numbers,
-        columns=leaves,
         file_schemas=(),
-        next={**following, "index": index_id + len(indexes)},
         manifest=(),
-        indexes=tuple(indexes),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
         quarantined=(),
         commit_states={},
-        defaults={numbers[name]: value for name, value in columns.defaults.items()},
+        defaults={after.fields[name]: value for name, value in columns.defaults.items()},
     )
 
 
@@ -265,17 +258,12 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
         number = old_fields.get(key)
         if number is not None and _holds(columns.schema.field(name).type, base.schema.field(names[number]).type):
             kept_fields[name] = number
-    leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
-    numbers, leaf_ids, following = identified(columns.schema, kept_fields, leaves, base.next)
-    keys = {key: numbers[name] for name, key in columns.keys.items()}
+    after = identified(base, columns.schema, kept_fields)
+    keys = {key: after.fields[name] for name, key in columns.keys.items()}
     after = replace(
-        base,
+        after,
         source={**source, **_mapping_texts(columns.naming), "keys": keys},
-        schema=columns.schema,
-        fields=numbers,
-        columns=leaf_ids,
-        next=following,
-        defaults={numbers[name]: value for name, value in columns.defaults.items()},
+        defaults={after.fields[name]: value for name, value in columns.defaults.items()},
     )
     by_name = not columns.naming.ids and all(
         physical == name for physical, name in (columns.naming.physical or {}).items()
@@ -284,14 +272,11 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
     after = replace(
         after,
         file_schemas=tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas),
-        indexes=indexes_left(after, set(leaf_ids.values())),
+        indexes=indexes_left(after, set(after.columns.values())),
     )
-    new = tuple(sorted(set(leaf_ids.values()) - set(base.columns.values())))
-    if not new:
-        return after
-    number = after.next["index"]
-    index = IndexState(number, "stats", new, {"shard_bytes": SHARD_BYTES}, "commit", coverage=Coverage())
-    return replace(after, next={**after.next, "index": number + 1}).with_index(index)
+    new = tuple(sorted(set(after.columns.values()) - set(base.columns.values())))
+    index = IndexState(0, "stats", new, {"shard_bytes": SHARD_BYTES}, "commit")
+    return after.with_new_index(index) if new else after
 
 
 def _holds(kind: pa.DataType, old: pa.DataType) -> bool:
@@ -321,16 +306,16 @@ def with_tail(instant: Instant, readers: RunReaders, storage: Storage, state: Lo
     has_changed = changes.instant.schema != instant.schema
     results = opened(storage, changes.added, changes.naming, has_changed)
     snapshot = with_files(changes.instant, readers, instant.version, results, changes.removed)
-    removed = len(changes.removed) if changes.instant.manifest else instant.totals["files"]
+    removed = changes.removed.num_rows if changes.instant.manifest else instant.totals["files"]
     snapshot.tail = LogTail(state.position, state.version, changes.added.num_rows, removed)
     return snapshot
 
 
 def with_files(
-    base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: dict[int, str]
+    base: Instant, readers: RunReaders, version: int, results: Sequence[TaskResult], removed: pa.Table
 ) -> Snapshot:
     """A version for one handle: `base` with more files, which no index covers, and without others."""
-    bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False, keys={})
+    bound = bind(Snapshot(base, readers), base, results, removed, remember_removed=False)
     ids = np.concatenate([np.empty(0, dtype=np.uint64), *(files.ids for files in bound.added)]).tolist()
     manifest = base.manifest
     if len(bound.manifest[0]):

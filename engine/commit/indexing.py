@@ -87,10 +87,7 @@ def create_index(
                     raise CommitConflictError(f"another writer dropped a column of {', '.join(names)} meanwhile")
                 if _same(after, state, index_kind) is not None:
                     raise CommitConflictError(f"another writer made a {kind} index of {names[0]!r} meanwhile")
-                number = after.next["index"]
-                after = replace(after, next={**after.next, "index": number + 1})
-                state = _with_built(handle, state, result, index_kind, returned)
-                after = after.with_index(replace(state, id=number))
+                after = after.with_new_index(_with_built(handle, state, result, index_kind, returned))
             created = [_label(base, index_kind, state) for state in states]
             return Edit(after=after, summary={"created": created})
 
@@ -339,5 +336,4 @@ def optimize(handle: Handle, progress: Progress | None, builder: Builder = build
             return None
         return Edit(after=after, summary={"indexes": changed, "merged": merged is not None})
 
-    with write_batch(handle) as batch:
-        commit(handle, "optimize", plan, batch=batch)
+    commit(handle, "optimize", plan)

@@ -9,24 +9,22 @@ other writers in the last seconds enters before its first attempt, too; one that
 whether others wait, else it could win every race against them and never know. Any other commit makes no request here.
 A writer that cannot write to the queue, or does not know of it, does no harm, and none comes to it.
 
-A ticket is live while its file is young beside one's own, both by the storage's clock: each waiting commit writes its
-file again every second. So a process that was killed, or stopped, delays the others by less than five seconds. No
-commit waits for one of its own thread: that one cannot end before it.
+A ticket is live while its file is young compared with the waiting commit's own, both by the storage's clock: each
+waiting commit writes its file again every second. So a process that was killed or stopped, or whose attempt takes long,
+delays the others by less than five seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
-import threading
 import time
 from typing import Any
 
 from ...errors import SkipstoneError
 from ..state import Timeline
-from ..state.clock import estimated_now_us
+from ..state.clock import storage_now_us
 from ..storage import Entry
 
 FOLDER = "queue"
@@ -34,13 +32,12 @@ TICKET = re.compile(rf"{FOLDER}/[0-9]{{16}}-[0-9a-f]{{32}}", re.ASCII)
 _BEAT_S = 1.0
 _LEASE_S = 3.0
 _ABANDONED_S = 60.0  # the ticket of a dead process is removed by those that come later
-_TURN_S_MAX = 30.0  # a commit that takes longer at the head no longer holds up the others
+_TURN_S_MAX = 30.0  # a commit that is at the head for longer no longer holds up the others
 _RECENT_S = 5.0
 _POLL_S, _POLL_S_MAX = 0.004, 0.5
 _PAUSE_S_MAX = 0.5
 _contended: dict[str, float] = {}  # by root: when this process last met other writers there
 _committed: dict[str, float] = {}  # by root: when this process last ended a commit there
-_holders: dict[str, tuple[int, int]] = {}  # by ticket: the process and the thread that hold it
 
 
 class Turn:
@@ -49,21 +46,16 @@ class Turn:
     def __init__(self, timeline: Timeline, transaction: str):
         self._timeline, self._transaction = timeline, transaction
         self._ticket: str | None = None
-        self._lock = threading.Lock()
-        self._is_over = threading.Event()
+        self._written_s = float("-inf")  # when this commit last wrote its ticket
 
     def __enter__(self) -> Turn:
         return self
 
     def __exit__(self, *exception: Any) -> None:
         _committed[self._timeline.storage.uri] = time.monotonic()
-        self._is_over.set()
-        with self._lock:  # a beat that is on its way would write the ticket again
-            ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            _holders.pop(ticket, None)
+        if self._ticket is not None:
             with contextlib.suppress(SkipstoneError):  # it is not live for long
-                self._timeline.storage.delete(ticket)
+                self._timeline.storage.delete(self._ticket)
 
     def wait(self, attempt: int, others: bool | None = None) -> bool:
         """Return when this commit should try: immediately for a first attempt if this process met no others. True if
@@ -75,29 +67,20 @@ class Turn:
             return False
         try:
             if self._ticket is None:
-                self._enter()
-            self._wait_for_turn(root)
+                self._ticket = f"{FOLDER}/{storage_now_us(self._timeline.storage):016d}-{self._transaction}"
+            self._wait_for_turn(root, self._ticket)
         except SkipstoneError:
             pause(attempt)
         return True
 
-    def _enter(self) -> None:
-        ticket = f"{FOLDER}/{estimated_now_us(self._timeline.storage):016d}-{self._transaction}"
-        self._timeline.storage.put(ticket, b"", is_durable=False)
-        self._ticket, _holders[ticket] = ticket, _this_thread()
-        threading.Thread(target=self._beat, name="skipstone-queue", daemon=True).start()
-
-    def _beat(self) -> None:
-        while not self._is_over.wait(_BEAT_S):
-            with self._lock, contextlib.suppress(SkipstoneError):
-                if self._ticket is not None:
-                    self._timeline.storage.put(self._ticket, b"", is_durable=False)
-
-    def _wait_for_turn(self, root: str) -> None:
+    def _wait_for_turn(self, root: str, ticket: str) -> None:
         first, first_since = "", 0.0
         while True:
             started = time.monotonic()
-            older, is_alone = self._older_tickets()
+            if started - self._written_s >= _BEAT_S:
+                self._timeline.storage.put(ticket, b"", is_durable=False)
+                self._written_s = started
+            older, is_alone = self._older_tickets(ticket)
             now = time.monotonic()
             if not is_alone:
                 _contended[root] = now
@@ -109,14 +92,14 @@ class Turn:
                 return
             time.sleep(min(_POLL_S_MAX, len(older) * max(_POLL_S, now - started)))
 
-    def _older_tickets(self) -> tuple[list[str], bool]:
+    def _older_tickets(self, ticket: str) -> tuple[list[str], bool]:
         """The live tickets of others that are older than this commit's, the oldest first; whether none is live."""
         files, _ = self._timeline.storage.list_folder(FOLDER)
         tickets = [entry for entry in files if TICKET.fullmatch(entry.path)]
-        mine = next((entry for entry in tickets if entry.path == self._ticket), None)
-        if mine is None:  # removed as abandoned: the next beat writes it again
+        mine = next((entry for entry in tickets if entry.path == ticket), None)
+        if mine is None:  # removed as abandoned: the next wait writes it again
             return [], False
-        others = [entry for entry in tickets if _holders.get(entry.path) != _this_thread()]
+        others = [entry for entry in tickets if entry is not mine]
         live = [entry.path for entry in others if _age_s(entry, mine) <= _LEASE_S]
         for entry in others:
             if mine.modified_ns - entry.modified_ns > _ABANDONED_S * 1e9:
@@ -137,10 +120,6 @@ def others_wait(timeline: Timeline) -> bool:
 
 def _is_recent(times: dict[str, float], root: str) -> bool:
     return time.monotonic() - times.get(root, float("-inf")) <= _RECENT_S
-
-
-def _this_thread() -> tuple[int, int]:
-    return os.getpid(), threading.get_ident()
 
 
 def _age_s(entry: Entry, other: Entry) -> float:

@@ -33,8 +33,8 @@ from ..state.snapshot import Snapshot
 from ..storage import FileMissingError
 from ..storage.threads import STAT_THREADS, prefetched
 from .adopt_columns import bind_again, bound_names
-from .bind import file_entries, removed_entries
-from .commit import commit, latest_of, write_batch
+from .bind import file_entries, removal, removed_entries
+from .commit import commit, latest_of
 from .conflicts import ids_without
 from .edit import Edit
 
@@ -107,32 +107,31 @@ def _publish(
 ) -> int:
     """Publish the state of a version again. `check`: called with the newest version before each attempt."""
     wanted = Snapshot(handle.timeline.read(version), handle.readers)
-    with write_batch(handle, base) as batch:
 
-        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
-            check(newest.instant)
-            newest.instant.check_kept(version)
-            returning = _rows(wanted, ids_without(wanted.numbers(), newest.numbers()))
-            leaving = _rows(newest, ids_without(newest.numbers(), wanted.numbers()))
-            is_same_state = newest.instant.commit_states == wanted.instant.commit_states
-            if is_same_state and newest.keys() == wanted.keys() and _are_same(newest, wanted, returning, leaving):
-                return None
-            _check_data(handle, newest, wanted, returning)
-            after = _state_then(newest.instant, wanted.instant, to_numpy(returning.column("file_id")))
-            counts = {"files_added": returning.num_rows, "files_removed": leaving.num_rows}
-            before = newest.instant.totals
-            counts |= {f"{name}_changed": after.totals[name] - before[name] for name in ("rows", "bytes")}
-            again, removed = bind_again(handle, Snapshot(after, handle.readers), after, batch)
-            return Edit(
-                after=after,
-                results=again,
-                removed=removed,
-                remember_removed=False,
-                entries=[*_removals(newest, wanted, returning, leaving), *_identities(newest, wanted)],
-                summary={**counts, **summary},
-            )
+    def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
+        check(newest.instant)
+        newest.instant.check_kept(version)
+        returning = _rows(wanted, ids_without(wanted.numbers(), newest.numbers()))
+        leaving = _rows(newest, ids_without(newest.numbers(), wanted.numbers()))
+        is_same_state = newest.instant.commit_states == wanted.instant.commit_states
+        if is_same_state and newest.keys() == wanted.keys() and _are_same(newest, wanted, returning, leaving):
+            return None
+        _check_data(handle, newest, wanted, returning)
+        after = _state_then(newest.instant, wanted.instant, to_numpy(returning.column("file_id")))
+        counts = {"files_added": returning.num_rows, "files_removed": leaving.num_rows}
+        before = newest.instant.totals
+        counts |= {f"{name}_changed": after.totals[name] - before[name] for name in ("rows", "bytes")}
+        again, removed = bind_again(handle, Snapshot(after, handle.readers), after, writing)
+        return Edit(
+            after=after,
+            results=again,
+            removed=removal(removed),
+            remember_removed=False,
+            entries=[*_removals(newest, wanted, returning, leaving), *_identities(newest, wanted)],
+            summary={**counts, **summary},
+        )
 
-        return commit(handle, action, plan, batch=batch).version
+    return commit(handle, action, plan, base=base).version
 
 
 def _rows(snapshot: Snapshot, ids: np.ndarray) -> pa.Table:

@@ -257,23 +257,19 @@ def leaves_below(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     return split
 
 
-def identified(
-    schema: pa.Schema, fields: dict[str, int], leaves: dict[tuple[int, str], int], following: dict[str, int]
-) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Ids for the columns and the leaves of a schema, and the next free ids ("field" and "column" of `following`).
-
-    Columns named in `fields` keep that id, leaves found in `leaves` by (field id, path below) theirs; the others get
-    new ones.
-    """
-    following, numbers, columns = dict(following), {}, {}
+def identified(base: Instant, schema: pa.Schema, kept: Mapping[str, int]) -> Instant:
+    """A version with the columns of a schema. Columns that are `kept` (name -> id) keep their id, and the leaves below
+    them theirs; the others get new ids."""
+    leaves = {(base.fields[n], below): base.columns[path] for path, (n, below) in leaves_below(base.schema).items()}
+    following, fields, columns = dict(base.next), dict[str, int](), dict[str, int]()
     for name in schema.names:
-        numbers[name] = fields[name] if name in fields else following["field"]
-        following["field"] += name not in fields
+        fields[name] = kept[name] if name in kept else following["field"]
+        following["field"] += name not in kept
     for path, (name, below) in leaves_below(schema).items():
-        column = leaves.get((numbers[name], below))
+        column = leaves.get((fields[name], below))
         columns[path] = following["column"] if column is None else column
         following["column"] += column is None
-    return numbers, columns, following
+    return replace(base, schema=schema, fields=fields, columns=columns, next=following)
 
 
 def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
@@ -315,6 +311,13 @@ def file_schema(
     return with_leaves(instant, FileSchema(schema, fields, {}, is_declared, nested))
 
 
+def schemas_of(instant: Instant, named_at: Instant, result: TaskResult) -> list[FileSchema]:
+    """The file schema of each physical schema of a task's result."""
+    names_of = [result.names_of(position) for position in range(len(result.schemas))]
+    pairs = zip(result.schemas, names_of, strict=True)
+    return [file_schema(instant, named_at, schema, names=names, nested=nested) for schema, (names, nested) in pairs]
+
+
 def with_leaves(instant: Instant, file: FileSchema) -> FileSchema:
     """A file schema whose top-level columns are known, with its leaves: those that the table has, too, in a type
     to which they widen."""
@@ -346,10 +349,7 @@ def misfits(instant: Instant, results: Sequence[TaskResult], ids_by_text: Collec
     reasons: dict[str, str] = {}
     for result in results:
         paths = result.files.column("path")
-        schemas = []
-        for position, schema in enumerate(result.schemas):
-            names, nested = result.names_of(position)
-            schemas.append(file_schema(instant, instant, schema, names=names, nested=nested))
+        schemas = schemas_of(instant, instant, result)
         by_schema = {number: reason for number, s in enumerate(schemas) if (reason := misfit(instant, s)) is not None}
         reasons.update({paths[i].as_py(): r for i, r in misfit_instants(instant, schemas, result).items()})
         reasons.update(_by_value(result, "schema_id", by_schema))

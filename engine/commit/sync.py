@@ -30,7 +30,8 @@ from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX, Attacher, AttachRequest, FooterReading, attach_all, column_filter
 from .adopt_columns import bind_again, live_schemas, names_ever, sure_columns
 from .alter import adding, columns_state, evolved, evolver, new_columns, widening, wider_columns
-from .commit import WriteBatch, commit, write_batch
+from .bind import removal
+from .commit import commit
 from .conflicts import returned_files
 from .edit import Edit
 from .schemas import misfits, quarantined_of, reasons_of, without
@@ -75,24 +76,23 @@ def sync_directory(
             handle.move_to(base)
         return base, SyncResult(base.version, new_columns=new_names)
     work: _DirectorySync | None = None
-    with write_batch(handle, base) as batch:
 
-        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
-            nonlocal seen, work
-            changes = difference(newest, seen.listed, seen.before.instant.version)
-            is_valid = work is None or work.is_valid(newest, changes)
-            if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
-                batch.leftovers.remove()
-                seen = _look(handle, newest.instant, list_files, progress)
-                changes, work = difference(newest, seen.listed, seen.before.instant.version), None
-            if work is None:
-                work = _DirectorySync(handle, batch, newest, changes)
-                work.prepare(seen, progress, evolution, attach)
-            return work.edit(newest.instant)
+    def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
+        nonlocal seen, work
+        changes = difference(newest, seen.listed, seen.before.instant.version)
+        is_valid = work is None or work.is_valid(newest, changes)
+        if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
+            writing.leftovers.remove()
+            seen = _look(handle, newest.instant, list_files, progress)
+            changes, work = difference(newest, seen.listed, seen.before.instant.version), None
+        if work is None:
+            work = _DirectorySync(handle, writing, newest, changes)
+            work.prepare(seen, progress, evolution, attach)
+        return work.edit(newest.instant)
 
-        instant = commit(handle, "sync", plan, batch=batch)
-        assert work is not None
-        return instant, work.result(instant.version)
+    instant = commit(handle, "sync", plan, base=base)
+    assert work is not None
+    return instant, work.result(instant.version)
 
 
 def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution) -> list[str] | None:
@@ -144,8 +144,8 @@ class _DirectorySync:
     """What a sync does, worked out over one version: it is true for newer ones while they differ from the directory in
     the same files, and have the same columns."""
 
-    def __init__(self, handle: Handle, batch: WriteBatch, snapshot: Snapshot, changes: Difference):
-        self._handle, self._batch, self._snapshot, self._changes = handle, batch, snapshot, changes
+    def __init__(self, handle: Handle, writing: RunWriter, snapshot: Snapshot, changes: Difference):
+        self._handle, self._writing, self._snapshot, self._changes = handle, writing, snapshot, changes
         self._edit: Edit | None = None
         self._evolve: Callable[[Instant], Instant] | None = None
         self._new_columns: list[str] = []
@@ -176,7 +176,7 @@ class _DirectorySync:
         attach: Attacher,
     ) -> None:
         """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
-        handle, snapshot, changes, batch = self._handle, self._snapshot, self._changes, self._batch
+        handle, snapshot, changes, writing = self._handle, self._snapshot, self._changes, self._writing
         base = snapshot.instant
         names = _nothing_to_do(snapshot, changes, evolution)
         if names is not None:
@@ -184,7 +184,7 @@ class _DirectorySync:
             return
         unread_schemas = live_schemas(snapshot, leave=changes.removed)
         of_live = [(unread.schema, count) for unread, count in unread_schemas]
-        results, unread = _attached(handle, base, batch, changes.appeared, progress, evolution, attach)
+        results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution, attach)
         edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
         wider = _wider(snapshot, results) if evolution.widens else {}
         after = evolved(base, widening(wider)) if wider else base
@@ -193,7 +193,7 @@ class _DirectorySync:
         columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
         self._new_columns, adopted = list(columns), columns if evolution.adopts else {}
         if adopted or wider:
-            self._evolve = evolver(handle, base, replace(adding(adopted), widen=wider), batch, COLUMNS_MAX)
+            self._evolve = evolver(handle, base, replace(adding(adopted), widen=wider), writing, COLUMNS_MAX)
             after = edit.named_at = self._evolve(base)
         reasons = misfits(after, results, snapshot.ids_by_text())
         if wider:
@@ -208,17 +208,17 @@ class _DirectorySync:
         removed = {number: path for number, path in changes.removed.items() if path not in self._quarantined}
         self._added, self._removed = _paths(results), list(removed.values())
         again, again_removed = (
-            bind_again(handle, snapshot, after, batch, changes.removed) if unread_schemas else ([], {})
+            bind_again(handle, snapshot, after, writing, changes.removed) if unread_schemas else ([], {})
         )
-        edit.results, edit.removed = [*results, *again], {**removed, **again_removed}
-        if edit.results or edit.removed or edit.quarantined != base.quarantined:
+        edit.results, edit.removed = [*results, *again], removal({**removed, **again_removed})
+        if edit.results or edit.removed.num_rows or edit.quarantined != base.quarantined:
             self._edit = edit
 
 
 def _attached(
     handle: Handle,
     base: Instant,
-    batch: WriteBatch,
+    writing: RunWriter,
     listed: pa.Table,
     progress: Progress | None,
     evolution: Evolution,
@@ -236,7 +236,7 @@ def _attached(
 
     reading = FooterReading(handle.is_hive, wanted)
     storages = handle.storage, handle.index_storage
-    return attach(AttachRequest(*storages, batch.transaction, listed, batch.leftovers, reading, progress))
+    return attach(AttachRequest(*storages, writing.transaction, listed, writing.leftovers, reading, progress))
 
 
 def _wider(snapshot: Snapshot, results: list[TaskResult]) -> dict[str, pa.DataType]:

@@ -18,16 +18,15 @@ from ..lakes.table_format import LOG_FILES, LogSource, LogState, describe, recor
 from ..parquet.leaves import leaf_types
 from ..progress import Progress
 from ..state import Instant, Timeline, new_transaction_id, now_us
-from ..state.leftovers import Leftovers
 from ..state.lsm import RunWriter
 from ..state.paths import task_path
 from ..state.runs import RunReaders
 from ..state.snapshot import Snapshot
 from ..storage import Counted
-from ..storage.write_buffer import WriteBuffer
 from ..tasks.attach import column_filter
 from ..tasks.log_attach import attach_log
-from .commit import WriteBatch, commit, write_batch
+from .bind import REMOVED
+from .commit import commit
 from .edit import Edit
 from .follow_log import Followed, at_state, followed, fresh
 from .schemas import reasons_of
@@ -47,19 +46,18 @@ def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     """See `Table.sync`. Files that could not be read when they were met are tried again."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
     work: _LogSync | None = None
-    with write_batch(handle, base) as batch:
 
-        def plan(newest: Snapshot, _: RunWriter) -> Edit | None:
-            nonlocal work
-            if work is None or newest.instant.source != work.base.source:  # another may have followed the log
-                batch.leftovers.remove()
-                work = _LogSync(handle, newest.instant)
-                work.prepare(batch, progress)
-            return work.edit(newest.instant)
+    def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
+        nonlocal work
+        if work is None or newest.instant.source != work.base.source:  # another may have followed the log
+            writing.leftovers.remove()
+            work = _LogSync(handle, newest.instant)
+            work.prepare(writing, progress)
+        return work.edit(newest.instant)
 
-        instant = commit(handle, "sync", plan, batch=batch)
-        assert work is not None
-        return instant, work.result(instant)
+    instant = commit(handle, "sync", plan, base=base)
+    assert work is not None
+    return instant, work.result(instant)
 
 
 class _LogSync:
@@ -82,7 +80,7 @@ class _LogSync:
         """What was done, at the version where it ended."""
         return SyncResult(instant.version, self._added, self._removed, reasons_of(instant.quarantined))
 
-    def prepare(self, batch: WriteBatch, progress: Progress | None) -> None:
+    def prepare(self, writing: RunWriter, progress: Progress | None) -> None:
         """Read the log, and the footers of files that it added."""
         handle, base = self._handle, self.base
         assert handle.log is not None
@@ -100,8 +98,8 @@ class _LogSync:
         unread: list[dict] = []
         removed = changes.removed
         if changes.added.num_rows:
-            path = task_path(batch.transaction, f"attached-{base.version}")
-            batch.leftovers.add(handle.index_storage, path)
+            path = task_path(writing.transaction, f"attached-{base.version}")
+            writing.leftovers.add(handle.index_storage, path)
             paths = changes.instant.stats_paths()
             storages = handle.storage, handle.index_storage
             results = attach_log(*storages, path, changes.added, changes.naming, paths, progress)
@@ -109,14 +107,14 @@ class _LogSync:
             if handle.strict and unread:
                 raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
         if is_retry:  # files that cannot be read yet stay unchanged
-            not_read = {file["path"] for file in unread}
+            not_read = [file["path"] for file in unread]
             results = [result for result in results if not result.quarantined]
-            removed = {number: path for number, path in removed.items() if path not in not_read}
+            removed = removed.filter(pc.invert(pc.is_in(removed.column("path"), value_set=string_array(not_read))))
             if not results:
                 return
         else:
             self._state = state
-            self._added, self._removed = changes.added.column("path").to_pylist(), list(removed.values())
+            self._added, self._removed = (files.column("path").to_pylist() for files in (changes.added, removed))
         quarantined = (*unread, *_still_quarantined(base, changes))
         self._edit = Edit(
             named_at=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined
@@ -135,17 +133,16 @@ def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
     rows = pc.index_in(files.column("partition_id"), value_set=partitions.column("partition_id"))
     files = files.append_column("partition", partitions.column("partition").take(rows))
     files = files.append_column("log_only", pa.nulls(files.num_rows, LOG_FILES.field("log_only").type))
-    removed = dict(zip(files.column("file_id").to_pylist(), files.column("path").to_pylist(), strict=True))
     columns = state.columns
     assert columns is not None
-    return Followed(base, columns.naming, files.select(LOG_FILES.names), removed)
+    return Followed(base, columns.naming, files.select(LOG_FILES.names), files.select(REMOVED.names))
 
 
 def _still_quarantined(base: Instant, changes: Followed) -> list[dict]:
     """Files quarantined before that this commit does not touch."""
     if not changes.instant.manifest:
         return []
-    touched = {*changes.removed.values(), *changes.added.column("path").to_pylist()}
+    touched = {path for files in (changes.removed, changes.added) for path in files.column("path").to_pylist()}
     return [file for file in base.quarantined if file["path"] not in touched]
 
 
@@ -165,21 +162,20 @@ def first_version(
     declared = state.columns
     assert declared is not None
     chosen = None if columns is None else _chosen(columns, declared.schema)
-    transaction = new_transaction_id()
     source = {**describe(state), "hive": False, "partitions_declared": True}
-    base = fresh(Instant.before_first(transaction, now_us(), uuid.uuid4().hex), declared, source, chosen)
-    results = []
-    with Leftovers() as leftovers:
-        files = state.changes.added
+    base = fresh(Instant.before_first(new_transaction_id(), now_us(), uuid.uuid4().hex), declared, source, chosen)
+    files = state.changes.added
+
+    def plan(_: Snapshot, writing: RunWriter) -> Edit:
+        results = []
         if files.num_rows:
-            path = task_path(transaction, "attached")
-            leftovers.add(index_storage, path)
+            path = task_path(writing.transaction, "attached")
+            writing.leftovers.add(index_storage, path)
             paths = base.stats_paths()
             results = attach_log(storage, index_storage, path, files, declared.naming, paths, progress)
-        quarantined = tuple(file for result in results for file in result.quarantined)
-        batch = WriteBatch(transaction, base, WriteBuffer(index_storage), leftovers)
-        handle = Handle(storage, index_storage, timeline, readers, base)
-        return commit(handle, "create", lambda *_: Edit(results=results, quarantined=quarantined), batch=batch)
+        return Edit(results=results, quarantined=tuple(file for result in results for file in result.quarantined))
+
+    return commit(Handle(storage, index_storage, timeline, readers, base), "create", plan)
 
 
 def _chosen(columns: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:

@@ -16,8 +16,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SkipstoneError
 from ..choices import Overwritten
 from ..indexes.kind import part_specs
@@ -32,10 +34,10 @@ from ..storage.write_buffer import WriteBuffer
 from ..tasks.declared import declared_files
 from ..tasks.spec import TaskSpec
 from ..tasks.writer import TaskWriter
+from .bind import removal
 from .commit import WriteBatch, commit
 from .conflicts import check_slices, check_unchanged, live_files, read_instant, same_partitions
 from .edit import Edit
-from .files_by_id import FilesById
 
 if TYPE_CHECKING:
     from ..handle import Handle
@@ -56,7 +58,7 @@ class Transaction:
         self._base = handle.instant
         self._results: list[TaskResult] = []
         self._removed: dict[int, str] = {}
-        self._overwritten: FilesById | None = None
+        self._overwritten: list[pa.Table] = []
         self._states: dict[str, str] = {}
         self._reads: list[tuple[Instant, list[pa.ChunkedArray] | None]] = []  # what is overwritten rests on these
         self._writer: TaskWriter | None = None
@@ -159,8 +161,7 @@ class Transaction:
             self._close_writer()
             texts = [result.files.column("partition").unique() for result in self._results]
             ids = same_partitions(snapshot, texts)
-        files = live_files(snapshot, ids)
-        self._overwritten = files if self._overwritten is None else self._overwritten | files
+        self._overwritten.append(live_files(snapshot, ids))
         if read is not None:
             self._reads.append((read, texts))
 
@@ -251,14 +252,12 @@ class Transaction:
             self._leftovers.remove()
             self.committed = self._earlier
             return
-        removed: Mapping[int, str] = self._removed
-        if self._overwritten is not None:
-            removed = self._overwritten | removed
-        if self._writer is None and not (self._results or removed or self._states):
-            return
+        removed = pa.concat_tables([*self._overwritten, removal(self._removed)])
+        _, first = np.unique(to_numpy(removed.column("file_id")), return_index=True)
+        removed = removed.take(from_numpy(first))
         self._close_writer()
         results = [r for r in self._results if r.files.num_rows]
-        if not results and not removed and not self._states:
+        if not results and not removed.num_rows and not self._states:
             return
         read_from = min((read.version for read, _ in self._reads), default=self._base.version)
         batch = WriteBatch(self.id, self._base, self._index_storage, self._leftovers, read_from)
@@ -268,8 +267,8 @@ class Transaction:
                 self._validate(newest, results, removed)
             return Edit(results=results, removed=removed, states=self._states)
 
-        action = "replace" if results and removed else "commit"
-        self.committed = commit(self._handle, action, plan, self._key, batch)
+        action = "replace" if results and removed.num_rows else "commit"
+        self.committed = commit(self._handle, action, plan, self._key, batch=batch)
         if self.committed.transaction == self.id:  # else an earlier try under the same key was there
             self._drop_parts(results)
 
@@ -286,7 +285,7 @@ class Transaction:
             with contextlib.suppress(SkipstoneError):
                 self._index_storage.delete(path)
 
-    def _validate(self, newer: Snapshot, results: list[TaskResult], removed: Mapping[int, str]) -> None:
+    def _validate(self, newer: Snapshot, results: list[TaskResult], removed: pa.Table) -> None:
         """Raises CommitConflictError where another transaction set a commit's state otherwise, changed a slice, or
         changed what is overwritten here since it was read."""
         for name, state in self._states.items():

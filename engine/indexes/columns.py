@@ -336,7 +336,7 @@ def extreme_bytes(values: pa.Array, used: np.ndarray, group_of: np.ndarray, grou
     """The least, or the greatest, of the used values of each group; null for a group without any."""
     which = "min" if is_lower else "max"
     grouped = pa.table({"group": from_numpy(group_of[used]), "value": values.filter(from_numpy(used))})
-    extremes = grouped.group_by("group").aggregate([("value", which)])
+    extremes = grouped.group_by("group", use_threads=False).aggregate([("value", which)])
     row_of = np.full(groups, -1)
     row_of[to_numpy(extremes.column("group"))] = np.arange(extremes.num_rows)
     return combine(extremes.column(f"value_{which}")).take(from_numpy(row_of, row_of >= 0))

@@ -15,9 +15,7 @@ reads them as one, many entries by threads (`run_parts.py`). `coverage.py` lists
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...base.lazy import names_from
+from .clock import is_of_table, new_transaction_id, now_us
 from .coverage import Coverage, IndexState, Run, joined_ranges
 from .instant import (
     COMMIT_STATES,
@@ -30,14 +28,6 @@ from .instant import (
 )
 from .instant_fields import parse_instant
 from .timeline import Timeline
-
-if TYPE_CHECKING:
-    from .clock import is_of_table, new_transaction_id, now_us
-
-# What only writers need is loaded when it is first used.
-_HOMES = {
-    **dict.fromkeys(("is_of_table", "new_transaction_id", "now_us"), ".clock"),
-}
 
 __all__ = [
     "COMMIT_STATES",
@@ -57,6 +47,3 @@ __all__ = [
     "now_us",
     "parse_instant",
 ]
-
-
-__getattr__ = names_from(__name__, _HOMES)

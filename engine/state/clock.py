@@ -6,12 +6,13 @@ It need not be right: times of files are compared with it alone.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 
+from ...errors import SkipstoneError
 from ..storage import Storage
 from ..storage.local import TEMPORARY_PREFIX
-from ..storage.threads import in_background
 
 TABLE_DIGITS = 8
 
@@ -33,24 +34,12 @@ def is_of_table(transaction: str, table_id: str) -> bool:
     return transaction.endswith(table_id[:TABLE_DIGITS])
 
 
-_read: dict[str, tuple[int, int]] = {}  # by root: the storage's time, and this process's own count, in microseconds
-
-
 def storage_now_us(storage: Storage) -> int:
     """The storage's time in microseconds since 1970 UTC, read off a file that is written for it and removed."""
     path = f"timeline/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
     storage.put(path, b"", is_durable=False)
     try:
-        time_us = storage.stat(path).modified_ns // 1000
+        return storage.stat(path).modified_ns // 1000
     finally:
-        in_background(storage, path, lambda: storage.delete(path))
-    _read[storage.uri] = time_us, time.monotonic_ns() // 1000
-    return time_us
-
-
-def estimated_now_us(storage: Storage) -> int:
-    """The storage's time as it was last read off, and what this process counted since."""
-    if storage.uri not in _read:
-        return storage_now_us(storage)
-    then_us, counted_us = _read[storage.uri]
-    return then_us + time.monotonic_ns() // 1000 - counted_us
+        with contextlib.suppress(SkipstoneError):  # `clean` removes what stays
+            storage.delete(path)

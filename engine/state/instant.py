@@ -180,6 +180,11 @@ class Instant:
         others = tuple(i for i in self.indexes if i.id != changed.id)
         return replace(self, indexes=tuple(sorted((*others, changed), key=lambda i: i.id)))
 
+    def with_new_index(self, index: IndexState) -> Instant:
+        """The same instant with one more index, under the next id."""
+        number = self.next["index"]
+        return replace(self, next={**self.next, "index": number + 1}).with_index(replace(index, id=number))
+
     def with_commit_states(self, states: Mapping[str, str]) -> Instant:
         """The same instant with other states of some commits. A completed one is as one of which nothing is known, and
         is forgotten, so that the instant does not grow with every commit."""

@@ -142,11 +142,6 @@ def fingerprints(ids: np.ndarray) -> np.ndarray:
     return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
 
 
-def wrapped(number: int) -> int:
-    """A number modulo 2^64, as int64 has it."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
 MODES = (SNAPSHOT, READ_OPTIMIZED)
 _ANY_SLICE = np.iinfo(np.int64).max  # the rank of a file that says no instant: not before any slice

@@ -28,7 +28,7 @@ from typing import Any
 
 from ...errors import CorruptionError, NotATableError, SkipstoneError, SkipstoneWarning, StorageError
 from ..storage import Entry, FileMissingError, Storage, UncertainPutError
-from ..storage.threads import in_background, side_by_side
+from ..storage.threads import side_by_side
 from .fields import INSTANT_BYTES_MAX, SMALL_BYTES_MAX, VERSION_MAX
 from .instant import Instant
 from .instant_fields import history_of, parse_instant, shrunk_text
@@ -214,9 +214,8 @@ class Timeline:
             if not self.storage.is_remote:  # far away that is a request
                 with contextlib.suppress(SkipstoneError):
                     self._published = instant.transaction, self._entry(instant.version)
-            # Only a hint: a reader finds its way without.
-            hint = self._hint_of(instant)
-            in_background(self.storage, _HINT, lambda: self.storage.put(_HINT, hint, is_durable=False))
+            with contextlib.suppress(SkipstoneError):  # only a hint: a reader finds its way without
+                self.storage.put(_HINT, self._hint_of(instant), is_durable=False)
         return published
 
     def _hint_of(self, instant: Instant) -> bytes:
@@ -294,7 +293,7 @@ class Timeline:
         if read is not None:
             text = shrunk_text(self._parsed(version, *read))
             if len(text) < len(read[1]):
-                self.storage.put(instant_path(version), text)
+                self.storage.replace(instant_path(version), text, read[0])
 
     def _standing(self, version: int) -> tuple[Entry, bytes] | None:
         """What is stored under a version's name; None for nothing."""

@@ -240,6 +240,10 @@ class Storage(Protocol):
         may leave what was there, or nothing, or an empty file."""
         ...
 
+    def replace(self, path: str, data: bytes, entry: Entry) -> None:
+        """Publishes `data` whole over the file that is `entry`; if another is there now, that stays."""
+        ...
+
     def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         """The files of one folder and the names of its sub-folders, unsorted; both empty where it does not exist. Those
         before `first` may be left out."""

@@ -149,6 +149,10 @@ class LocalStorage:
             file.flush()
             os.rename(temporary, self.local_path(path))
 
+    def replace(self, path: str, data: bytes, entry: Entry) -> None:
+        if self.stat(path) == entry:
+            self.put(path, data)
+
     def put_all(self, files: Mapping[str, bytes]) -> None:
         with contextlib.ExitStack() as stack:
             written: list[tuple[str, BinaryIO, str]] = []

@@ -160,6 +160,17 @@ class ObjectStorage:
         key = self._key(path)
         self._requested(lambda: self._client.put(key, data, use_multipart=False), key)
 
+    def replace(self, path: str, data: bytes, entry: Entry) -> None:
+        key = self._key(path)
+
+        def send() -> None:
+            meta = self._client.head(key)
+            if _entry(path, meta) == entry:
+                version = {"e_tag": meta.get("e_tag"), "version": meta.get("version")}
+                self._client.put(key, data, mode=version, use_multipart=False)
+
+        self._requested(send, key)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         key = self._key(path)
         is_certain = True

@@ -11,13 +11,13 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 from ...base.caching import cached_property
 from ...hfile_like.source import COALESCE_GAP_BYTES
-from .interface import Entry, RangeFile, Storage, merged_ranges
+from .interface import Entry, Range, RangeFile, Storage, merged_ranges
 
 _lock = threading.RLock()  # what is finalized while a thread holds it may count in the same thread
 
@@ -46,7 +46,7 @@ class Counted:
 
     def __init__(self, storage: Storage):
         self._storage = storage
-        self._usage = Usage()
+        self._requests = self._bytes_read = self._waits = 0
         self._waited_until_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
@@ -107,6 +107,9 @@ class Counted:
     def put(self, path: str, data: bytes, *, is_durable: bool = True) -> None:
         self._counted(self._storage.put, path, data, is_durable=is_durable)
 
+    def replace(self, path: str, data: bytes, entry: Entry) -> None:
+        self._counted(self._storage.replace, path, data, entry)
+
     def list_folder(self, path: str, first: str = "") -> tuple[list[Entry], list[str]]:
         return self._counted(self._storage.list_folder, path, first)
 
@@ -131,15 +134,16 @@ class Counted:
         As they come in the order of their ends, counting those that began after the end of the last one that was
         counted gives the most that can have followed each other."""
         with _lock:
-            is_wait = start_s is not None and start_s >= self._waited_until_s
-            if is_wait:
+            if start_s is not None and start_s >= self._waited_until_s:
                 self._waited_until_s = time.perf_counter()
-            self._usage = self._usage.plus(Usage(requests, size_bytes, int(is_wait)))
+                self._waits += 1
+            self._requests += requests
+            self._bytes_read += size_bytes
 
     def reading(self) -> Usage:
         """What was asked until now."""
         with _lock:
-            return self._usage
+            return Usage(self._requests, self._bytes_read, self._waits)
 
 
 def reading_of(storage: Storage | Counted) -> Usage:
@@ -153,9 +157,6 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-Range = tuple[int, int]  # offset, length
 
 
 class CarriedStorage:
@@ -242,18 +243,6 @@ class ReadOnce:
         by_path = {}
         for path, ranges in self._ranges.items():
             if path in sizes:
-                joined = _joined(ranges, sizes[path])
+                joined = merged_ranges(list(ranges), COALESCE_GAP_BYTES)
                 by_path[path] = list(zip([offset for offset, _ in joined], self.read_ranges(path, joined), strict=True))
         return by_path
-
-
-def _joined(ranges: Iterable[Range], size: int) -> list[Range]:
-    """Ranges of a file of that size, ascending; those so close that a reader would read them as one are one."""
-    ends: list[list[int]] = []
-    for offset, length in sorted(ranges):
-        stop = min(offset + length, size)
-        if ends and offset <= ends[-1][1] + COALESCE_GAP_BYTES:
-            ends[-1][1] = max(ends[-1][1], stop)
-        else:
-            ends.append([offset, stop])
-    return [(start, stop - start) for start, stop in ends]

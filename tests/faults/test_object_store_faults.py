@@ -287,6 +287,31 @@ def test_a_conditional_put_is_never_applied_twice() -> None:
                 assert store.read("v1") == b"mine"
 
 
+def test_what_another_put_in_between_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a table is removed and created again while `clean` shrinks the versions that it has listed."""
+    twin = Twin()
+    with twin_stores(twin=twin):
+        store = open_storage(ROOT)
+        store.put("v1", b"one")
+        read = store.stat("v1")
+        store.put("v1", b"another")
+        store.replace("v1", b"-", read)
+        assert store.read("v1") == b"another"
+        read, head = store.stat("v1"), twin.head
+
+        def head_before_another_put(path: str) -> dict:
+            found = head(path)
+            monkeypatch.setattr(twin, "head", head)
+            store.put("v1", b"a third")
+            return found
+
+        monkeypatch.setattr(twin, "head", head_before_another_put)
+        store.replace("v1", b"-", read)
+        assert store.read("v1") == b"a third"
+        store.replace("v1", b"-", store.stat("v1"))
+        assert store.read("v1") == b"-"
+
+
 def test_what_cannot_be_known_is_said() -> None:
     """Every answer is lost: the put may be done; and where the store is busy nobody can see that it is not."""
     for kind in ("lost", "late", "busy"):

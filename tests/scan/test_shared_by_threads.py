@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ from power_cut_disk import without_flushes
 from skipstone.base import forks
 from skipstone.base.caching import cached_property
 from skipstone.engine.storage import LocalStorage
-from skipstone.engine.storage.threads import in_background, settle_background
 
 THREADS = 8
 LONG_S = 60  # so long nothing takes that goes on at all
@@ -340,16 +338,6 @@ def test_what_is_done_after_the_main_thread_ended(tmp_path: Path, when: str) -> 
         command, env={**os.environ, "PYTHONPATH": support}, capture_output=True, text=True, timeout=LONG_S
     )
     assert (ended.stdout, ended.stderr) == ("2 2 5\n" * 2, "")
-
-
-def test_work_in_the_background_that_breaks_holds_nobody_up() -> None:
-    far = SimpleNamespace(is_remote=True, uri="far")
-    done: list[int] = []
-    in_background(far, "file", lambda: done.append(1 // 0))  # type: ignore[arg-type]
-    settle_background(far)  # type: ignore[arg-type]
-    in_background(far, "file", lambda: done.append(1))  # type: ignore[arg-type]
-    settle_background(far)  # type: ignore[arg-type]
-    assert done == [1]
 
 
 def test_no_value_is_worked_out_under_a_lock_of_its_class() -> None:

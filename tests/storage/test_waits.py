@@ -21,7 +21,6 @@ import pyarrow as pa
 import pytest
 import skipstone as ss
 from example_counts import only_in_test_all
-from skipstone.engine.storage.threads import settle_background
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 BENCH = Path(__file__).parents[2] / "bench"
@@ -56,7 +55,6 @@ def bucket(request: pytest.FixtureRequest, waits: ModuleType) -> Iterator[Any]:
 def write(table: ss.Table, rows: pa.Table) -> None:
     with table.transaction() as tx:
         tx.write(rows)
-    settle_background(table.handle.index_storage)
 
 
 def counted(bucket: Any, work: Callable[[], Any]) -> int:
@@ -170,18 +168,18 @@ def test_a_value_that_statistics_know(bucket: Any, waits: ModuleType) -> None:
 
 
 def test_a_small_commit(bucket: Any, waits: ModuleType) -> None:
-    """Data; what the data are; what came since and the runs to be merged; runs; instant."""
+    """Data; what the data are; what came since and the runs to be merged; runs; instant; hint."""
     table = ss.open(LAKE)
     write(table, waits.rows(2_000_000, 100))
     firsts = (2_000_100, 2_000_200, 2_000_300)
     numbers = [counted(bucket, lambda first=first: write(table, waits.rows(first, 100))) for first in firsts]
-    assert min(numbers) <= 5 and max(numbers) <= 8, "a filter run that is merged, and not small, is read in three"
+    assert min(numbers) <= 6 and max(numbers) <= 8, "a filter run that is merged, and not small, is read in three"
     assert ss.open(LAKE).scan(needle(waits, 2_000_250)).to_table()["n"].to_pylist() == [2_000_250]
     assert ss.open(LAKE).verify(deep=True) == []
 
 
 class _Dying:
-    """A store of which nothing is asked any more once a commit is acknowledged."""
+    """A store of which nothing is requested any more once an instant is there."""
 
     def __init__(self, store: Any):
         self._store = store
@@ -195,7 +193,7 @@ class _Dying:
         return self._store.put(key, data, **options)
 
 
-def test_what_follows_the_acknowledgement_may_never_be_done(waits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_follows_the_instant_may_never_be_done(waits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hint: later openers see the version, and a transaction that has ended."""
     with waits.far_bucket() as bucket:
         table = ss.create(LAKE, schema=waits.rows(0, 1).schema)

@@ -102,12 +102,14 @@ class Twin:
 
         return self._call("get", path, get)
 
-    def put(self, path: str, file: Any, *, mode: str | None = None, **_: Any) -> dict:
+    def put(self, path: str, file: Any, *, mode: str | dict | None = None, **_: Any) -> dict:
         data = bytes(file) if isinstance(file, (bytes, bytearray, memoryview)) else file.read()
 
         def put() -> dict:
             if mode == "create" and path in self.objects:
                 raise known.AlreadyExistsError(_text("PUT", path, 412, "Precondition Failed", "PreconditionFailed"))
+            if isinstance(mode, dict) and (path not in self.objects or self.objects[path].etag != mode["e_tag"]):
+                raise known.PreconditionError(_text("PUT", path, 412, "Precondition Failed", "PreconditionFailed"))
             self.objects[path] = Stored(data, f'"{next(_etags):032x}"', dt.datetime.now(dt.UTC))
             return {"e_tag": self.objects[path].etag, "version": None}
 

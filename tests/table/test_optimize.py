@@ -54,6 +54,27 @@ def test_a_second_optimize_makes_no_version(table: ss.Table) -> None:
     assert table.history()["action"].to_pylist()[-1] == "optimize"
 
 
+def test_what_was_merged_before_a_restore_is_merged_again(tmp_path: Path) -> None:
+    """The filters of a removed file are left out of the merged run; then another process restores the file."""
+    table = ss.create(tmp_path, schema=SCHEMA)
+    table.create_index("x", kind="bloom", maintain="refresh")
+    for value in (1, 2, 3):
+        _write(table, "a", value)
+        table.refresh_index("x", kind="bloom")
+    whole = table.version
+    with table.transaction() as tx:
+        tx.remove([_path_of(table, 0)])
+    other = ss.open(tmp_path)
+
+    def restore_once(step: str, done: int, total: int) -> None:
+        if step == "optimize" and done == total and other.version == whole + 1:
+            other.restore(whole)
+
+    table.optimize(progress=restore_once)
+    assert other.version == whole + 2 and table.history()["action"].to_pylist()[-1] == "optimize"
+    assert [table.scan(f"x = {value}").to_table()["x"].to_pylist() for value in (1, 2, 3)] == [[1], [2], [3]]
+
+
 @pytest.mark.parametrize("dropped", ["column", "index"])
 def test_what_others_dropped_is_not_covered(tmp_path: Path, dropped: str) -> None:
     table = ss.create(tmp_path, schema=pa.schema([("b", pa.string()), ("x", pa.int64())]))

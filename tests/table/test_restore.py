@@ -42,6 +42,18 @@ def _values(table: ss.Table, where: str | None = None) -> list[int]:
     return sorted(table.scan(where, columns=["a"]).to_table().column("a").to_pylist())
 
 
+def test_a_file_that_returned_is_not_remembered_as_removed(table: ss.Table) -> None:
+    """It is moved away and back: a sync removes it, and adds it again, though a transaction once removed it."""
+    _act(table, remove=("f.parquet",))
+    table.restore(1)
+    path, away = Path(table.location, "f.parquet"), Path(table.location).parent / "away.parquet"
+    path.rename(away)
+    assert table.sync().removed == ("f.parquet",)
+    away.rename(path)
+    assert table.sync().added == ("f.parquet",)
+    assert len(_values(table)) == 30
+
+
 def test_the_files_of_an_older_version(table: ss.Table) -> None:
     first, before = _ids(table), _values(table)
     _act(table, remove=("f.parquet",), rows=(500, 501))

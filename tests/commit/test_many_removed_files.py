@@ -1,11 +1,10 @@
-"""Files that go, in columns: what a dict of them says, in a fraction of its bytes."""
+"""Many files that a commit removes are one table of columns; what two versions differ in."""
 
 from __future__ import annotations
 
 import tracemalloc
 from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import skipstone as ss
@@ -13,31 +12,12 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from skipstone.engine.commit.conflicts import check_unchanged
-from skipstone.engine.commit.files_by_id import FilesById, ids_in
 from skipstone.engine.state import COMPLETED
 
-FILES = st.dictionaries(st.integers(0, 2**64 - 1), st.text("ab", max_size=2), max_size=6)
 ROWS = st.dictionaries(
     st.integers(0, 5), st.tuples(st.sampled_from("ab"), st.sampled_from(["c", "d", None])), max_size=5
 )
 STATES = st.dictionaries(st.sampled_from("cd"), st.sampled_from(["inflight", "failed"]))
-
-
-def _by_id(files: dict[int, str]) -> FilesById:
-    ids = sorted(files)
-    return FilesById(np.array(ids, np.uint64), pa.chunked_array([pa.array([files[n] for n in ids], pa.string())]))
-
-
-@given(FILES, FILES, st.integers(0, 2**64 - 1))
-@settings(max_examples=examples(50))
-def test_they_are_what_a_dict_is(files: dict[int, str], others: dict[int, str], number: int) -> None:
-    found = _by_id(files)
-    assert found == files and len(found) == len(files) and list(found) == sorted(files)
-    assert all(each in found for each in files) and (number in found) == (number in files)
-    assert found.get(number) == files.get(number) and "a" not in found and -1 not in found
-    more = {**others, **files}
-    assert found | others == more and found | _by_id(others) == more
-    assert ids_in(found | others).tolist() == ids_in(more).tolist() == sorted(more)
 
 
 @given(ROWS, ROWS, STATES, STATES)
