@@ -183,7 +183,7 @@ def indexes_view(snapshot: Snapshot) -> pa.Table:
     instant = snapshot.instant
     files = snapshot.files()
     ids, segments = to_numpy(files.column("file_id")), to_numpy(files.column("segment"))
-    paths = {number: path for path, number in instant.columns.items()}
+    paths = {number: path for path, number in instant.ids.items()}
     first = min(i.id for i in instant.indexes)  # the statistics that `create` made
     rows = []
     for index in instant.indexes:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FUNCTIONS = {
     "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">",
     "GreaterThanOrEqual": ">=", "Not": "!", "IsNull": "isnull", "IsNotNull": "isnotnull", "IsNaN": "isnan",
-    "StartsWith": "startswith",
+    "StartsWith": "startswith", "ArrayContains": "array_contains",
 }  # fmt: skip
 _CHAINS = {"And": "and", "Or": "or"}
 # What gives the same value whenever it is computed: the clock's functions are constants to Spark, too, of one query.

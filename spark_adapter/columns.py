@@ -16,8 +16,8 @@ the session says otherwise; a name with dots is one name only between backticks.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from ..engine.predicates import (
     Constant,
     IsNull,
     Like,
+    Literal,
     Node,
     Not,
     Or,
@@ -40,9 +41,10 @@ from ..engine.predicates import (
     resolve,
     unknowns,
 )
-from ..engine.predicates.coerce import is_text, plain_type
+from ..engine.predicates.coerce import is_list, is_text, plain_type
 from ..engine.predicates.duckdb_trees import Parsed, cast_type, constant_of, parsed
 from ..engine.predicates.literals import LiteralValue, Temporal, literal_value, parse_temporal
+from ..engine.predicates.operands import Elements
 from ..engine.predicates.sql_allowed import in_duckdb_sql, parse_sql
 from ..errors import PredicateError
 from .options import PREDICATE_PREFIX, Request, decode_predicate, encode_predicate
@@ -81,6 +83,12 @@ _TYPES = {
     "binary": pa.binary(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
+}
+_ELEMENT_TYPES: dict[str, Callable[[pa.DataType], bool]] = {  # by the type of a literal
+    "boolean": pa.types.is_boolean,
+    "int": pa.types.is_integer,
+    "double": pa.types.is_float64,
+    "string": is_text,
 }
 _SQL_CALLS = frozenset({"isnull", "isnotnull", "isnan", "startswith"})
 _SQL_WORDS = re.compile(r"current_\w+|localtime\w*|user|session_user", re.IGNORECASE)  # values of the session
@@ -132,11 +140,14 @@ def text_tree(text: str) -> Tree:
 
 
 def without_unknowns(node: Node, keeps: bool = True) -> Node:
-    """A predicate without Unknown parts that is TRUE for every row for which `node` is.
+    """A predicate that is TRUE for every row for which `node` is, without Unknown parts, except those that imply
+    something of list elements: they are TRUE for every row.
 
     With FALSE < NULL < TRUE, AND is the minimum, OR the maximum, and NOT reverses the order. So an unknown part becomes
     TRUE under an even number of NOTs, and FALSE under an odd one.
     """
+    if isinstance(node, Unknown) and keeps and node.implied is not None:  # Spark tests the rows by it
+        return replace(node, engine="spark")
     if isinstance(node, Unknown):
         return Constant(keeps)
     if isinstance(node, Not):
@@ -158,12 +169,28 @@ class _Reader:
                 return node
             unknown = unknowns(bind(node, self._schema))
         except _NotUnderstoodError as reason:
-            return Unknown(str(tree), str(reason))
+            return Unknown(str(tree), str(reason), implied=self._implied(tree))
         except _RefusedError:
             raise
         except PredicateError as error:  # not a predicate of ours; Spark may understand it, or raise its own error
             return Unknown(str(tree), str(error))
         return Unknown(str(tree), unknown[0].reason) if unknown else node
+
+    def _implied(self, tree: Tree) -> Node | None:
+        """What `array_contains` of a literal of the elements' own type implies of them."""
+        if not isinstance(tree, Call) or tree.name != "array_contains" or len(tree.arguments) != 2:
+            return None
+        lists, sought = tree.arguments
+        if not isinstance(lists, Name) or not isinstance(sought, Value):
+            return None
+        try:
+            column, kind = self._column(lists.parts)
+        except (_NotUnderstoodError, PredicateError):
+            return None
+        is_same_type = _ELEMENT_TYPES.get(sought.type)
+        if is_same_type is None or not is_list(kind) or not is_same_type(plain_type(kind.value_type)):
+            return None
+        return Comparison("=", Elements(column.name), Literal(sought.value))
 
     def _understood(self, tree: Tree) -> Node:
         if isinstance(tree, Call):

@@ -77,6 +77,8 @@ def _column(node: Node, is_negated: bool) -> Column:
         return _joined(join, [_column(child, is_negated) for child in node.children])
     if isinstance(node, Not):
         return ~_column(node.child, True)
+    if isinstance(node, Residual) and node.engine == "spark":
+        return F.lit(True)
     if isinstance(node, Residual):
         raise PredicateError(f"Spark cannot be told what {node.engine} tests: {node.text}; give a Column")
     if isinstance(node, TwoColumnTerm):

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, SkipstoneError, is_integer
 from .. import html
 from ..handle import Handle
 from ..indexes.bloom.task_filters import FPP_DEFAULT, FPP_MIN
+from ..indexes.elements import indexed_name, is_list_column
 from ..parquet.leaves import leaf_type, leaf_types
-from ..predicates import And, Node, Term, columns_of, terms_of
+from ..predicates import And, Node, Term, columns_of, terms_of, with_implied
 from ..scan.planning import PlannedScan
 from ..scan.request import ScanRequest
 from ..scan.steps import bytes_text
@@ -228,18 +230,31 @@ class _Workload:
         schema = instant.schema
         chosen: list[tuple[str, tuple[str, ...]]] = []
         chosen += [("stats", (name,)) for name in named if name not in stats and leaf_type(schema, name) is not None]
-        chosen += [("bloom", (name,)) for name in equal if name not in filters]
-        chosen += [("secondary", (name,)) for name in equal if name not in keys]
+        called = {name: indexed_name(instant, name) for name in equal}
+        chosen += [("bloom", (name,)) for name in equal if called[name] not in filters]
+        chosen += [("secondary", (name,)) for name in equal if called[name] not in keys]
         chosen += [("secondary", pair) for pair in self._pairs(equal) if ("secondary", pair) not in has]
         return chosen
 
+    @cached_property
+    def _lists(self) -> dict[str, str]:
+        """The list columns, by their names."""
+        instant = self.handle.snapshot.instant
+        return {name: name for name in instant.schema.names if is_list_column(instant, name)}
+
+    def sought(self, plan: PlannedScan) -> Node:
+        """The predicate of a plan, and what it implies of elements, under the names of the list columns."""
+        return with_implied(plan.bound, self._lists)
+
     def _ranked(self, is_meant: Callable[[Term], bool]) -> list[str]:
-        """Columns of data with such terms, those of most queries first."""
+        """Columns of data with such terms, those of most queries first. List columns count by terms over elements."""
         counts: dict[str, int] = {}
         keys = set(self.handle.snapshot.instant.partitioning)
+        usable = {*leaf_types(self.handle.schema), *self._lists}
         for _, plan, weight in self.queries:
-            for name in {term.column for term in terms_of(plan.bound) if isinstance(term, Term) and is_meant(term)}:
-                if name not in keys and name in leaf_types(self.handle.schema):
+            terms = terms_of(self.sought(plan))
+            for name in {term.column for term in terms if isinstance(term, Term) and is_meant(term)}:
+                if name not in keys and name in usable:
                     counts[name] = counts.get(name, 0) + weight
         return sorted(counts, key=lambda name: (-counts[name], name))[:_COLUMNS_MAX]
 
@@ -268,7 +283,7 @@ class _Trials:
         for number, (kind, columns) in enumerate(candidates):
             if self._progress is not None:
                 self._progress("trying candidates", number, len(candidates))
-            named = [columns_of(plan.bound) for _, plan, _ in self._workload.queries]
+            named = [columns_of(self._workload.sought(plan)) for _, plan, _ in self._workload.queries]
             touched = [i for i, names in enumerate(named) if not {*columns}.isdisjoint(names)]
             try:
                 one = self._indexed(kind, columns, touched)

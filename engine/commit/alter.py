@@ -35,10 +35,10 @@ from .schemas import (
     check_table_schema,
     file_schema,
     identified,
-    indexes_left,
     misfit,
     schemas_of,
     types_to_fit,
+    with_indexes_left,
 )
 
 if TYPE_CHECKING:
@@ -185,12 +185,12 @@ def evolved(base: Instant, wanted: Alteration) -> Instant:
     defaults = {number: value for number, value in base.defaults.items() if number in names}
     defaults.update((after.fields[name], value) for name, value in wanted.defaults.items())
     moved = (name for name, number in base.fields.items() if after.fields.get(name) != number)
-    return replace(
+    after = replace(
         after,
         retired=tuple(dict.fromkeys((*base.retired, *moved))),
         defaults={number: value.cast(schema.field(names[number]).type) for number, value in defaults.items()},
-        indexes=indexes_left(base, set(after.columns.values())),
     )
+    return with_indexes_left(after)
 
 
 def _check_names(base: Instant, wanted: Alteration) -> None:

@@ -34,7 +34,7 @@ from ..storage import Storage
 from ..tasks.attach import COLUMNS_MAX
 from ..tasks.log_attach import opened
 from .bind import REMOVED, bind
-from .schemas import check_table_schema, identified, indexes_left, with_leaves
+from .schemas import check_table_schema, identified, with_indexes_left, with_leaves
 
 # What tells a file from itself at another state of the log, besides its path and size.
 _AS_TEXTS = ("deletes", "kind", "file_group", "slice_instant", "commit", "merge")
@@ -243,6 +243,7 @@ def fresh(base: Instant, columns: Columns, source: dict, chosen: tuple[str, ...]
         partitioning=tuple(columns.partitioning),
         file_schemas=(),
         manifest=(),
+        derived=(),
         totals={"files": 0, "rows": 0, "bytes": 0, "plain": 0},
         quarantined=(),
         commit_states={},
@@ -269,11 +270,8 @@ def _evolved(base: Instant, columns: Columns, source: dict) -> Instant:
         physical == name for physical, name in (columns.naming.physical or {}).items()
     )
     old_keys = {number: key for key, number in old_fields.items()}
-    after = replace(
-        after,
-        file_schemas=tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas),
-        indexes=indexes_left(after, set(after.columns.values())),
-    )
+    moved = tuple(_moved(after, file_schema, old_keys, by_name) for file_schema in base.file_schemas)
+    after = with_indexes_left(replace(after, file_schemas=moved))
     new = tuple(sorted(set(after.columns.values()) - set(base.columns.values())))
     index = IndexState(0, "stats", new, {"shard_bytes": SHARD_BYTES}, "commit")
     return after.with_new_index(index) if new else after

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ...base.arrays import from_numpy, to_numpy
 from ...errors import CommitConflictError, InvalidArgumentError, SchemaError
 from ..indexes.columns import columns_hint
+from ..indexes.elements import indexed_name, is_list_column, with_elements
 from ..indexes.kind import (
     BuildContext,
     Builder,
@@ -67,14 +68,12 @@ def create_index(
         raise InvalidArgumentError(f"maintain is 'commit' or 'refresh', not {maintain!r}")
     base = handle.instant
     names = _names(columns)
+    if any(is_list_column(base, name) for name in names):
+        _define_over_elements(handle, names, index_kind, maintain, options)
+        return refresh_index(handle, names, kind, progress=progress, builder=builder)
     states = index_kind.define(base, names, maintain, options)
     for state in states:
-        existing = _same(base, state, index_kind)
-        if existing is not None:
-            what = ", ".join(repr(base.path_of(c)) for c in existing.columns if c in state.columns)
-            raise InvalidArgumentError(
-                f"{what} has a {kind} index already", hint="{refresh_index} covers what it lacks"
-            )
+        _check_is_new(base, state, index_kind)
     with write_batch(handle) as batch:
         job = BuildContext(batch.transaction, batch.leftovers, progress)
         built = [(state, _built(handle, state, index_kind, job, builder)) for state in states]
@@ -95,6 +94,34 @@ def create_index(
     if any(len(result.not_reached) for _, result in built):
         refresh_index(handle, names, kind, progress=progress, builder=builder)
     return handle.version
+
+
+def _define_over_elements(
+    handle: Handle, names: Sequence[str], index_kind: IndexKind, maintain: str, options: dict[str, Any]
+) -> None:
+    """Publish the definition of indexes of which some are over elements of list columns: nothing is covered yet. So
+    those who build them, in any process, find an id for the elements in the version that they read."""
+
+    def plan(newest: Snapshot, _: RunWriter) -> Edit:
+        after = newest.instant
+        for name in names:
+            if is_list_column(after, name):
+                after = with_elements(after, name, index_kind.name)
+        states = index_kind.define(after, [indexed_name(after, name) for name in names], maintain, options)
+        for state in states:
+            _check_is_new(after, state, index_kind)
+            after = after.with_new_index(state)
+        return Edit(after=after, summary={"created": [_label(after, index_kind, state) for state in states]})
+
+    commit(handle, "index", plan)
+
+
+def _check_is_new(instant: Instant, state: IndexState, index_kind: IndexKind) -> None:
+    existing = _same(instant, state, index_kind)
+    if existing is not None:
+        what = ", ".join(repr(instant.path_of(c)) for c in existing.columns if c in state.columns)
+        message = f"{what} has a {index_kind.name} index already"
+        raise InvalidArgumentError(message, hint="{refresh_index} covers what it lacks")
 
 
 def refresh_index(
@@ -220,7 +247,7 @@ def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
     base = handle.instant
     names = _names(columns)
     existing = _existing(base, names, index_kind)
-    wanted = {base.columns[name] for name in names}
+    wanted = {base.ids[indexed_name(base, name)] for name in names}
     dropped = {(index.id, column) for index in existing for column in index.columns if column in wanted}
 
     def plan(newest: Snapshot, _: RunWriter) -> Edit:
@@ -228,7 +255,7 @@ def drop_index(handle: Handle, columns: str | Sequence[str], kind: str) -> int:
         remaining = (replace(i, columns=tuple(c for c in i.columns if (i.id, c) not in dropped)) for i in after.indexes)
         # The statistics that `create` made stay when their last column goes: they hold the places of the fine ones.
         indexes = tuple(i for i in remaining if i.columns or i.id == first_stats(after).id)
-        return Edit(after=replace(after, indexes=indexes), summary={"dropped": names})
+        return Edit(after=after.with_indexes(indexes), summary={"dropped": names})
 
     return commit(handle, "index", plan).version
 
@@ -260,11 +287,14 @@ def _same(instant: Instant, wanted: IndexState, index_kind: IndexKind) -> IndexS
 def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> list[IndexState]:
     """The indexes of some columns: one of all of them where they are its key, else those in which each is."""
     leaves = leaf_types(instant.schema)
+    names = [indexed_name(instant, name) for name in names]
     for name in names:
-        if name not in leaves or name not in instant.columns:
+        if is_list_column(instant, name):
+            raise _no_index(name, index_kind)
+        if instant.derived_column(name) is None and (name not in leaves or name not in instant.columns):
             message = f"no column {name!r} that can be indexed; there are {', '.join(instant.columns)}"
             raise SchemaError(message, hint=columns_hint(instant))
-    ids = [instant.columns[name] for name in names]
+    ids = [instant.ids[name] for name in names]
     existing: dict[int, IndexState] = {}
     for key in [tuple(ids)] if index_kind.is_compound else [(number,) for number in ids]:
         index = next(
@@ -276,10 +306,13 @@ def _existing(instant: Instant, names: Sequence[str], index_kind: IndexKind) -> 
             None,
         )
         if index is None:
-            what = ", ".join(repr(instant.path_of(number)) for number in key)
-            raise InvalidArgumentError(f"{what} has no {index_kind.name} index", hint="make one with {create_index}")
+            raise _no_index(", ".join(instant.path_of(number) for number in key), index_kind)
         existing[index.id] = index
     return list(existing.values())
+
+
+def _no_index(name: str, index_kind: IndexKind) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{name!r} has no {index_kind.name} index", hint="make one with {create_index}")
 
 
 def _lacking(handle: Handle, index: IndexState, *, with_logs: bool = False) -> pa.Table:

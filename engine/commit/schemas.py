@@ -19,8 +19,8 @@ from ..indexes.kind import ProbedFiles, first_stats, kind_or_none
 from ..indexes.stats.reader import StatsColumn
 from ..indexes.task_result import TaskResult, quarantined_file
 from ..parquet.leaves import NestedNames, in_table_names, leaf_names, leaf_types, plain_schema
-from ..predicates.coerce import merged_type
-from ..state import FileSchema, IndexState, Instant
+from ..predicates.coerce import is_list, merged_type
+from ..state import FileSchema, Instant
 from ..state.manifest import BASE
 from ..state.runs import DamagedRun
 from ..state.snapshot import Snapshot
@@ -272,18 +272,21 @@ def identified(base: Instant, schema: pa.Schema, kept: Mapping[str, int]) -> Ins
     return replace(base, schema=schema, fields=fields, columns=columns, next=following)
 
 
-def indexes_left(instant: Instant, live: set[int]) -> tuple[IndexState, ...]:
-    """The indexes with their live columns; an index whose key is all of them goes with the first that goes. The
-    statistics that `create` made stay without any: they hold the places of the fine ones."""
-    first = first_stats(instant).id
+def with_indexes_left(after: Instant) -> Instant:
+    """A version with its indexes over the columns that it still has; an index whose key is all of them goes with the
+    first that goes. The statistics that `create` made stay without any: they hold the places of the fine ones."""
+    first = first_stats(after).id
+    lists = {number for name, number in after.fields.items() if is_list(after.schema.field(name).type)}
+    after = replace(after, derived=tuple(one for one in after.derived if one.field in lists))
+    live = set(after.ids.values())
     remaining = []
-    for index in instant.indexes:
+    for index in after.indexes:
         kind = kind_or_none(index.kind)
         is_compound = kind is None or kind.is_compound
         columns = tuple(c for c in index.columns if c in live)
         if index.id == first or (columns and (columns == index.columns or not is_compound)):
             remaining.append(replace(index, columns=columns))
-    return tuple(remaining)
+    return after.with_indexes(tuple(remaining))
 
 
 def file_schema(

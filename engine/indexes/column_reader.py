@@ -15,6 +15,7 @@ from ..parquet.leaves import leaf_array, leaf_type, top_level
 from ..state import Instant
 from ..storage import Storage
 from .columns import ColumnInFiles, column_in_files
+from .elements import element_type
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -67,7 +68,7 @@ class OpenColumns:
     def types(self) -> list[pa.DataType | None]:
         """The type that each column has in the file; of one that the file lacks, the table's type."""
         return [
-            column.type if path is None else leaf_type(self.file.arrow_schema, path)
+            column.type if path is None else _type_of(self.file.arrow_schema, path)
             for column, path in zip(self.columns, self.paths, strict=True)
         ]
 
@@ -77,7 +78,8 @@ class OpenColumns:
         return [self.file.metadata.row_group(i).num_rows for i in range(self.file.metadata.num_row_groups)]
 
     def read(self, group: int) -> list[pa.Array]:
-        """The values of each column in all rows of a row group; of one that the file lacks, its default."""
+        """The values of each column in all rows of a row group; of one that the file lacks, its default. Of elements
+        it is the lists."""
         count = self.file.metadata.row_group(group).num_rows
         names = list(dict.fromkeys(path for path in self.paths if path is not None))
         with corruption_errors(self.name):
@@ -88,6 +90,13 @@ class OpenColumns:
             _default(column, count) if path is None else leaf_array(rows, path)
             for column, path in zip(self.columns, self.paths, strict=True)
         ]
+
+
+def _type_of(schema: pa.Schema, path: str) -> pa.DataType | None:
+    """The type of a leaf, or of the elements of a list column."""
+    index = schema.get_field_index(path)
+    elements = None if index < 0 else element_type(schema.field(index).type)
+    return elements or leaf_type(schema, path)
 
 
 def _default(column: ColumnInFiles, count: int) -> pa.Array:

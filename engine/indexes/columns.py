@@ -15,9 +15,11 @@ from ...base import canon
 from ...base.arrays import combine, empty_bytes, from_numpy, repeat_value, to_numpy, valid_mask
 from ...errors import InvalidArgumentError, SchemaError, is_integer
 from ..parquet.column_stats import numbers
-from ..parquet.leaves import in_table_names, leaf_type, leaf_types, top_level
+from ..parquet.leaves import in_table_names, leaf_type, leaf_types, ordered_type, top_level
 from ..predicates.possible_values import Evidence
 from ..state import FileSchema, Instant
+from ..state.derived import DerivedColumn
+from .elements import element_type, source_name
 
 _SHARD_SIZES = {"small": 8 << 20, "medium": 64 << 20, "large": 512 << 20}
 
@@ -55,7 +57,11 @@ class ColumnInFiles:
 
 
 def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
-    """None where the column cannot be indexed: it has no order, or its values come from the path."""
+    """None where the column cannot be indexed: it has no order, or its values come from the path. Of elements it is
+    where the list column is, under the type of its elements."""
+    derived = instant.derived_column(column)
+    if derived is not None:
+        return _elements_in_files(instant, derived)
     column_id = instant.columns.get(column)
     kind = leaf_type(instant.schema, column)
     if column_id is None or kind is None or column in instant.partitioning:
@@ -74,6 +80,27 @@ def column_in_files(instant: Instant, column: str) -> ColumnInFiles | None:
         elif physical is None or ((below or default is None) and _lacks_field(schema, physical, below)):
             lacking.add(number)
     return ColumnInFiles(kind, located, frozenset(lacking), default)
+
+
+def _elements_in_files(instant: Instant, derived: DerivedColumn) -> ColumnInFiles | None:
+    kind = element_type(instant.schema.field(source_name(instant, derived)).type)
+    located, lacking = {}, set()
+    for number, schema in enumerate(instant.file_schemas):
+        physical = schema.name_of(derived.field)
+        if physical is None:  # a list column has no default but null
+            lacking.add(number)
+        elif (physical,) not in schema.nested:
+            type_in_file = element_type(schema.schema.field(physical).type)
+            if type_in_file is not None:
+                located[number] = (physical, type_in_file)
+    return None if kind is None else ColumnInFiles(kind, located, frozenset(lacking))
+
+
+def indexed_type(instant: Instant, name: str) -> pa.DataType:
+    """The type of the values of an indexed column, or of elements. Raises SchemaError if it has no order."""
+    derived = instant.derived_column(name)
+    kind = None if derived is None else element_type(instant.schema.field(source_name(instant, derived)).type)
+    return ordered_type(instant.schema, name) if kind is None else kind
 
 
 def _lacks_field(schema: FileSchema, physical: str, below: str) -> bool:
@@ -138,12 +165,12 @@ def column_ids(
     for name in columns:
         if name in instant.partitioning:
             raise SchemaError(f"{name!r} is a partition column: its values prune without an index")
-        kind = leaves.get(name)
+        kind = leaves.get(name) if instant.derived_column(name) is None else indexed_type(instant, name)
         if kind is None or not can_be_indexed(kind):
             usable = [p for p, t in leaves.items() if p not in instant.partitioning and can_be_indexed(t)]
             message = f"no column {name!r} that can be indexed; there are {', '.join(usable)}"
             raise SchemaError(message, hint=columns_hint(instant))
-        ids.append((instant.columns[name], kind))
+        ids.append((instant.ids[name], kind))
     return ids
 
 

@@ -131,7 +131,7 @@ class CommitContext:
     ) -> tuple[list[tuple[IndexPart, np.ndarray]], list[int]] | None:
         """(the parts that tasks built of an index with that encoding, each with the ids of the task's files; the ids of
         the added files that no part covers). None if no task has one: then the index does not cover the commit."""
-        paths = {number: path for path, number in self.named_at.columns.items()}
+        paths = {number: path for path, number in self.named_at.ids.items()}
         wanted = index.kind, tuple(paths.get(number) for number in index.columns), encoding
         parts: list[tuple[IndexPart, np.ndarray]] = []
         left_out: list[int] = []

@@ -159,6 +159,12 @@ class Positions(NamedTuple):
     row_groups: np.ndarray
     rows: np.ndarray
 
+    def once(self) -> Positions:
+        """Each row once, if they ascend by file and row."""
+        ids, rows = self.file_ids, self.rows
+        is_new = np.append(True, (ids[1:] != ids[:-1]) | (rows[1:] != rows[:-1]))[: len(rows)]
+        return Positions(*(column[is_new] for column in self))
+
 
 @dataclass
 class RowsOf:

@@ -25,7 +25,11 @@ def best_index(instant: Instant, names: Collection[str]) -> IndexState | None:
     """The secondary index whose key is that of some columns, else the one of which most first columns are among them;
     None where there is none."""
     kind = kind_named("secondary")
-    current = [i for i in instant.indexes if i.kind == kind.name and kind.is_current(instant, i)]
+    current = [
+        index
+        for index in instant.indexes
+        if index.kind == kind.name and kind.is_current(instant, index) and index.columns[0] in instant.columns.values()
+    ]
 
     def rank(index: IndexState) -> tuple[bool, int]:
         is_other = set(instant.names_of(index)) != set(names)

@@ -51,6 +51,7 @@ from .bound import (
     resolve,
     terms_of,
     unknowns,
+    with_implied,
 )
 from .operands import Cast, Column, Literal
 from .outcomes import (

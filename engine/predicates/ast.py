@@ -225,12 +225,14 @@ class Not(Node):
 @dataclass(frozen=True)
 class Unknown(Node):
     """A part that is not understood, and the reason. It prunes nothing. `engine` can test it on rows: "duckdb" (by the
-    text), "pyarrow" or "polars" (by the serialized expression); "" if no engine can."""
+    text), "pyarrow" or "polars" (by the serialized expression), "spark" (later); "" if no engine can. `implied`: a
+    predicate over the elements of list columns that is TRUE wherever the part is; indexes of elements prune by it."""
 
     text: str
     reason: str = field(compare=False)
     engine: str = ""
     expression: bytes = field(default=b"", repr=False)
+    implied: Node | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"({self.text})"

@@ -17,19 +17,20 @@ import pyarrow as pa
 from ...base import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, Unknown
-from .bound import ColumnRef, Residual, Term, TwoColumnTerm, make_term, resolve
+from .bound import ColumnRef, Residual, Term, TwoColumnTerm, make_term, resolve, unknowns
 from .coerce import (
     LiteralPosition,
     NoMeaningError,
     common_type,
     integer_range,
     is_exact_widening,
+    is_list,
     is_text,
     locate_literal,
     locate_uuid,
 )
 from .literals import LiteralValue
-from .operands import Cast, Column, Literal, Operand
+from .operands import Cast, Column, Elements, Literal, Operand
 
 _TWO_CONSTANTS = "it compares constants with each other, and no column"
 
@@ -42,16 +43,31 @@ def bind(node: Node, schema: pa.Schema) -> Node:
         return Not(bind(node.child, schema))
     binder = _BINDERS.get(type(node))
     if binder is None:
+        if isinstance(node, Unknown | Residual) and node.implied is not None:
+            return replace(node, implied=_bind_implied(node.implied, schema))
         if isinstance(node, Constant | Unknown | Term | TwoColumnTerm | Residual):
             return node
         raise PredicateError(f"{node!r} is not a predicate")
     return binder(node, schema)
 
 
+def _bind_implied(implied: Node, schema: pa.Schema) -> Node | None:
+    try:
+        node = bind(implied, schema)
+    except PredicateError:  # the part is tested by another engine, which may give the literal a meaning
+        return None
+    return None if unknowns(node) else node
+
+
 def _column_of(operand: Operand, schema: pa.Schema) -> ColumnRef | None:
     """The column under an operand and under casts that keep every value; None under any other cast."""
     if isinstance(operand, Column):
         return resolve(operand.name, schema)
+    if isinstance(operand, Elements):
+        lists = resolve(operand.name, schema)
+        if not is_list(lists.type):
+            raise PredicateError(f"column {operand.name!r} is {lists.type}, and no list")
+        return replace(lists, name=str(operand), type=canon.compared_type(lists.type.value_type))
     if isinstance(operand, Cast):
         ref = _column_of(operand.operand, schema)
         if ref is not None and canon.is_uuid(operand.type):

@@ -8,7 +8,7 @@ second. A constant would be wrong under NOT.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,12 +122,14 @@ class TwoColumnTerm(Node):
 @dataclass(frozen=True)
 class Residual(Node):
     """A part that another engine tests on the rows that are left: "duckdb" (SQL text), "pyarrow" or "polars" (a
-    serialized expression, and a text for people). It prunes nothing. `columns` are the table's own, read for it."""
+    serialized expression, and a text for people), "spark" (all rows are passed to it). `columns` are the table's own,
+    read for it. It prunes nothing, except by `implied`: see `Unknown`."""
 
     engine: str
     text: str
     columns: tuple[str, ...]
     expression: bytes = field(default=b"", repr=False)
+    implied: Node | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"({self.text})"
@@ -187,6 +189,31 @@ def unknowns(node: Node) -> list[Unknown]:
 def residuals(node: Node) -> list[Residual]:
     """The parts that other engines test on rows."""
     return [part for part in _nodes(node) if isinstance(part, Residual)]
+
+
+def with_implied(node: Node, names: Mapping[str, str]) -> Node:
+    """A bound predicate for pruning alone: next to each part, unless it is below a NOT, what it implies of the elements
+    of list columns. `names`: what the elements that indexes cover are called, by the list column."""
+    if isinstance(node, And | Or) and names:
+        return type(node)(tuple(with_implied(child, names) for child in node.children))
+    if not isinstance(node, Residual | Unknown) or node.implied is None:
+        return node
+    implied = _of_indexed_elements(node.implied, names)
+    return node if implied is None else And((implied, node))
+
+
+def _of_indexed_elements(node: Node, names: Mapping[str, str]) -> Node | None:
+    """What is implied of elements that an index covers; None if nothing is."""
+    if isinstance(node, Term):
+        name = names.get(node.ref.path[0]) if len(node.ref.path) == 1 else None
+        return None if name is None else replace(node, ref=replace(node.ref, name=name))
+    if not isinstance(node, And | Or):
+        return None
+    parts = [_of_indexed_elements(child, names) for child in node.children]
+    if isinstance(node, Or) and None in parts:
+        return None
+    known = tuple(part for part in parts if part is not None)
+    return type(node)(known) if known else None
 
 
 def columns_read(node: Node) -> list[str]:

@@ -161,13 +161,15 @@ def cast_type(node: dict[str, Any]) -> str:
 
 
 def type_sql(json: dict[str, Any] | None) -> str:
-    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE"; "?" for one with other details. DuckDB
-    writes no type for operators that are BOOLEAN."""
+    """DuckDB's name of a type: "DECIMAL(10, 2)", "TIMESTAMP WITH TIME ZONE", "INTEGER[]"; "?" for one with other
+    details. DuckDB writes no type for operators that are BOOLEAN."""
     if json is None:
         return "BOOLEAN"
     details = json.get("type_info") or {}
     if json["id"] == "DECIMAL":
         return f"DECIMAL({details['width']}, {details['scale']})"
+    if json["id"] in ("LIST", "ARRAY"):  # whatever the length: DuckDB reads a fixed-size list as a list
+        return f"{type_sql(details['child_type'])}[]"
     return "?" if details.get("alias") or details.get("collation") else json["id"]
 
 

@@ -17,7 +17,7 @@ from .ast import And, Comparison, In, IsNull, Node, Not, Or, StartsWith, Unknown
 from .bind import bind
 from .bound import resolve, unknowns
 from .literals import Temporal
-from .operands import Column, Literal
+from .operands import Column, Elements, Literal
 
 _COMPARISONS = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "EqValidity": "<=>"}
 
@@ -72,7 +72,22 @@ class _Reader:
         import polars
 
         part = polars.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")
-        return Unknown(str(part), "polars tests it", "polars", part.meta.serialize())
+        return Unknown(str(part), "polars tests it", "polars", part.meta.serialize(), self._implied(tree))
+
+    def _implied(self, tree: Any) -> Node | None:
+        """What `list.contains` and `arr.contains` of a literal imply of the list's elements."""
+        try:
+            function, (column, sought) = tree["Function"]["function"], tree["Function"]["input"]
+            ((_, name),) = function.items()
+            lists, literal = _operand(column), _operand(sought)
+            is_contains = function.keys() <= {"ListExpr", "ArrayExpr"} and "Contains" in name
+            if self._schema is None or not is_contains or not isinstance(literal, Literal) or literal.value is None:
+                return None
+            kind = self._schema.field(lists.name).type.value_type  # type: ignore[union-attr]
+            is_exact = _is_exact(literal.value, kind)
+            return Comparison("=", Elements(lists.name), literal) if is_exact else None  # type: ignore[union-attr]
+        except (LookupError, TypeError, ValueError, AttributeError, PredicateError, pa.ArrowException):
+            return None
 
     def _means_the_same(self, node: Node) -> bool:
         """Return True if polars compares values unchanged: it casts a literal to the column's type, or both to a third,

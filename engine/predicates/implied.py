@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .ast import FLIPPED, And, Comparison, Node, StartsWith
+from .ast import FLIPPED, And, Comparison, In, Node, StartsWith
 from .coerce import is_text
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, same_operands
 from .literals import DAY_NS, Temporal, days_from_civil
@@ -44,6 +44,36 @@ def implied_by(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
         rule = _RULES.get(call.op)
         return None if rule is None or value is None else rule(call, tree.children[at], op, value, reader)
     return None
+
+
+# -- elements of lists ------------------------------------------------------------------------------------------------
+
+
+def implied_of_elements(tree: Parsed, of_tree: Bound, reader: Operands) -> Node | None:
+    """What follows for the elements of a list column: a list that contains a value has an element that equals it.
+
+    Both functions of two lists ignore nulls. Nothing follows from a list within a constant one: it may be empty.
+    """
+    paired = same_operands(tree, of_tree)
+    if paired is None or len(paired.children) != 2 or len(tree.children) != 2:
+        return None
+    trees, operands = tree.children, paired.children
+    if tree.op in _CONTAINS:
+        return Comparison("=", reader.elements(operands[0]), reader.literal(trees[1], operands[1]))
+    if tree.op in _HAS_ANY:
+        at = 0 if operands[0].has_columns() else 1
+        members = reader.members(trees[1 - at], operands[1 - at])
+        return In(reader.elements(operands[at]), tuple(members)) if members else None
+    if tree.op in _HAS_ALL:
+        at = _HAS_ALL[tree.op]
+        members = reader.members(trees[1 - at], operands[1 - at])
+        return And(tuple(Comparison("=", reader.elements(operands[at]), member) for member in members))
+    return None
+
+
+_CONTAINS = frozenset({"list_contains", "array_contains", "list_has", "array_has"})
+_HAS_ANY = frozenset({"list_has_any", "array_has_any", "&&"})
+_HAS_ALL = {"list_has_all": 0, "array_has_all": 0, "@>": 0, "<@": 1}  # the place of the list that has all of the other
 
 
 # -- times, cut down to a unit, or moved ------------------------------------------------------------------------------

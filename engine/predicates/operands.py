@@ -47,6 +47,17 @@ class Column(Operand):
         return quoted(self.name)
 
 
+@dataclass(frozen=True)
+class Elements(Operand):
+    """The elements of a list column. A comparison is TRUE if it is TRUE for one of them. It is only in what is implied
+    by a part of a predicate (`ast.Unknown`), and never below a NOT."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{Column(self.name)}[]"
+
+
 @dataclass(frozen=True, eq=False)
 class Literal(Operand):
     """A value, in the one form that `literals.literal_value` returns."""

@@ -16,7 +16,7 @@ from ...errors import PredicateError, SchemaError
 from .ast import Constant, Node, Unknown
 from .bound import Residual
 
-ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars"}
+ENGINES = {"duckdb": "DuckDB", "pyarrow": "pyarrow", "polars": "polars", "spark": "Spark"}
 
 
 class ResidualEngine(NamedTuple):
@@ -49,10 +49,12 @@ def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
     """
     if not unknown.engine:
         return unknown
+    if unknown.engine == "spark":
+        return Residual("spark", unknown.text, (), implied=unknown.implied)
     engine, tested = _engine(unknown.engine), unknown.expression or unknown.text
     columns = engine.validate(tested, schema)
     if columns:
-        return Residual(unknown.engine, unknown.text, columns, unknown.expression)
+        return Residual(unknown.engine, unknown.text, columns, unknown.expression, unknown.implied)
     one_row = pa.table({"": pa.nulls(1)})
     return Constant(engine.evaluate(tested, one_row)[0].as_py())
 
@@ -60,7 +62,10 @@ def residual_of(unknown: Unknown, schema: pa.Schema) -> Node:
 def residual_outcomes(
     part: Residual, batch: pa.RecordBatch | pa.Table, rows: pa.Array | None = None
 ) -> pa.BooleanArray:
-    """One outcome per row of the batch, null for NULL, and null for rows that `rows` (booleans) excludes."""
+    """One outcome per row of the batch, null for NULL, and null for rows that `rows` (booleans) excludes. TRUE for a
+    part that Spark tests, because it tests the rows that it receives."""
+    if part.engine == "spark":
+        return from_numpy(np.ones(batch.num_rows, dtype=bool))
     table = pa.table(batch) if isinstance(batch, pa.RecordBatch) else batch
     missing = [name for name in part.columns if table.schema.get_field_index(name) < 0]
     if missing:

@@ -287,6 +287,14 @@ def _list_of_any(tree: dict[str, Any]) -> list[dict[str, Any]] | None:
     return arguments_of(one)
 
 
+def sides_of_any(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """(x, the list) of `x = ANY(list)`; None for any other tree."""
+    if tree.get("class") != "SUBQUERY" or tree.get("comparison_type") != "COMPARE_EQUAL":
+        return None
+    lists = _list_of_any(tree)
+    return None if lists is None or len(lists) != 1 else (tree["child"], lists[0])
+
+
 @functools.cache
 def _functions() -> dict[str, tuple[frozenset[str], bool]]:
     """Each function's kinds (scalar, aggregate, macro, ...), and whether its value follows from its arguments alone."""

@@ -11,12 +11,15 @@ import pyarrow as pa
 from ...base import canon
 from ...errors import PredicateError
 from .bound import resolve
-from .coerce import is_exact_widening, plain_type
+from .coerce import is_exact_widening, is_list, plain_type
 from .duckdb_engine import constants
 from .duckdb_trees import Bound, NotUnderstoodError, Parsed, plain_value
 from .literals import DAY_NS, LiteralValue, Temporal, string_sql
-from .operands import Column, Literal, arrow_type
+from .operands import Column, Elements, Literal, arrow_type
 from .sql_allowed import place_of, text_of
+
+_AS_TEXT = frozenset({"UUID", "HUGEINT"})  # Arrow has no such type, or has another
+_MEMBERS_MAX = 1000
 
 
 class Operands:
@@ -62,6 +65,19 @@ class Operands:
         except PredicateError as error:
             raise NotUnderstoodError from error
         return Column(name)
+
+    def elements(self, operand: Bound) -> Elements:
+        """The elements of the list column that an operand is. Raises NotUnderstoodError as `column`."""
+        while operand.op == "cast":
+            source, target = operand.children[0].type, operand.type
+            if not source.endswith("[]") or not target.endswith("[]"):
+                raise NotUnderstoodError
+            if not self.keeps_values(source.removesuffix("[]"), target.removesuffix("[]")):
+                raise NotUnderstoodError
+            operand = operand.children[0]
+        if operand.op != "column" or not is_list(self._schema.field(self._columns[operand.value]).type):
+            raise NotUnderstoodError
+        return Elements(self._columns[operand.value])
 
     def keeps_values(self, source: str, target: str) -> bool:
         if source == target:
@@ -112,13 +128,32 @@ class Operands:
         if arrow_type(target) is None:
             raise NotUnderstoodError
         sql = sql if operand.op == "cast" and operand.type == target else f"CAST({sql} AS {target})"
-        if target in ("UUID", "HUGEINT"):  # Arrow has no such type, or has another
+        if target in _AS_TEXT:
             sql = f"CAST({sql} AS VARCHAR)"
+        value = self._value(sql, tree)
+        return int(value) if target == "HUGEINT" and value is not None else value
+
+    def members(self, tree: Parsed, operand: Bound) -> list[Literal]:
+        """The elements of a constant list that are not null; none if DuckDB has still to compute them. Raises
+        NotUnderstoodError for NULL, a list of more than 1,000, and types that are not compared."""
+        kind = operand.type.removesuffix("[]")
+        if operand.has_columns() or kind == operand.type or arrow_type(kind) is None or kind in _AS_TEXT:
+            raise NotUnderstoodError
+        sql = text_of(tree.json, self._text)
+        size = f"len(CAST({sql} AS {operand.type}))"
+        count = self._value(size, tree)
+        if (count is None and size in self._values) or (count or 0) > _MEMBERS_MAX:
+            raise NotUnderstoodError
+        values = [self._value(f"CAST({sql} AS {operand.type})[{i}]", tree) for i in range(1, 1 + (count or 0))]
+        if any(isinstance(value, pa.MonthDayNano) for value in values):
+            raise NotUnderstoodError
+        return [Literal(value) for value in values if value is not None]
+
+    def _value(self, sql: str, tree: Parsed) -> Any:
+        """What DuckDB computes; None also if it has still to compute it."""
         if sql not in self._values:
             self._wanted.setdefault(sql, tree)
-            return None
-        value = self._values[sql]
-        return int(value) if target == "HUGEINT" and value is not None else value
+        return self._values.get(sql)
 
 
 def _plain_constant(operand: Bound, target: str) -> LiteralValue:

@@ -9,22 +9,23 @@ becomes a `Residual`, which DuckDB tests on the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from ...base import canon
 from ...errors import PredicateError
 from .ast import FLIPPED, And, Comparison, Constant, In, IsNull, Like, Node, Not, Or, StartsWith, too_deep
 from .bind import bind
-from .bound import Residual, unknowns
+from .bound import Residual, Term, unknowns
 from .coerce import is_text
 from .duckdb_engine import plan
-from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, nodes_of, parsed, same_operands
-from .implied import implied_by
+from .duckdb_trees import Bound, NotUnderstoodError, Parsed, bound, constant_of, nodes_of, parsed, same_operands
+from .implied import implied_by, implied_of_elements
 from .operands import Literal
 from .parameters import LENGTH_MAX, LongList, with_values
-from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, text_of
+from .sql_allowed import NotWritableError, columns_in, in_duckdb_sql, parse_sql, sides_of_any, text_of
 from .sql_operands import Operands
 
 _known: dict[str, tuple[pa.Schema, Node]] = {}  # texts without parameters and clock, which programs repeat
@@ -117,7 +118,7 @@ class _Reader:
         """Each part between AND, OR and NOT planned alone."""
         op, children = self._tree.op, self._tree.children
         if op not in ("and", "or", "not") or self._lists:
-            return self._residual(self._tree)
+            return self._residual(self._tree, self._implied_by_any())
         texts = [text_of(child.json, self._text) for child in children]
         readers = [_Reader(text, parse_sql(text), {}, self._schema) for text in texts]
         parts = tuple(reader.node(is_negated or op == "not") for reader in readers)
@@ -134,9 +135,9 @@ class _Reader:
         try:
             return self._understood(tree, of_tree)
         except NotUnderstoodError:
-            implied = None if nots else self._implied(tree, of_tree)
+            implied = None if nots else self._implied(tree, of_tree, implied_by)
         try:
-            residual = self._residual(tree)
+            residual = self._residual(tree, self._implied(tree, of_tree, implied_of_elements))
         except NotWritableError:
             # AND is the least of its terms, OR the greatest, and NOT reverses the order FALSE, NULL, TRUE. So the
             # predicate with TRUE for a term (FALSE below an odd number of NOTs) is TRUE wherever the predicate is.
@@ -146,16 +147,33 @@ class _Reader:
             return implied or Constant(nots % 2 == 0)
         return residual if implied is None else And((implied, residual))
 
-    def _residual(self, tree: Parsed) -> Node:
+    def _residual(self, tree: Parsed, of_elements: Node | None = None) -> Node:
         if self._lists and any(id(node) in self._lists for node in nodes_of(tree.json)):
             raise _ListNotTakenError
         is_whole = tree is self._tree and self.is_as_written
         text = self._text if is_whole else text_of(tree.json, self._text)
-        return Residual("duckdb", text, columns_in(tree.json, self._text, self._schema, are_tested=True))
+        columns = columns_in(tree.json, self._text, self._schema, are_tested=True)
+        return Residual("duckdb", text, columns, implied=of_elements)
 
-    def _implied(self, tree: Parsed, of_tree: Bound) -> Node | None:
+    def _implied_by_any(self) -> Node | None:
+        """What `x = ANY(list)` implies of the list's elements. DuckDB makes a subquery of it, which is TRUE where
+        `list_contains` is, but casts to other types if only one of them is text."""
+        sides = sides_of_any(self._tree.json)
+        if sides is None or self._lists:
+            return None
         try:
-            implied = implied_by(tree, of_tree, self._operands)
+            call = f"list_contains({text_of(sides[1], self._text)}, {text_of(sides[0], self._text)})"
+            node = _Reader(call, parse_sql(call), {}, self._schema).node()
+            implied = node.implied if isinstance(node, Residual) else None
+            is_text_sought = isinstance(constant_of(sides[0]), str)
+        except (PredicateError, LookupError):
+            return None
+        are_texts = isinstance(implied, Term) and canon.is_bytes_like(implied.type)
+        return implied if is_text_sought or not are_texts else None
+
+    def _implied(self, tree: Parsed, of_tree: Bound, rule: Callable[..., Node | None]) -> Node | None:
+        try:
+            implied = rule(tree, of_tree, self._operands)
             return None if implied is None else self._bind(implied)
         except (NotUnderstoodError, PredicateError):
             return None

@@ -114,7 +114,7 @@ class QueryWriter:
             self.types[name] = named
         if len({name.casefold() for name in self.used}) < len(self.used):
             return "names of columns differ in case alone"
-        if any(part.engine != "duckdb" for part in residuals(self._context.bound)):
+        if any(part.engine not in ("duckdb", "spark") for part in residuals(self._context.bound)):
             return "another engine tests a part of the predicate"
         return ""
 

@@ -103,6 +103,8 @@ def condition_text(node: Node) -> str | None:
             return None
         joined = (" AND " if isinstance(node, And) else " OR ").join(map(str, children))
         return f"({joined})" if children else str(isinstance(node, And)).upper()
+    if isinstance(node, Residual) and node.engine == "spark":
+        return "TRUE"
     if isinstance(node, Residual):
         # A comment at the end of the text ends with its line.
         return f"CAST((\n{node.text}\n) AS BOOLEAN)" if node.engine == "duckdb" else None

@@ -13,8 +13,19 @@ from ...base import canon
 from ...base.arrays import is_utf8, null_as_false, string_scalar, to_numpy
 from ...errors import InvalidArgumentError
 from .. import html
+from ..indexes.elements import is_list_column, names_of_elements
 from ..indexes.probe_results import AnyTerm
-from ..predicates import Term, can_match, columns_of, probe_values, residuals, terms_of, unknowns
+from ..predicates import (
+    Residual,
+    Term,
+    can_match,
+    columns_of,
+    probe_values,
+    residuals,
+    terms_of,
+    unknowns,
+    with_implied,
+)
 from ..predicates.residual import ENGINES
 from ..predicates.sql_allowed import has_low_arrow
 from ..state.coverage import is_covered
@@ -84,7 +95,8 @@ def remarks(plan: PlannedScan) -> list[str]:
         hint = ""
         if residual.engine == "duckdb" and has_low_arrow(residual.text):
             hint = " (-> and ->> bind less tightly than AND and =: put (payload->>'key') in parentheses)"
-        lines.append(f"tested on the rows by {ENGINES[residual.engine]}, so it prunes nothing: {residual.text}{hint}")
+        tested = f"tested on the rows by {ENGINES[residual.engine]}"
+        lines.append(f"{tested}{_use_of_elements(plan, residual)}: {residual.text}{hint}")
     for part in unknowns(plan.bound):
         lines.append(f"not understood, so it prunes nothing: {part.text} ({part.reason})")
     lines += [f"damaged and left out: {path}; verify() says more" for path in plan.damaged]
@@ -97,6 +109,23 @@ def remarks(plan: PlannedScan) -> list[str]:
     if len(plan.instant.quarantined) > _QUARANTINED_SHOWN:
         lines.append(f"and {len(plan.instant.quarantined) - _QUARANTINED_SHOWN:,} files more; verify() names them all")
     return lines
+
+
+def _use_of_elements(plan: PlannedScan, residual: Residual) -> str:
+    """Whether a part that an engine tests is also looked up in indexes of a list column's elements, else why not."""
+    names = names_of_elements(plan.instant)
+    looked_up = with_implied(residual, names)
+    if looked_up is not residual and set(terms_of(looked_up)) <= set(terms_of(plan.pruning)):
+        return f", and looked up in the index of {', '.join(columns_of(looked_up))}"
+    indexed = [names[column] for column in residual.columns if column in names]
+    if indexed:
+        return (
+            f", so it prunes nothing; the index of {', '.join(indexed)} serves list_contains, list_has_any, "
+            "list_has_all and = ANY with constants that need no cast of the column, but not below NOT"
+        )
+    lists = [column for column in residual.columns if is_list_column(plan.instant, column)]
+    why = f", and no index covers the elements of {', '.join(lists)}" if lists else ""
+    return f", so it prunes nothing{why}"
 
 
 def _table(steps: list[Step]) -> list[str]:
@@ -168,7 +197,7 @@ def why(plan: PlannedScan) -> list[WhyKept]:
     pruned = plan.pruned
     count = pruned.units.count
     files = np.bincount(pruned.units.unit_of, minlength=count)
-    alone = can_match(pruned.outcomes.of_predicate(plan.bound, count))
+    alone = can_match(pruned.outcomes.of_predicate(plan.pruning, count))
     return why_kept(part_reasons(plan), pruned.only_true, alone, files) if count else []
 
 
@@ -312,7 +341,7 @@ def _of_skipped(plan: PlannedScan, live: pa.Table, row: int, path: str) -> list[
         return [f"{path}: skipped: it has no rows"]
     unit, outcomes = int(units.unit_of[place]), plan.statistics_outcomes(units)
     pruning = _facts(plan, units, {}, outcomes.of_term)
-    by_filter = bool(can_match(outcomes.of_predicate(plan.bound, units.count))[unit])
+    by_filter = bool(can_match(outcomes.of_predicate(plan.pruning, units.count))[unit])
     lines = [f"{path}: skipped: no row of it can match"]
     for one in (reasons_of_part(part, pruning) for part in parts_of(plan.bound)):
         term = one.part.node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ...base.arrays import combine, from_numpy, offsets_of, to_numpy
 from ...errors import CorruptionError
 from ..indexes.columns import ColumnInFiles
 from ..parquet.leaves import NestedNames
-from ..predicates import Constant, Node
+from ..predicates import Constant, Node, with_implied
 from ..storage import StorageOptions
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class ReadContext:
     schema          the table's
     columns         names to read, in order
     bound           the predicate, bound to the schema
+    elements        what the elements of list columns are called if an index covers them, by the column
     keys            a condition that all rows that an index named meet: DuckDB filters by values faster than by
                     positions
     partitioning    names of the partition columns
@@ -113,6 +114,12 @@ class ReadContext:
     nested: tuple[NestedNames, ...] = ()
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Node = field(default_factory=lambda: Constant(True))
+    elements: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pruning(self) -> Node:
+        """The predicate with what it implies of elements: for pruning alone."""
+        return with_implied(self.bound, self.elements)
 
 
 @dataclass

@@ -22,10 +22,11 @@ from ...base.arrays import string_array, to_numpy
 from ...base.caching import cached_property
 from ...errors import NotReadableError, PredicateError, SchemaError
 from ..indexes.columns import ColumnInFiles, defaults_of, names_in_files
+from ..indexes.elements import names_of_elements
 from ..indexes.probe_results import ColumnEvidence, Outcomes
 from ..observing import emit, is_observed
 from ..parquet.leaves import top_level, with_optional_fields
-from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns
+from ..predicates import Constant, Node, brief, columns_of, columns_read, parse, prepare, unknowns, with_implied
 from ..state import Instant
 from ..state.manifest import any_of
 from ..state.snapshot import LogTail, Snapshot
@@ -109,6 +110,11 @@ class PlannedScan:
     def keys(self) -> Node:
         """As in `ReadContext`."""
         return Constant(True)
+
+    @property
+    def pruning(self) -> Node:
+        """The predicate with what it implies of elements of lists that an index covers: for pruning alone."""
+        return with_implied(self.bound, names_of_elements(self.instant))
 
     @property
     def instant(self) -> Instant:
@@ -210,7 +216,7 @@ class PlannedScan:
             request.scan_log.note(predicate, self.key_columns, entry)
 
     def _prune(self, steps: Steps) -> PruningState:
-        return prune(PruneRequest(self.bound, self.mode, with_paths=self._with_paths), self.evidence, steps)
+        return prune(PruneRequest(self.pruning, self.mode, with_paths=self._with_paths), self.evidence, steps)
 
     def column_bounds(self, column: str, units: Units | None = None) -> ColumnEvidence:
         """The evidence about one column, for the units that are kept or for others."""
@@ -219,7 +225,7 @@ class PlannedScan:
 
     def statistics_outcomes(self, units: Units) -> Outcomes:
         """What statistics and partition values alone leave possible in some units, kept or not."""
-        return statistics_outcomes(self.bound, units, self.evidence)
+        return statistics_outcomes(self.pruning, units, self.evidence)
 
     @cached_property
     def tasks(self) -> list[FileTask]:
@@ -309,6 +315,7 @@ class PlannedScan:
             schema=instant.schema,
             columns=columns,
             bound=self.bound,
+            elements=names_of_elements(instant),
             keys=self.keys,
             partitioning=instant.partitioning,
             columns_in_files=self._columns_in_files(*more),

@@ -108,7 +108,7 @@ class _Pruning:
     def _wanted_runs(self) -> list[Run]:
         """The runs that the predicate may need: those of the manifest, and of the indexes of its columns."""
         instant = self._snapshot.instant
-        ids = {instant.columns.get(column) for term in self._terms for column in columns_of(term)}
+        ids = {instant.ids.get(column) for term in self._terms for column in columns_of(term)}
         indexes = [index for index in instant.indexes if not ids.isdisjoint(index.columns)]
         runs = [*instant.manifest]
         for index in indexes:

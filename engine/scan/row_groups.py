@@ -39,7 +39,7 @@ def row_groups_of(
 ) -> list[RowGroups]:
     """Prunes the row groups of files by their fine statistics (`fine`, where they were read before) and filters, read
     from `storage`, the index's. One result a task, in order."""
-    terms = terms_of(context.bound)
+    terms = terms_of(context.pruning)
     probed: list[_Probed] = []
 
     def read() -> FineRows:
@@ -55,7 +55,7 @@ def row_groups_of(
     for result in (_by_statistics(tasks, terms, context, fine), _by_filters(probed, fine, context.strict)):
         for part, sets in result.outcomes.items():
             outcomes.narrow(part, sets)
-    predicate_outcomes = outcomes.of_predicate(context.bound, count)
+    predicate_outcomes = outcomes.of_predicate(context.pruning, count)
     may_prune = np.array([task.may_prune for task in tasks], dtype=bool)[fine.task]
     survives = (can_match(predicate_outcomes) & (fine.row_count > 0)) | ~may_prune
     every = only_true(predicate_outcomes) & may_prune
@@ -109,7 +109,7 @@ def _by_statistics(
 ) -> ProbeResult:
     """What fine statistics and partition values say of each row group."""
     count = len(fine.task)
-    evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.bound)}
+    evidence = {c: evidence_in_row_groups(c, tasks, context, fine) for c in columns_of(context.pruning)}
     sets: dict[Node, np.ndarray] = {term: term_sets(term, evidence, count) for term in terms}
     return ProbeResult(sets, np.ones(count, dtype=bool))
 

@@ -25,6 +25,8 @@ instant names is ever trusted.
     defaults         what files that lack a column hold in every row: one row of Arrow's IPC stream (base64), its
                      columns named by field ids; null where every column begins as null
     columns          [{"id", "path"}]: leaves that an index may cover; an id is never given to another leaf
+    derived          [{"id", "field"}]: the list columns whose elements an index covers. The elements have an id among
+                     those of `columns`; `field` is the id of the list column
     file_schemas     [{"schema", "fields": {physical name: field id}, "columns": {physical path: column id},
                      "is_declared", "nested": [{"path", "name"}]}]: how to read the names in a file; files hold the
                      position in this list, which only grows. `nested`, where there are any: fields within columns that
@@ -57,9 +59,10 @@ import pyarrow as pa
 from ...base.caching import cached_property
 from ...errors import InvalidArgumentError, NotATableError, StorageError
 from .coverage import IndexState, Run
+from .derived import DerivedColumn, name_of_elements
 from .fields import INSTANT_BYTES_MAX, FieldError, check_size
 
-INSTANT_FORMAT = 12  # experimental until the format is frozen: one of another number is built again
+INSTANT_FORMAT = 13  # experimental until the format is frozen: one of another number is built again
 # A writer commits with a clock that is five minutes ahead of the storage's at most (`clock`). Beyond that, and
 # a little for stores whose times are in seconds, an instant's own time is not believed.
 _AHEAD_US_MAX = 6 * 60 * 1_000_000
@@ -122,6 +125,7 @@ class Instant:
     commit_states: dict[str, str] = field(default_factory=dict)
     defaults: dict[int, pa.Scalar] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
+    derived: tuple[DerivedColumn, ...] = ()
     previous: tuple[int, str] | None = None
     modified_us: int | None = field(default=None, init=False, compare=False, repr=False)
     is_shrunk: bool = field(default=False, init=False, compare=False, repr=False)
@@ -206,13 +210,34 @@ class Instant:
                 f"version {version} was cleaned, and can be read no more; a savepoint would have kept it"
             )
 
+    @cached_property
+    def derived_names(self) -> dict[int, str]:
+        """What derived columns are called, by id: as no column of this version is."""
+        names = {number: name for name, number in self.fields.items()}
+        taken = {*self.columns, *self.schema.names}
+        return {one.id: name_of_elements(names[one.field], taken) for one in self.derived if one.field in names}
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The ids of what indexes cover: leaves by their dotted paths, and derived columns by their names."""
+        return {**self.columns, **{name: number for number, name in self.derived_names.items()}}
+
     def path_of(self, column_id: int) -> str:
-        """The dotted path of a column id."""
-        return next(path for path, number in self.columns.items() if number == column_id)
+        """The dotted path of a column id, or the name of a derived column."""
+        return next(path for path, number in self.ids.items() if number == column_id)
 
     def names_of(self, index: IndexState) -> list[str]:
-        """The dotted paths of an index's columns."""
+        """The dotted paths of an index's columns, or the names of derived ones."""
         return [self.path_of(column) for column in index.columns]
+
+    def derived_column(self, name: str) -> DerivedColumn | None:
+        """The derived column of a name; None for any other name."""
+        return next((one for one in self.derived if self.derived_names[one.id] == name), None)
+
+    def with_indexes(self, indexes: tuple[IndexState, ...]) -> Instant:
+        """The same instant with these indexes, and without derived columns that none of them covers."""
+        covered = {column for index in indexes for column in index.columns}
+        return replace(self, indexes=indexes, derived=tuple(one for one in self.derived if one.id in covered))
 
     def stats_paths(self) -> tuple[str, ...]:
         """The dotted paths of the columns whose statistics commits keep."""

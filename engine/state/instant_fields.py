@@ -13,7 +13,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ...errors import CorruptionError, FormatVersionError
+from ..predicates.coerce import is_list
 from .coverage import Coverage, IndexState, Run
+from .derived import DerivedColumn
 from .fields import (
     FILE_ID_MAX,
     IDS_MAX,
@@ -258,6 +260,7 @@ _INSTANT_FIELDS: dict[str, Field] = {
     "partitioning": unique_texts,
     "fields": _ids,
     "columns": _columns,
+    "derived": array(record({"id": _ID, "field": _ID}, DerivedColumn)),
     "file_schemas": array(record(_NAMES_OF_FILES, FileSchema, optional=("nested",))),
     "next": record(
         {
@@ -340,10 +343,11 @@ def _check_references(instant: Instant) -> None:
         "fields": instant.fields.keys() == set(instant.schema.names),
         "partitioning": instant.fields.keys() >= set(instant.partitioning),
         "columns": instant.columns.keys() <= set(_paths(instant.schema)),
-        "index columns": indexed <= set(instant.columns.values()),
+        "derived": _are_elements(instant),
+        "index columns": indexed <= set(instant.ids.values()),
         "next": (
             max(instant.fields.values(), default=0) < following["field"]
-            and max(instant.columns.values(), default=0) < following["column"]
+            and max(instant.ids.values(), default=0) < following["column"]
             and max((i.id for i in instant.indexes), default=0) < following["index"]
         ),
         "index ids": len({i.id for i in instant.indexes}) == len(instant.indexes),
@@ -354,6 +358,21 @@ def _check_references(instant: Instant) -> None:
     for name, is_so in holds.items():
         if not is_so:
             raise FieldError(f"{name}: does not fit the rest of the instant")
+
+
+def _are_elements(instant: Instant) -> bool:
+    """Whether each derived column has an id and a list column for itself, and is all that its indexes cover."""
+    lists = {number for name, number in instant.fields.items() if is_list(instant.schema.field(name).type)}
+    ids, fields = {one.id for one in instant.derived}, {one.field for one in instant.derived}
+    return (
+        len(ids) == len(fields) == len(instant.derived)
+        and ids.isdisjoint(instant.columns.values())
+        and fields <= lists
+        and all(
+            ids.isdisjoint(index.columns) or (len(index.columns) == 1 and index.kind != "stats")
+            for index in instant.indexes
+        )
+    )
 
 
 def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:

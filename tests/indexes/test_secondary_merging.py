@@ -276,7 +276,7 @@ def test_what_tasks_wrote_is_bound_to_ids(data: st.DataObject, tmp_path_factory:
     columns = {name: number for number, name in enumerate(names, 1)}
     index = IndexState(1, "secondary", tuple(columns.values()), {}, "commit")
     added = [AddedFiles(result, own, own) for result, own in zip(results, bound, strict=True)]
-    work = CommitContext(None, SimpleNamespace(columns=columns), results, added, None, None)  # type: ignore[arg-type]
+    work = CommitContext(None, SimpleNamespace(ids=columns), results, added, None, None)  # type: ignore[arg-type]
     assert work.parts_of(index, encoding_of([pa.date32()] * len(names))) is None
     found = work.parts_of(index, encoding_of(kinds))
     assert (found is not None) == bool(results)

@@ -24,6 +24,7 @@ from ...state import IndexState
 from ...storage import Storage
 from ...storage.threads import BUILD_THREADS, prefetched
 from ..column_reader import ColumnReader
+from ..elements import plain_values
 from ..kind import BuildContext, BuildResult
 from ..task_result import IndexPart
 from .format import FilterRunWriter
@@ -61,7 +62,7 @@ def hashed_file(reader: ColumnReader, row: dict[str, Any], fpp: float) -> BuiltF
             if count > 1 and file.paths[0] is not None:  # a thread reads the next one while this one is hashed
                 groups = stack.enter_context(closing(prefetched(file.read, range(count), 1, "skipstone-read")))
             for (values,) in groups:
-                filters.add(hash_array(values).present())
+                filters.add(hash_array(plain_values(values)).present())
         filters.finish()
         return BuiltFilters(filters, name, spool)
     except BaseException:
@@ -123,11 +124,13 @@ def _built_files(
 
 @dataclass(frozen=True)
 class FilterPartSpec:
-    """A filter that a task builds: the column's dotted path, its type, and the rate that it is sized for."""
+    """A filter that a task builds: the column as the index calls it, the type of its values, the rate that the filter
+    is sized for, and the dotted path of the column in rows."""
 
     column: str
     kind: pa.DataType
     fpp: float
+    path: str
 
     def start(self) -> FilterPartBuilder:
         return FilterPartBuilder(self)
@@ -143,7 +146,7 @@ class FilterPartBuilder:
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
         if number not in self._files:
             self._files[number] = FileFilters(self._spec.fpp, self._spool)
-        self._files[number].add(hash_array(leaf_array(rows, self._spec.column)).present())
+        self._files[number].add(hash_array(plain_values(leaf_array(rows, self._spec.path))).present())
 
     def end_file(self, number: int) -> None:
         self._files[number].finish()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ....base import canon
-from ...parquet.leaves import leaf_types
 from ...predicates import Node, Term, probe_values, terms_of
 from ...state import IndexState, Instant, Run
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..columns import checked_options, column_ids
+from ..columns import checked_options, column_ids, indexed_type
+from ..elements import source_path
 from ..kind import BuildContext, BuildResult, Probe
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class BloomKind:
         from .build import FilterPartSpec
 
         column = instant.path_of(index.columns[0])
-        return FilterPartSpec(column, leaf_types(instant.schema)[column], index.options["fpp"])
+        kind = indexed_type(instant, column)
+        return FilterPartSpec(column, kind, index.options["fpp"], source_path(instant, column))
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_filters

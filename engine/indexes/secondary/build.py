@@ -14,6 +14,8 @@ from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, SchemaError
 from ...parquet.exact_cast import cast_exactly
 from ...parquet.footers import FILE_ERRORS
+from ...parquet.leaves import plain_type
+from ...predicates.coerce import is_list
 from ...progress import Progress
 from ...state import Run
 from ...state.lsm import write_runs
@@ -121,8 +123,11 @@ def _keys_of(
 
 def _as_kind(values: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """The values in a type of the class that they are encoded as. Raises SchemaError where one would not be itself."""
-    if ordered_class(values.type) == ordered_class(kind):
+    own = values.type.value_type if is_list(values.type) else values.type
+    if ordered_class(plain_type(own)) == ordered_class(kind):
         return values
+    if is_list(values.type):
+        raise SchemaError(f"{path}: elements of type {own} are not indexed as {kind}")
     try:
         return combine(cast_exactly(pa.chunked_array([values]), pa.field(path, kind)))
     except SchemaError as error:

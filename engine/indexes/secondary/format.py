@@ -72,11 +72,17 @@ def tails_places(tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def encode_entries(values: pa.BinaryArray, first_row: int, ending: bytes) -> pa.RecordBatch:
+def encode_entries(
+    values: pa.BinaryArray, first_row: int, ending: bytes, row_of: np.ndarray | None = None
+) -> pa.RecordBatch:
     """Entries (ENTRY_SCHEMA), ascending, of the encoded values of a row group's rows, whose first is row `first_row`
-    of the file; `ending` is the place of the row group."""
+    of the file; `ending` is the place of the row group. `row_of`, int64, ascending: the row of each value, if rows have
+    any number of them; a row is once in the entry of a value that it has twice."""
     order, is_again = sorted_keys(values)
-    rows = order + first_row
+    rows = (order if row_of is None else row_of[order]) + first_row
+    if row_of is not None:
+        is_new = ~is_again | np.append(True, rows[1:] != rows[:-1])[: len(rows)]
+        order, rows, is_again = order[is_new], rows[is_new], is_again[is_new]
     starts = np.flatnonzero(~is_again)
     counts = np.diff(np.append(starts, len(rows)))
     endings = binary_rows(np.tile(np.frombuffer(ending, dtype=np.uint8), (len(starts), 1)))

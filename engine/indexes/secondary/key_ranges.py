@@ -151,23 +151,24 @@ class IndexMatch:
     is_whole: bool = False
 
 
-def matches_of(bound: Node, columns: Sequence[str]) -> list[IndexMatch]:
-    """The parts of a bound predicate that an index with a key of these columns can look up."""
-    return list({fit.part: fit for fit in _fits(bound, columns)}.values())
+def matches_of(bound: Node, columns: Sequence[str], *, has_elements: bool = False) -> list[IndexMatch]:
+    """The parts of a bound predicate that an index with a key of these columns can look up. With `has_elements` the key
+    is an element of a list: each term is looked up alone, because another element may meet the next one."""
+    return list({fit.part: fit for fit in _fits(bound, columns, has_elements)}.values())
 
 
-def _fits(node: Node, columns: Sequence[str]) -> Iterator[IndexMatch]:
+def _fits(node: Node, columns: Sequence[str], each_alone: bool) -> Iterator[IndexMatch]:
     if isinstance(node, And):
-        terms = [child for child in node.children if isinstance(child, Term)]
+        terms = [] if each_alone else [child for child in node.children if isinstance(child, Term)]
         fit = _conjunction(terms, columns)
         if fit is not None:
             yield fit
         for child in node.children:
-            if not isinstance(child, Term) or _is_negated(child):
-                yield from _fits(child, columns)
+            if each_alone or not isinstance(child, Term) or _is_negated(child):
+                yield from _fits(child, columns, each_alone)
     elif isinstance(node, Or):
         for child in node.children:
-            yield from _fits(child, columns)
+            yield from _fits(child, columns, each_alone)
     elif isinstance(node, Term) and not _is_negated(node):
         fit = _conjunction([node], columns)
         if fit is not None:

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from ....base.arrays import to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
-from ...parquet.leaves import ordered_type
+from ....errors import SchemaError
 from ...predicates import ANY, TRUE, Node
 from ...state import IndexState, Instant, Run
 from ...state.coverage import without_lost
 from ...state.run_format import SHARD_BYTES
 from ...state.runs import RunReaders
 from ...state.snapshot import Snapshot
-from ..columns import checked_options, checked_shard_bytes, column_ids
+from ..columns import checked_options, checked_shard_bytes, column_ids, indexed_type
+from ..elements import source_path
 from ..kind import BuildContext, BuildResult, Probe, ProbedFiles
 from ..probe_results import ProbeResult, RowsOf
 from .format import NAME, run_format
@@ -50,6 +51,8 @@ class SecondaryKind:
     ) -> list[IndexState]:
         checked_options(self.name, options, ["shard_bytes"])
         ids = column_ids(instant, columns, lambda kind: ordered_class(kind) is not None)
+        if len(columns) > 1 and any(instant.derived_column(name) is not None for name in columns):
+            raise SchemaError("the elements of a list column are the key of an index by themselves: name it alone")
         stored = {
             "shard_bytes": checked_shard_bytes(options.get("shard_bytes", SHARD_BYTES)),
             "types": [ordered_class(kind) for _, kind in ids],
@@ -89,7 +92,9 @@ class SecondaryKind:
     def part_spec(self, instant: Instant, index: IndexState) -> PartSpec:
         from .sort import KeyPartSpec
 
-        return KeyPartSpec(tuple(instant.names_of(index)), tuple(_types(instant, index)))
+        names = tuple(instant.names_of(index))
+        paths = tuple(source_path(instant, name) for name in names)
+        return KeyPartSpec(names, tuple(_types(instant, index)), paths)
 
     def commit(self, index: IndexState, work: CommitContext) -> IndexState:
         from .merge import committed_entries
@@ -122,8 +127,10 @@ class SecondaryKind:
         for index in indexes:
             names, types = snapshot.instant.names_of(index), _types(snapshot.instant, index)
             code = OrderedCode(types)
-            reader = SecondaryReader(snapshot.readers, [run for run in index.runs if run.path not in damaged], types)
-            for fit in matches_of(bound, names):
+            has_elements = snapshot.instant.derived_column(names[0]) is not None
+            runs = [run for run in index.runs if run.path not in damaged]
+            reader = SecondaryReader(snapshot.readers, runs, types, has_elements=has_elements)
+            for fit in matches_of(bound, names, has_elements=has_elements):
                 ranges = key_ranges(code, fit.key_parts)
                 probes.append(PositionsProbe(index, names, fit, reader, ranges, reader.estimate(ranges), row_counts))
         ranked = sorted(probes, key=lambda p: (not p.fit.is_whole, -len(p.fit.key_parts), p.entries))
@@ -137,7 +144,7 @@ def _up_to(files: pa.Table, rows: int) -> int:
 
 
 def _types(instant: Instant, index: IndexState) -> list[pa.DataType]:
-    return [ordered_type(instant.schema, name) for name in instant.names_of(index)]
+    return [indexed_type(instant, name) for name in instant.names_of(index)]
 
 
 def _cheap_enough(ranked: Sequence[PositionsProbe], version: int) -> list[PositionsProbe]:

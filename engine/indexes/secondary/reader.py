@@ -38,13 +38,17 @@ R = TypeVar("R")
 
 class SecondaryReader:
     """The runs of a secondary index, oldest first, over columns of `kinds`. A look-up raises DamagedRun where a run
-    that it needs cannot be read.
+    that it needs cannot be read. With `has_elements` a row may have several entries, of which two may begin with it:
+    only `positions` and `counts` are requested then.
 
     code    how keys are encoded
     """
 
-    def __init__(self, readers: RunReaders, runs: Sequence[Run], kinds: Sequence[pa.DataType]):
+    def __init__(
+        self, readers: RunReaders, runs: Sequence[Run], kinds: Sequence[pa.DataType], *, has_elements: bool = False
+    ):
         self.code = OrderedCode(kinds)
+        self._has_elements = has_elements
         self._readers, self._runs = readers, tuple(runs)
 
     def estimate(self, ranges: KeyRanges) -> int:
@@ -67,12 +71,15 @@ class SecondaryReader:
 
     def positions(self, ranges: KeyRanges, rows_max: int | None = None) -> Positions | None:
         """The rows whose keys lie in some ranges; None where there are more than `rows_max`: none is made then."""
-        hits = Hits.concat(list(self._hits(ranges, with_rows=True))).once()
+        hits = Hits.concat(list(self._hits(ranges, with_rows=True)))
+        hits = hits if self._has_elements else hits.once()
         if rows_max is not None and int(hits.counts.sum(dtype=np.int64)) > rows_max:
             return None
         positions = hits.positions()
         order = row_order(positions.file_ids, positions.rows)
-        return positions if order is None else Positions(*(column[order] for column in positions))
+        if order is not None:
+            positions = Positions(*(column[order] for column in positions))
+        return positions.once() if self._has_elements else positions
 
     def first_rows(self, count: int, ids: np.ndarray, *, last: bool, nulls: bool) -> tuple[Positions, pa.Array]:
         """The rows with the least values of the first column (`last`: the greatest), at most `count`, best first, and

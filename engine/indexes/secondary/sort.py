@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ....base import canon
 from ....base.arrays import from_numpy, offsets_and_data, take_keys, to_numpy
 from ....base.ordered_keys import OrderedCode, ordered_class
 from ....errors import InvalidArgumentError, NotATableError, StorageError
@@ -26,10 +27,12 @@ from ....hfile_like import SortedFileReader, SortedFileWriter, merge_runs
 from ....hfile_like.block_keys import KEY_BYTES_MAX
 from ....hfile_like.key_sort import sorted_keys
 from ...parquet.leaves import leaf_array
+from ...predicates.coerce import is_list
 from ...state.coverage import IdRanges
 from ...state.lsm import write_runs
 from ...state.run_format import EntryBatch, SortedEntries, files_of
 from ...storage import Storage
+from ..elements import elements_of
 from ..task_result import IndexPart
 from .format import ENTRY_SCHEMA, NAME, PLACE_BYTES, RUN_SCHEMA, encode_entries, place, places_of, run_format
 
@@ -72,7 +75,8 @@ class EntrySorter:
             self._folder = None
 
     def add(self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """The values of all rows of a row group, one array a column; `first_row`: its first row's position in the file.
+        """The values of all rows of a row group, one array a column; `first_row`: its first row's position in the
+        file. Of a list column each element is a value.
         Raises InvalidArgumentError for values that are too large for keys."""
         self.add_entries(self.encode(file_id, row_group, first_row, columns))
 
@@ -80,13 +84,17 @@ class EntrySorter:
         self, file_id: int, row_group: int, first_row: int, columns: Sequence[pa.Array | pa.ChunkedArray]
     ) -> pa.RecordBatch:
         """The entries of a row group, for `add_entries`: apart, since this may be done in threads."""
+        row_of = None
+        if is_list(columns[0].type):
+            elements = elements_of(canon.flatten(columns[0]))
+            columns, row_of = [elements.values], elements.rows
         values = self._code.encode(columns)
         if values.nbytes > _GROUP_BYTES_MAX or len(values) > _GROUP_ROWS_MAX:
             raise InvalidArgumentError(f"a row group has {values.nbytes:,} bytes of keys: at most {_GROUP_BYTES_MAX:,}")
         longest = int(np.diff(offsets_and_data(values)[0]).max(initial=0))
         if longest + PLACE_BYTES > KEY_BYTES_MAX:
             raise InvalidArgumentError(f"a value of {longest:,} bytes is too long to be a key")
-        return encode_entries(values, first_row, place(file_id, row_group))
+        return encode_entries(values, first_row, place(file_id, row_group), row_of)
 
     def add_entries(self, entries: pa.RecordBatch) -> None:
         """The entries of a row group."""
@@ -179,10 +187,12 @@ PART_MEMORY_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class KeyPartSpec:
-    """A key that a task sorts: the columns' dotted paths, and the types that they are encoded as."""
+    """A key that a task sorts: the columns as the index calls them, the types that they are encoded as, and their
+    dotted paths in rows, if these differ."""
 
     columns: tuple[str, ...]
     kinds: tuple[pa.DataType, ...]
+    paths: tuple[str, ...] = ()
 
     def start(self) -> KeyPartBuilder:
         return KeyPartBuilder(self)
@@ -197,7 +207,7 @@ class KeyPartBuilder:
         self._left_out: set[int] = set()
 
     def add(self, number: int, row_group: int, first_row: int, rows: pa.Table) -> None:
-        values = [leaf_array(rows, column) for column in self._spec.columns]
+        values = [leaf_array(rows, path) for path in self._spec.paths or self._spec.columns]
         try:
             self._sorter.add(number, row_group, first_row, values)
         except InvalidArgumentError:  # a value is too large for a key

@@ -1,0 +1,78 @@
+"""Spark's array_contains is looked up in indexes of list elements, which executors build, and Spark tests the rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
+
+import skipstone as ss
+from library_versions import needs
+from pyspark.sql import functions as F
+from skipstone import spark_adapter as sks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = needs("pyspark", 4, what="the plan of a query")
+TAGS = [[[7, 8], None, []], [[None, 7], [9]], [[70], [71, 72]], [[1, 2, 3]]]
+
+
+@pytest.fixture(scope="module", params=["bloom", "secondary"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("lists") / request.param
+    root.mkdir()
+    for number, lists in enumerate(TAGS):
+        words = [None if one is None else [None if value is None else f"t{value}" for value in one] for one in lists]
+        rows = {
+            "id": pa.array([10 * number + i for i in range(len(lists))], pa.int64()),
+            "tags": pa.array(lists, pa.list_(pa.int64())),
+            "words": pa.array(words, pa.list_(pa.string())),
+        }
+        pq.write_table(pa.table(rows), root / f"{number}.parquet")
+    ss.create(root).close()
+    sks.create_index(spark, root, "tags", request.param)
+    sks.create_index(spark, root, ["words"], request.param)
+    return root
+
+
+def _ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+def _files_read(frame: DataFrame) -> int:
+    (line,) = [line for line in sks.explain(frame).splitlines() if line.startswith("Spark reads")]
+    return int(re.search(r"([\d,]+) files? in ", line)[1])
+
+
+WHERE = {  # the rows, and how many files are read
+    "array_contains(tags, 7)": ([0, 10], 2),
+    "array_contains(tags, 7L)": ([0, 10], 2),
+    "array_contains(tags, 12345)": ([], 0),
+    "array_contains(words, 't71')": ([21], 1),
+    "array_contains(tags, 7) AND id > 5": ([10], 1),
+    "array_contains(tags, 7) OR array_contains(words, 't3')": ([0, 10, 30], 3),
+    "NOT array_contains(tags, 7)": ([2, 11, 20, 21, 30], 4),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_array_contains_prunes(spark: SparkSession, lake: Path, where: str) -> None:
+    ids, files = WHERE[where]
+    for scanned in (sks.scan(spark, lake, where), sks.scan(spark, lake, F.expr(where))):
+        assert _ids(scanned) == ids
+        assert _files_read(scanned) == files
+    plain = sks.scan(spark, lake).where(where)
+    assert _ids(sks.optimized(plain)) == ids
+    assert _ids(sks.read_parquet(spark, lake, where)) == ids
+
+
+def test_optimized_queries_read_fewer_files(spark: SparkSession, lake: Path) -> None:
+    plain = sks.scan(spark, lake).where("array_contains(tags, 7)").select("id")
+    assert _files_read(sks.optimized(plain)) == 2
