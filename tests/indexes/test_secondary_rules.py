@@ -5,17 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 import pickle
-import shutil
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from skipstone import col
 from skipstone.engine.indexes.secondary import merge as secondary_merge
 from skipstone.engine.indexes.secondary.key_ranges import Values, key_ranges
@@ -148,73 +143,6 @@ def test_a_value_too_long_to_be_a_key_leaves_its_file_uncovered(tmp_path: Path) 
     with pytest.warns(UserWarning, match="too long to be a key"):
         table.refresh_index("s", kind="secondary")
     assert table.scan(col("s") != "b").count() == 1
-
-
-@settings(max_examples=examples(3, 200))
-@given(data=st.data())
-def test_a_life_keeps_every_row(data: st.DataObject) -> None:
-    root = Path(tempfile.mkdtemp())
-    try:
-        table = ss.create(root, schema=SCHEMA, partitioning=["p"])
-        columns = data.draw(st.sampled_from([["k"], ["s"], ["s", "k"]]))
-        table.create_index(columns, kind="secondary", shard_bytes=data.draw(st.sampled_from([500, 1 << 26])))
-        every: dict[int, list[tuple]] = {}
-        rows: list[tuple] = []
-        for _ in range(data.draw(st.integers(1, 8))):
-            what = data.draw(st.sampled_from(["write", "write", "attach", "remove", "refresh", "optimize"]))
-            if what == "remove":
-                gone = data.draw(st.lists(st.sampled_from(table.files()["path"].to_pylist() or [""]), max_size=2))
-                gone = sorted({path for path in gone if path})
-                kept = table.scan(columns=SCHEMA.names).to_table().num_rows
-                if gone:
-                    with table.transaction() as tx:
-                        tx.remove(gone)
-                assert table.scan(columns=SCHEMA.names).to_table().num_rows <= kept
-            elif what == "refresh":
-                table.refresh_index(columns, kind="secondary")
-            elif what == "optimize":
-                table.optimize()
-            else:
-                texts = st.sampled_from([None, "", "a", "ab", "b"])
-                new = data.draw(
-                    st.lists(st.tuples(st.none() | st.integers(0, 4), texts, st.integers(0, 1)), min_size=1, max_size=9)
-                )
-                made = pa.table(
-                    [pa.array(c, f.type) for c, f in zip(zip(*new, strict=True), SCHEMA, strict=True)], schema=SCHEMA
-                )
-                with table.transaction() as tx:
-                    if what == "write":
-                        tx.write(made)
-                    else:
-                        path = f"p=0/a{table.version}.parquet"
-                        (root / "p=0").mkdir(exist_ok=True)
-                        pq.write_table(made.drop_columns(["p"]), root / path, row_group_size=3)
-                        tx.add_files([path])
-            rows = [tuple(row.values()) for row in table.scan().to_table().to_pylist()]
-            every[table.version] = rows
-        assert [finding for finding in table.verify(deep=True) if finding.kind != "quarantined"] == []
-        table.clean(retain_versions=100, min_age=dt.timedelta(0))  # takes nothing that a version names
-        for version, held in every.items():
-            with ss.open(root, version=version) as then:
-                for where, wanted in _predicates():
-                    found = then.scan(where).to_table().num_rows
-                    assert found == sum(map(wanted, held)), (version, where)
-                    assert then.scan(where).count() == found
-    finally:
-        shutil.rmtree(root)
-
-
-def _predicates() -> list:
-    return [
-        (col("k") == 2, lambda r: r[0] == 2),
-        (col("k").is_null(), lambda r: r[0] is None),
-        (col("k") != 2, lambda r: r[0] is not None and r[0] != 2),
-        ((col("s") == "a") & (col("k") == 1), lambda r: r[:2] == (1, "a")),
-        ((col("s") == "a") & (col("k") > 1), lambda r: r[1] == "a" and r[0] is not None and r[0] > 1),
-        (col("s").starts_with("a"), lambda r: r[1] is not None and r[1].startswith("a")),
-        ((col("s") == "b") | (col("k") == 0), lambda r: r[1] == "b" or r[0] == 0),
-        (col("s").is_in(["", "ab"]), lambda r: r[1] in ("", "ab")),
-    ]
 
 
 def test_writers_that_meet_both_keep_their_keys(tmp_path: Path) -> None:

@@ -32,11 +32,7 @@ AT_ONCE = 2
 GRACE_S = 240  # beyond its share, for a trial to end by itself
 SECONDS_MIN = 10
 HISTORIES = [
-    "soundness/test_table_state_machine.py",
-    "soundness/test_schema_state_machine.py",
-    "soundness/test_secondary_state_machine.py",
-    "table/test_undo_histories.py",
-    "table/test_alter_histories.py",
+    "soundness/test_life_of_a_table.py",
     "lakes/test_delta_histories.py",
     "lakes/test_iceberg_histories.py",
     "lakes/test_hudi_histories.py",

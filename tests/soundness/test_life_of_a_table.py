@@ -1,0 +1,660 @@
+"""Everything that may happen to a table, in any order, against a model of plain Python (`life_model`).
+
+Two handles act, each as of the version that it last saw. A writer may be paused with its transaction open, readers keep
+older versions open, any action may be killed at any call to the disk, and another may act in the middle of it. After
+every step the newest version, and after some an older one, contains the files, the columns and the rows of the model,
+by every way of reading; at the end every version does, and keeps the files that it kept on its day.
+
+Random choices come from seeds that hypothesis draws: where a kill falls, and so all that follows, may differ from run
+to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import math
+import pickle
+import random
+import shutil
+import tempfile
+import uuid
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from unittest import mock
+
+import predicate_strategies as base
+import pyarrow as pa
+import pytest
+import skipstone as ss
+from example_counts import is_thorough
+from faults import KilledError, fault_at, flipped, index_files
+from faulty_storage import Fault, troubled
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from lake_strategies import kept_paths
+from library_versions import has, parquet_options
+from life_model import Column, Columns, Model, Token, array_of, held_by
+from oracle import check_scan, multiset
+from power_cut_disk import without_flushes
+from skipstone.engine.indexes.secondary import kind as secondary
+from skipstone.engine.predicates import ast, operands
+from skipstone.engine.scan import duckdb_select, lookup
+from skipstone.engine.scan import rows as reading_rows
+
+SEED = st.integers(0, 1 << 30)
+HANDLE = st.integers(0, 1)
+NEVER, IMMEDIATELY = dt.timedelta(hours=1), dt.timedelta(0)
+JSON = pa.json_(pa.string()) if has("pyarrow", 19) else pa.large_binary()
+DAY = dt.datetime(2024, 1, 5)
+VALUES: dict[str, list] = {
+    "int": [*range(6), None],
+    "float": [0.0, -0.0, 1.0, 2.5, math.nan, None],
+    "text": ["", "a", "ab", "b", "b\0", "é", None],
+    "decimal": [Decimal("1.10"), Decimal("-999.99"), Decimal(0), None],
+    "time": [DAY, dt.datetime(1, 1, 1), dt.datetime(1970, 1, 1), None],
+    "uuid": [uuid.UUID(int=7919 * i).bytes for i in range(3)] + [None],
+    "json": ['{"k": 1}', '{"k": null}', None],
+}
+# The narrowest type of each class first: other writers may write it.
+TYPES: dict[str, list[pa.DataType]] = {
+    "int": [pa.int32(), pa.int64()],
+    "float": [pa.float32(), pa.float64()],
+    "text": [pa.string(), pa.large_string()],
+    "decimal": [pa.decimal128(5, 2), pa.decimal128(10, 4)],
+    "time": [pa.timestamp("ms"), pa.timestamp("us")],
+    "uuid": [pa.uuid()],
+    "json": [JSON],
+}
+COMPARED = ("int", "float", "text", "decimal")
+EXTRA = ("d", "e")  # what other writers have in their files; numbers
+NAMES = ("a", "s", "f", "b", "c", *EXTRA)
+
+
+def class_of(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "int"
+    return next(name for name, kinds in TYPES.items() if kind in kinds)
+
+
+def rows_for(r: random.Random, schema: pa.Schema, count: int) -> pa.Table:
+    """Rows of few values, so that they meet."""
+    columns = [array_of([r.choice(VALUES[class_of(f.type)]) for _ in range(count)], f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def predicate_for(r: random.Random, schema: pa.Schema, depth: int = 2) -> ast.Node:
+    """Any form over few values."""
+    if depth and r.random() < 0.6:
+        nodes = tuple(predicate_for(r, schema, depth - 1) for _ in range(r.choice([2, 2, 3])))
+        return r.choice([ast.And, ast.And, ast.Or])(nodes)
+    if depth and r.random() < 0.2:
+        return ast.Not(predicate_for(r, schema, depth - 1))
+    field = r.choice(list(schema))
+    kind, column = class_of(field.type), operands.Column(field.name)
+    if kind not in COMPARED:
+        return ast.IsNull(column)
+    values = VALUES[kind]
+    form = r.choice(["compare"] * 4 + ["in", "in", "not in", "null", "text" if kind == "text" else "in"])
+    if form == "compare":
+        value = r.choice(values) if r.random() < 0.2 else r.choice(values[:-1])
+        return ast.Comparison(r.choice([*ast.FLIPPED, "=", "=", "!=", "<=>"]), column, operands.Literal(value))
+    if form == "null":
+        return ast.IsNull(column)
+    if form == "text":
+        if r.random() < 0.5:
+            return ast.StartsWith(column, r.choice(["a", "b", "b\0", "é"]))
+        return ast.Like(column, r.choice(["a%", "%b", "a_", "b%%", "ab"]))
+    listed = r.choices(values if r.random() < 0.3 else values[:-1], k=r.randint(1, 4))
+    return ast.In(column, tuple(operands.Literal(v) for v in listed), form == "not in")
+
+
+@contextlib.contextmanager
+def small_bounds(r: random.Random):
+    """Bounds that small tables do not come to."""
+    with (
+        mock.patch.object(secondary, "ENTRIES_MAX", r.choice([5, 1 << 20, 1 << 20])),
+        mock.patch.object(secondary, "ROWS_MAX", r.choice([3, 1 << 21])),
+        mock.patch.object(reading_rows, "_FEW_ROWS_MAX", r.choice([1, 64])),
+        mock.patch.object(duckdb_select, "_POSITIONS_MAX", r.choice([1, 1_000])),
+        mock.patch.object(duckdb_select, "_POSITION_FILES_MAX", r.choice([0, 32])),
+    ):
+        yield
+
+
+@dataclass
+class Deed:
+    """What is done through a handle, and what the newest version contains after it.
+
+    live        its files, without those that are written under names of our own; None if it must be refused
+    written     the rows of these
+    columns, keys    if they are others
+    done        called if it was done
+    """
+
+    act: Callable[[ss.Table], object]
+    live: dict[str, Token] | None
+    written: list[pa.Table] | None = None
+    columns: Columns | None = None
+    keys: frozenset[str] | None = None
+    done: Callable[[], object] = lambda: None
+
+
+class Machine(RuleBasedStateMachine):
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp(prefix="skipstone-machine-")
+        self.handles: list[ss.Table] = []
+        self.readers: list[ss.Table] = []
+        self.paused: list[tuple[ss.Transaction, int, pa.Table]] = []
+        self.answers: dict[int, tuple[ast.Node, list[str]]] = {}
+        self.made = 0
+
+    def teardown(self) -> None:
+        try:
+            r = random.Random(1)
+            for version in sorted(self.model.versions.keys() - self.model.cleaned) if self.handles else ():
+                table = ss.open(self.folder, version=version)
+                self.check(table, r)
+                if version in self.answers:
+                    node, kept = self.answers[version]
+                    assert kept_paths(table, node) == kept, f"{node} at version {version}"
+        finally:
+            for tx, *_ in self.paused:
+                with contextlib.suppress(ss.SkipstoneError, ZeroDivisionError):
+                    tx.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @initialize(seed=SEED, is_partitioned=st.booleans(), is_attached=st.booleans())
+    def begin(self, seed: int, is_partitioned: bool, is_attached: bool) -> None:
+        r = random.Random(seed)
+        self.model = Model(Path(self.folder), is_partitioned, names={"p"})
+        kinds = ["int", "text", "float", *r.sample(["decimal", "time", "uuid", "json"], 2)]
+        columns = tuple(
+            Column(next(self.model.uids), name, TYPES[kind][0]) for name, kind in zip("asfxy", kinds, strict=True)
+        )
+        schema = pa.schema([(c.name, c.type) for c in columns] + [("p", pa.int32())] * is_partitioned)
+        options = {"partitioning": ["p"]} if is_partitioned else {}
+        if is_attached:
+            for _ in range(r.randint(1, 3)):
+                self.put(r, schema.remove(len(schema) - 1) if is_partitioned else schema)
+            ss.create(self.folder)
+        else:
+            ss.create(self.folder, schema=schema, **options)
+        files = dict(self.model.contents.keys())
+        self.model.record(files, columns)
+        self.handles = [ss.open(self.folder), ss.open(self.folder)]
+        for _ in range(r.randint(0, 3)):
+            self.perform(r, 0, self.index)
+
+    # -- what is done -------------------------------------------------------------------------------------------------
+
+    def perform(self, r: random.Random, handle: int, make: Callable, how: str = "alone") -> None:
+        """Do something through a handle: alone, killed at a call to the disk, or met by another."""
+        table, model, before = self.handles[handle], self.model, self.model.latest
+        is_stale, began_as = table.version != before, model.versions[table.version].columns
+        deed = make(r, table)
+        if deed is None:
+            return
+        other = r.choice([self.write, self.index, self.index, self.optimize, self.undo, self.clean])
+        killed = refused = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for told in ("not indexed", "no statistics", "(?s).*changed since the last sync"):
+                warnings.filterwarnings("ignore", told)
+            try:
+                if how == "met":
+                    with troubled(Fault("meanwhile", r.randint(1, 60), meanwhile=lambda: self.meet(r, other))):
+                        deed.act(table)
+                else:
+                    with fault_at(r.randint(1, 70) if how == "killed" else 0, KilledError, lasting=True):
+                        deed.act(table)
+            except KilledError:
+                killed = True
+            except ss.SkipstoneError as error:
+                refused = True
+                allowed = deed.live is None or how == "met" or "was cleaned" in str(error)
+                allowed |= is_stale and isinstance(error, ss.CommitConflictError | ss.InvalidArgumentError)
+                assert allowed, error
+        if killed or how == "met":
+            table.handle.forget()
+            self.handles[handle] = ss.open(self.folder)
+        newest = ss.open(self.folder)
+        if how == "met":
+            model.record(None, written_as=began_as)
+        elif refused or deed.live is None:
+            assert (refused or killed) and newest.version == before
+        elif newest.version > before:
+            self.record(deed, newest, began_as)
+        else:  # it was killed, or there was nothing to do
+            assert killed or (
+                deed.live == model.tokens and not deed.written and deed.columns in (None, model.now.columns)
+            )
+        if newest.version > before and not model.lost(model.latest):
+            node = predicate_for(r, newest.schema)
+            self.answers[newest.version] = node, kept_paths(newest, node)
+        self.check_newest(r)
+
+    def meet(self, r: random.Random, make: Callable) -> None:
+        table = ss.open(self.folder)
+        with contextlib.suppress(
+            ss.CommitConflictError, ss.InvalidArgumentError, ss.NotReadableError, ss.NotATableError
+        ):
+            deed = make(r, table)
+            if deed is not None:
+                deed.act(table)
+
+    def record(self, deed: Deed, newest: ss.Table, written_as: Columns) -> None:
+        found, live = held_by(newest), dict(deed.live or {})
+        new = found.keys() - live.keys()
+        assert all(path.rpartition("/")[2].startswith("part-") for path in new)
+        live |= {path: found[path].token for path in new}
+        self.model.record(live, deed.columns, written_as if deed.columns is None else None, deed.keys)
+        told = [row for rows in deed.written or () for row in base.rows_of(rows)]
+        if written_as == self.model.now.columns:
+            shown = self.model.shown(self.model.latest, newest.schema)
+            assert multiset([row for path in new for group in shown[path] for row in group]) == multiset(told)
+        deed.done()
+
+    # -- deeds --------------------------------------------------------------------------------------------------------
+
+    def rows(self, r: random.Random, table: ss.Table) -> pa.Table:
+        rows = rows_for(r, table.schema, r.choice([1, 3, 8]))
+        if self.model.is_partitioned:
+            p = pa.array([r.randint(0, 1) for _ in range(rows.num_rows)], pa.int32())
+            rows = rows.set_column(table.schema.get_field_index("p"), table.schema.field("p"), p)
+        return rows
+
+    def put(self, r: random.Random, schema: pa.Schema, path: str | None = None, extra: tuple[str, ...] = ()) -> str:
+        """A file of another writer, perhaps with Parquet's filters, and with a column `p` that its folder overrides."""
+        self.made += 1
+        is_partitioned = self.model.is_partitioned
+        path = path or (f"p={r.randint(0, 1)}/" if is_partitioned else "") + f"f{self.made}.parquet"
+        fields = [*schema, *(pa.field(name, pa.int64()) for name in extra if name not in schema.names)]
+        rows = rows_for(r, pa.schema(fields), r.choice([0, 1, 3, 8]) if len(self.model.contents) else 3)
+        if is_partitioned and r.random() < 0.2:
+            rows = rows.append_column("p", pa.array([77] * rows.num_rows, pa.int32()))
+        options = {f.name: True for f in fields if r.random() < 0.5 and class_of(f.type) in ("int", "text")}
+        filters = parquet_options({"bloom_filter_options": options or None})
+        self.model.put_file(path, rows, row_group_size=r.choice([1, 2, 3, 100]), **filters)
+        return path
+
+    def put_like(self, r: random.Random, table: ss.Table, path: str | None = None, extra: tuple[str, ...] = ()) -> str:
+        """A file of narrower types, without some columns."""
+        kept = [f for f in table.schema if f.name != "p" and r.random() < 0.9] or [table.schema.field(0)]
+        kept = [f.with_type(TYPES[class_of(f.type)][0]) if r.random() < 0.3 else f for f in kept]
+        return self.put(r, pa.schema(kept), path, extra)
+
+    def some(self, r: random.Random, table: ss.Table) -> list[str]:
+        paths = sorted(self.model.versions[table.version].live)
+        return r.sample(paths, r.randint(0, min(2, len(paths))))
+
+    def write(self, r: random.Random, table: ss.Table) -> Deed:
+        """Files are removed, written, written by a task, added, or added again."""
+        model, key = self.model, r.choice([None, None, None, "k1", "k2"])
+        is_done = key in model.now.keys
+        gone = self.some(r, table) if r.random() < 0.4 and not is_done else []
+        forms = r.choices(["write", "write", "task", "add", "again", "declare", "nothing"], k=r.randint(1, 2))
+        rows = [self.rows(r, table) for form in forms if form in ("write", "task")]
+        again = [path for path in model.known_files() if path not in model.versions[table.version].live]
+        added = [self.put_like(r, table) for form in forms if form in ("add", "declare")]
+        if "again" in forms and again:
+            added.append(r.choice(again))
+        live = model.without(table.version, gone)
+        if live is not None:
+            live = None if {*added} & {*live} else live | {path: model.token(path) for path in added}
+
+        def act(table: ss.Table) -> None:
+            left = list(rows)
+            with table.transaction(key=key) as tx:
+                tx.remove(gone)
+                for form in forms:
+                    if form == "write":
+                        tx.write(left.pop())
+                    elif form == "task":
+                        spec = replace(pickle.loads(pickle.dumps(tx.task_spec())), row_group_rows=2)
+                        with ss.TaskWriter(replace(spec, file_rows=r.choice([2, 4, 100]))) as task:
+                            task.write(left.pop())
+                        tx.add_task(pickle.loads(pickle.dumps(task.result)))
+                if "declare" in forms:
+                    tokens = {path: model.token(path) for path in added}
+                    groups = [model.contents[one] for one in tokens.items()]
+                    declared = {"path": added, "size_bytes": [size for size, _ in tokens.values()]}
+                    declared["row_count"] = [sum(group.num_rows for group in each) for each in groups]
+                    declared["modified"] = pa.array([time_ns for _, time_ns in tokens.values()], pa.timestamp("ns"))
+                    tx.add_files(pa.table(declared))
+                elif added:
+                    tx.add_files(added)
+
+        if is_done:
+            return Deed(act, model.tokens)
+        return Deed(act, live, written=rows, keys=model.now.keys | {key} if key else None)
+
+    def sync(self, r: random.Random, table: ss.Table) -> Deed | None:
+        """The directory changes: a file is added, removed, or another."""
+        others = [path for path in self.some(r, table) if not Path(path).name.startswith("part-")]
+        what = r.choice(["added", "removed", "another", "nothing"])
+        extra = tuple(r.sample(EXTRA, r.choice([0, 0, 1, 2])))
+        if what == "added" or (what != "nothing" and not others):
+            self.put_like(r, table, extra=extra)
+        elif what == "removed":
+            Path(self.folder, others[0]).unlink(missing_ok=True)
+        elif what == "another":
+            self.put_like(r, table, others[0], extra)
+        if r.random() < 0.1:  # it is found later
+            return None
+        table.refresh()
+        live = self.model.after_sync()
+        return Deed(ss.Table.sync, live, columns=self.model.columns_after(live))
+
+    def undo(self, r: random.Random, table: ss.Table) -> Deed:
+        model = self.model
+        if r.random() < 0.4:
+            n = r.randint(1, 2)
+            live, version = model.after_rollback(n), model.latest - n
+            act = lambda table: table.rollback(n)  # noqa: E731
+        elif model.savepoints and r.random() < 0.3:
+            name, version = r.choice(sorted(model.savepoints.items()))
+            live = model.after_restore(version)
+            act = lambda table: table.restore(savepoint=name)  # noqa: E731
+        else:
+            version = r.randint(1, model.latest)
+            live = model.after_restore(version)
+            act = lambda table: table.restore(version)  # noqa: E731
+        return Deed(act, live, keys=model.versions[version].keys if live is not None else None)
+
+    def savepoint(self, r: random.Random, table: ss.Table) -> Deed:
+        table.refresh()
+        name, named, savepoints = r.choice(["one", "two"]), table.version, self.model.savepoints
+        if name in savepoints:
+            return Deed(lambda t: t.drop_savepoint(name), self.model.tokens, done=lambda: savepoints.pop(name))
+        return Deed(lambda t: t.savepoint(name), self.model.tokens, done=lambda: savepoints.update({name: named}))
+
+    def index(self, r: random.Random, table: ss.Table) -> Deed | None:
+        kind = r.choice(["secondary", "secondary", "bloom", "stats"])
+        able = [f.name for f in table.schema if f.name != "p" and class_of(f.type) != "json"]
+        if not able:
+            return None
+        chosen = r.sample(able, min(r.randint(1, 3) if kind == "secondary" else 1, len(able)))
+        there = [row["columns"] for row in table.indexes().to_pylist() if row["kind"] == kind]
+        is_there = chosen in there if kind == "secondary" else any(chosen[0] in columns for columns in there)
+        options: dict[str, object] = {"maintain": r.choice(["commit", "commit", "refresh"])}
+        if kind == "secondary":
+            options["shard_bytes"] = r.choice([300, 1 << 20])
+        if kind == "bloom":
+            options["fpp"] = r.choice([0.1, 0.01])
+        if not is_there:
+            return Deed(lambda t: t.create_index(chosen, kind=kind, **options), self.model.tokens)
+        if r.random() < 0.5:
+            return Deed(lambda t: t.refresh_index(chosen, kind=kind), self.model.tokens)
+        return Deed(lambda t: t.drop_index(chosen, kind=kind), self.model.tokens)
+
+    def alter(self, r: random.Random, table: ss.Table) -> Deed | None:
+        table.refresh()
+        columns, asked = list(self.model.now.columns), {}
+        names = [column.name for column in columns]
+        at = r.randrange(len(columns))
+        old, verb = columns[at], r.choice(["rename", "swap", "widen", "widen", "add", "drop", "renew", "order"])
+        free = [name for name in NAMES if name not in names]
+        if verb == "rename" and (able := [name for name in free if name not in EXTRA]):
+            columns[at] = replace(old, name=r.choice(able))
+            asked = {"rename": {old.name: columns[at].name}}
+        elif verb == "swap" and len(columns) > 1:
+            other = r.choice([i for i in range(len(columns)) if i != at])
+            asked = {"rename": {old.name: names[other], names[other]: old.name}}
+            columns[at], columns[other] = replace(old, name=names[other]), replace(columns[other], name=old.name)
+        elif verb == "widen":
+            kinds = TYPES[class_of(old.type)]
+            wider = kinds[1:] if old.type == kinds[0] else []
+            wider += [pa.float64()] if old.type == pa.int32() else []
+            if wider:
+                columns[at] = replace(old, type=r.choice(wider))
+                asked = {"widen": {old.name: columns[at].type}}
+        elif verb == "add" and free:
+            columns.append(self.new_column(r, r.choice(free)))
+            asked = {"add": {columns[-1].name: value_of(columns[-1])}}
+        elif verb == "drop" and len(columns) > 1:
+            del columns[at]
+            asked = {"drop": [old.name]}
+        elif verb == "renew":  # another column of the same look: only identities tell
+            columns.append(replace(self.new_column(r, old.name), type=old.type))
+            default = r.choice(VALUES[class_of(old.type)]) if class_of(old.type) in COMPARED else None
+            columns[-1] = replace(columns[-1], default=default)
+            del columns[at]
+            asked = {"drop": [old.name], "add": {old.name: value_of(columns[-1])}}
+        elif verb == "order":
+            r.shuffle(columns)
+            order = [column.name for column in columns] + ["p"] * self.model.is_partitioned
+            asked = {"order": order}
+        return Deed(lambda t: t.alter(**asked), self.model.tokens, columns=tuple(columns)) if asked else None
+
+    def new_column(self, r: random.Random, name: str) -> Column:
+        kind = pa.int64() if name in EXTRA else r.choice([pa.int32(), pa.string(), pa.float32(), pa.decimal128(5, 2)])
+        return Column(next(self.model.uids), name, kind, r.choice(VALUES[class_of(kind)]))
+
+    def optimize(self, r: random.Random, table: ss.Table) -> Deed:
+        return Deed(ss.Table.optimize, self.model.tokens)
+
+    def clean(self, r: random.Random, table: ss.Table, is_young: bool | None = None) -> Deed:
+        age = NEVER if (r.random() < 0.5 if is_young is None else is_young) else IMMEDIATELY
+        retain, delete_data = r.randint(1, 4), r.random() < 0.5
+        act = lambda t: t.clean(retain_versions=retain, min_age=age, delete_data=delete_data)  # noqa: E731
+        return Deed(act, self.model.tokens)
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    @rule(seed=SEED, handle=HANDLE)
+    def step(self, seed: int, handle: int) -> None:
+        """Anything, undisturbed, killed, or met by somebody else."""
+        r = random.Random(seed)
+        acts = [self.write] * 4 + [self.index] * 3 + [self.sync] * 2 + [self.undo] * 2 + [self.alter] * 2
+        make = r.choice([*acts, self.optimize, self.savepoint])
+        how = r.choice(["alone", "alone", "killed", "met"])
+        is_foreseen = make in (self.alter, self.sync, self.savepoint)  # what others do meanwhile would change it
+        self.perform(r, handle, make, "alone" if how == "met" and is_foreseen else how)
+
+    @rule(seed=SEED, handle=HANDLE, is_young=st.booleans(), how=st.sampled_from(["alone", "killed"]))
+    def clean_up(self, seed: int, handle: int, is_young: bool, how: str) -> None:
+        """What it removes, no version that can be read names. A young clean removes nothing, and gives up nobody."""
+        model, before, fenced = self.model, set(self.model.cleaned), self.fenced()
+        there = {v: self.model.versions[v].live.keys() - self.model.lost(v) for v in self.model.versions}
+        self.perform(random.Random(seed), handle, lambda r, table: self.clean(r, table, is_young), how)
+        assert not is_young or (model.cleaned, self.fenced()) == (before, fenced)
+        assert model.cleaned >= before and not model.cleaned & {*model.savepoints.values(), model.latest}
+        for version in there.keys() - model.cleaned:
+            assert model.versions[version].live.keys() - model.lost(version) == there[version], version
+
+    def fenced(self) -> set[str]:
+        newest = ss.open(self.folder)
+        return {name for v in range(1, newest.version + 1) for name in newest.handle.timeline.find(v).fenced}
+
+    @rule(seed=SEED)
+    def pause(self, seed: int) -> None:
+        """A transaction is begun, writes, and is left open."""
+        if len(self.paused) == 2:
+            return
+        table = ss.open(self.folder)
+        tx, rows = table.transaction(), self.rows(random.Random(seed), table)
+        tx.__enter__()
+        tx.write(rows)
+        self.paused.append((tx, table.version, rows))
+
+    @rule(seed=SEED)
+    def wake(self, seed: int) -> None:
+        """It commits, unless it was given up: then nothing of it is ever seen."""
+        if not self.paused:
+            return
+        (tx, version, rows), before = self.paused.pop(0), self.model.latest
+        if tx.id in self.fenced():
+            with pytest.raises(ss.CommitConflictError, match="gave this transaction up"):
+                tx.__exit__(None, None, None)
+            assert ss.open(self.folder).version == before
+            return
+        tx.__exit__(None, None, None)
+        self.record(
+            Deed(lambda t: None, self.model.tokens, [rows]), ss.open(self.folder), self.model.versions[version].columns
+        )
+        self.check_newest(random.Random(seed))
+
+    @rule(seed=SEED, handle=HANDLE)
+    def refresh(self, seed: int, handle: int) -> None:
+        r = random.Random(seed)
+        if r.random() < 0.5:
+            self.handles[handle].handle.forget()
+            self.handles[handle] = ss.open(self.folder)
+        self.check(self.handles[handle].refresh(), r)
+
+    @rule(seed=SEED)
+    def travel(self, seed: int) -> None:
+        """An older version, and a reader that stays with it: it sees what it saw, or raises once that was cleaned."""
+        r = random.Random(seed)
+        version = r.randint(1, self.model.latest)
+        if version in self.model.cleaned:
+            with pytest.raises(ss.NotATableError, match="was cleaned"):
+                ss.open(self.folder, version=version)
+        else:
+            self.readers = [*self.readers[-3:], ss.open(self.folder, version=version)]
+        for reader in self.readers:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.check(reader, r)
+            except ss.SkipstoneError:
+                assert reader.version in self.model.cleaned
+
+    @rule(seed=SEED)
+    def damage(self, seed: int) -> None:
+        """A bit of a file of an index is wrong: it is left out, or nothing of it is read."""
+        r, table = random.Random(seed), ss.open(self.folder)
+        root = Path(table.handle.index_storage.root)
+        runs = [root / run.path for index in table.handle.instant.indexes for run in index.runs]
+        files = [path for path in [*runs, *index_files(table)["task"]] if path.stat().st_size]
+        if files:
+            path = r.choice(sorted(files))
+            with warnings.catch_warnings(), flipped(path, r.randrange(path.stat().st_size)):
+                warnings.simplefilter("ignore")
+                self.check(ss.open(self.folder), r)
+
+    # -- what must be seen --------------------------------------------------------------------------------------------
+
+    def check_newest(self, r: random.Random) -> None:
+        """The newest version, and what is true of all of them together."""
+        table, model = ss.open(self.folder), self.model
+        assert table.version == model.latest
+        self.check(table, r)
+        history = [row for row in table.history().to_pylist() if row["version"] is not None]
+        assert [(row["version"], row["action"]) for row in history] == [
+            (version, model.versions[version].action) for version in range(1, model.latest + 1)
+        ]
+        assert {row["name"]: row["version"] for row in table.savepoints().to_pylist()} == model.savepoints
+        findings = [found for found in table.verify(deep=r.random() < 0.2) if found.kind != "unread"]
+        assert {found.path for found in findings} == model.lost(model.latest)
+
+    def check(self, table: ss.Table, r: random.Random) -> None:
+        """One version through one handle."""
+        version, model = table.version, self.model
+        live = model.versions[version].live
+        assert held_by(table) == live, f"version {version}"
+        assert {(f.name, f.type) for f in table.schema} == model.fields(version)
+        if not all((path, held.token) in model.contents for path, held in live.items()):
+            return  # overwritten before anybody could read it
+        totals, partitions = table.handle.instant.totals, table.partitions()
+        assert (totals["files"], totals["rows"]) == (len(live), model.row_count(version))
+        assert sum(partitions["row_count"].to_pylist()) == totals["rows"]
+        assert sum(partitions["file_count"].to_pylist()) == totals["files"]
+        rows = model.shown(version, table.schema)
+        node = predicate_for(r, table.schema)
+        if model.lost(version):
+            self.check_counts(table, rows, node)
+            return
+        with small_bounds(r):
+            check_scan(table, rows, node, node)
+            self.check_more(table, rows, node, r)
+        self.check_lookup(table, rows, r)
+
+    def check_counts(self, table: ss.Table, rows: dict, node: ast.Node) -> None:
+        """Files are gone, or are others: what is answered is right all the same."""
+        matching = {path: matching_of(node, groups) for path, groups in rows.items()}
+        assert {p for p, found in matching.items() if found} <= set(table.scan(node).files()["path"].to_pylist())
+        with contextlib.suppress(ss.NotReadableError):
+            assert table.scan(node).count() == sum(map(len, matching.values()))
+        with contextlib.suppress(ss.NotReadableError):
+            wanted = multiset([row for found in matching.values() for row in found])
+            assert multiset(base.rows_of(table.scan(node).to_table())) == wanted
+
+    def check_more(self, table: ss.Table, rows: dict, node: ast.Node, r: random.Random) -> None:
+        """Both readers, fewer columns, extremes."""
+        matching = [row for groups in rows.values() for row in matching_of(node, groups)]
+        columns = r.sample(table.schema.names, r.randint(0, len(table.schema)))
+        told = f"{node} at version {table.version}"
+        for reader in ("pyarrow", "duckdb"):
+            found = table.scan(node, columns=columns, reader=reader).to_table()
+            assert found.num_rows == len(matching), told
+            if columns:
+                wanted = [{name: row[name] for name in columns} for row in matching]
+                assert multiset(base.rows_of(found)) == multiset(wanted), told
+        self.check_extremes(table.scan(node), compared(table.schema), matching, r, told)
+
+    def check_extremes(
+        self, plan: ss.Plan, names: list[str], matching: list[dict], r: random.Random, told: str
+    ) -> None:
+        if names:
+            name = r.choice(names)
+            values = [base._key(row[name], row[name]) for row in matching if row[name] is not None]
+            for found, best in ((plan.min(name), min), (plan.max(name), max)):
+                assert (None if found is None else base._key(found, found)) == best(values, default=None), told
+
+    def check_lookup(self, table: ss.Table, rows: dict, r: random.Random) -> None:
+        able = compared(table.schema)
+        if not able:
+            return
+        names = r.sample(able, r.randint(1, min(3, len(able))))
+        keys = rows_for(r, pa.schema([table.schema.field(name) for name in names]), r.randint(0, 6))
+
+        def key(row: dict) -> tuple | None:
+            values = [row[name] for name in names]
+            return None if None in values else tuple(base._key(value, value) for value in values)
+
+        wanted = {one for row in base.rows_of(keys) if (one := key(row)) is not None}
+        matching = [row for groups in rows.values() for g in groups for row in g if key(row) in wanted]
+        told = f"{keys.to_pylist()} at version {table.version}"
+        few, share = r.choice([-1, -1, 1024]), r.choice([0.01, 9.0])
+        with mock.patch.multiple(lookup, FEW_KEYS=few, SPREAD_SHARE=share):
+            plan = table.lookup(keys, reader=r.choice(["pyarrow", "duckdb"]))
+            assert table.lookup(keys).count() == len(matching), told
+            assert multiset(base.rows_of(plan.to_table())) == multiset(matching), told
+            self.check_extremes(plan, able, matching, r, told)
+
+
+def compared(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if class_of(field.type) in COMPARED]
+
+
+def matching_of(node: ast.Node, groups: list[list[dict]]) -> list[dict]:
+    return [row for group in groups for row in group if base.row_matches(node, row) is True]
+
+
+def value_of(column: Column) -> object:
+    """What `alter(add=...)` takes."""
+    return column.type if column.default is None else array_of([column.default], column.type)[0]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of writers that were killed
+def test_whatever_happens_in_any_order_every_version_is_as_the_model_has_it() -> None:
+    wanted = {"max_examples": 600, "stateful_step_count": 50} if is_thorough() else {"max_examples": 4}
+    with without_flushes():
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                **{"stateful_step_count": 20, **wanted},
+                deadline=None,
+                phases=[Phase.reuse, Phase.generate],  # to shrink takes longer than to read
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
