@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 
@@ -61,3 +62,31 @@ def test_a_clean_finds_what_a_transaction_wrote_that_did_not_end(table: ss.Table
     told = table.clean(min_age=dt.timedelta(0), delete_data=True)
     assert sorted(told["kind"].to_pylist()) == ["data", "task"] and table.handle.instant.fenced == (named,)
     assert list(Path(table.location).glob("*.parquet")) == []
+
+
+def _files(table: ss.Table) -> list[Path]:
+    return sorted(path for path in Path(table.location).rglob("*") if path.is_file())
+
+
+def test_what_a_failed_transaction_wrote_is_removed(table: ss.Table) -> None:
+    pq.write_table(pa.table({"a": [50]}), Path(table.location) / "_later.parquet")
+    before = _files(table)
+    with pytest.raises(ZeroDivisionError), table.transaction() as tx:
+        tx.write(pa.table({"a": [1]}))
+        tx.add_files(["_later.parquet"])
+        with ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [1]}))
+        tx.add_task(task.result)
+        raise ZeroDivisionError
+    assert _files(table) == before
+    assert table.version == ss.open(table.location).version
+
+
+def test_a_task_that_fails_removes_its_files(table: ss.Table) -> None:
+    with table.transaction() as tx:
+        before = _files(table)
+        with pytest.raises(ZeroDivisionError), ss.TaskWriter(tx.task_spec()) as task:
+            task.write(pa.table({"a": [1]}))
+            raise ZeroDivisionError
+        assert _files(table) == before
+        assert task.result == []

@@ -21,7 +21,7 @@ from example_counts import is_thorough
 from power_cut_disk import WAYS, Moment, PowerDisk, Tree, digest, put_tree, without_flushes
 from skipstone.engine.state import Timeline, version_files
 from skipstone.engine.storage.local import TEMPORARY_PREFIX
-from table_actions import ACTIONS, Action, add_a_row, picture, rows_of
+from table_actions import Action, add_a_row, picture, rows_of, tried
 from table_recovery import recovered
 
 pytestmark = pytest.mark.usefixtures("at_any_place")
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.usefixtures("at_any_place")
 RANDOM_CUTS = 5  # a call, where many examples are asked for
 WHOLE_EVERY = 1 if is_thorough() else 3  # trees
 TREES_MAX = 1 << 30 if is_thorough() else 2
-# What another action's calls nearly repeat: a commit's are those of "write" and "replace", whatever it holds, and an
-# index's those of "create_index bloom" and "create_index secondary".
-ALIKE = ("create(files)", "add_files", "add_task", "remove", "remove and write", "create_index stats", "refresh_index")
-ALIKE += ("refresh_index secondary", "optimize", "rollback of three", "savepoint")
-TRIED = [action for action in ACTIONS if is_thorough() or action.name not in ALIKE]
 
 
 @dataclass
@@ -144,7 +139,9 @@ def without_temporaries(tree: Tree) -> Tree:
     return {path: content for path, content in tree.items() if TEMPORARY_PREFIX not in path}
 
 
-@pytest.mark.parametrize("action", TRIED, ids=lambda action: action.name)
+@pytest.mark.parametrize(
+    "action", tried("create", "create_index secondary", "restore", "clean"), ids=lambda action: action.name
+)
 def test_a_crash_at_any_call_to_the_disk_loses_nothing_that_was_committed(
     tmp_path: Path, action: Action, monkeypatch: pytest.MonkeyPatch, record_property
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import io
 import itertools
 import warnings
 from collections import Counter
@@ -11,61 +9,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import faulty_proxy
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 from example_counts import examples, is_thorough
+from remote_lake import ACTIONS, START, begin, numbers, write
 from seaweed_server import Server
 
 pytest.importorskip("obstore", reason="object stores need obstore: pip install 'skipstone[cloud]'")
 
-from skipstone.engine.storage import UncertainPutError, open_storage
+from skipstone.engine.storage import UncertainPutError
 
-SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])
 BREAKING = [kind for kind in faulty_proxy.FAULTS if kind != "slow"]
-START = set(range(40))
-LATE = set(range(100, 110))
 _numbers = itertools.count()
-
-
-def rows(numbers: range | set[int]) -> pa.Table:
-    ordered = sorted(numbers)
-    days = pa.array([i % 2 for i in ordered], pa.int32())
-    return pa.table({"day": days, "id": [f"k{i}" for i in ordered], "n": pa.array(ordered, pa.int64())})
-
-
-def _write(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(rows(range(40, 60)))
-
-
-def _write_under_key(table: ss.Table) -> None:
-    with table.transaction(key="once") as tx:
-        tx.write(rows(range(40, 60)))
-
-
-def _read(table: ss.Table) -> None:
-    assert [r["n"] for r in table.scan("id = 'k7'").to_table().to_pylist()] == [7]
-    assert sorted(table.scan().to_table()["n"].to_pylist()) == sorted(START)
-    assert table.scan("n >= 10").count() == 30
-
-
-def _clean(table: ss.Table) -> None:
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-
-
-ACTIONS: dict[str, tuple[Callable[[ss.Table], object], set[int]]] = {
-    "write": (_write, START | set(range(40, 60))),
-    "write under a key": (_write_under_key, START | set(range(40, 60))),
-    "sync": (ss.Table.sync, START | LATE),
-    "filter": (lambda t: t.create_index("n", kind="bloom"), START),
-    "secondary": (lambda t: t.create_index("id", kind="secondary"), START),
-    "rollback": (lambda t: t.rollback(), set(range(20))),
-    "optimize": (ss.Table.optimize, START),
-    "clean": (_clean, START),
-    "read": (_read, START),
-}
 WAYS: dict[str, Callable[[faulty_proxy.Proxy], None]] = {
     "one in twenty": lambda proxy: proxy.spoil(BREAKING, 0.05),
     "one in five": lambda proxy: proxy.spoil(BREAKING, 0.2),
@@ -85,23 +40,8 @@ def proxy(s3_server: Server) -> Iterator[faulty_proxy.Proxy]:
 
 
 def _lake(server: Server) -> str:
-    """Files that were attached, rows that were written, a filter, and a file that lies there unknown."""
     root = f"s3://{server.bucket}/network-{next(_numbers)}"
-    store = open_storage(root, server.options)
-
-    def put(path: str, table: pa.Table) -> None:
-        sink = io.BytesIO()
-        pq.write_table(table, sink)
-        store.put(path, sink.getvalue())
-
-    for day in (0, 1):
-        put(f"day={day}/made.parquet", rows({i for i in range(20) if i % 2 == day}).drop("day"))
-    table = ss.create(root, storage_options=server.options)
-    table.create_index("id", kind="bloom")
-    with table.transaction() as tx:
-        tx.write(rows(range(20, 40)))
-    put("day=0/other.parquet", rows(LATE).drop("day"))
-    table.handle.forget()
+    begin(root, server.options)
     return root
 
 
@@ -109,24 +49,17 @@ def _through(proxy: faulty_proxy.Proxy, server: Server) -> dict[str, str]:
     return {**server.options, "endpoint_url": f"http://127.0.0.1:{proxy.port}", "timeout": "2s"}
 
 
-def _numbers_of(table: ss.Table) -> set[int]:
-    found = table.scan().to_table().column("n").to_pylist()
-    assert len(found) == len(set(found)) == table.scan().count()
-    return set(found)
-
-
 def _check(root: str, server: Server, expected: list[set[int]], before: int, told: str) -> None:
     """The lake past the proxy, once all is well again."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = ss.open(root, storage_options=server.options)
-        found = _numbers_of(table)
+        found = numbers(table)
         assert found in expected, told
         assert table.version - before <= 1, told
         assert table.verify(deep=True) == [], told
-        with table.transaction() as tx:
-            tx.write(rows(range(1000, 1002)))
-        assert _numbers_of(table) == found | {1000, 1001}, told
+        write(table, (1000, 1001))
+        assert numbers(table) == found | {1000, 1001}, told
     table.handle.forget()
 
 
@@ -159,7 +92,7 @@ def test_a_network_that_breaks_at_random_loses_and_doubles_nothing(
     proxy.faults.clear()
     requests, ends = proxy.requests, Counter()
     for number, (action, way) in enumerate(TRIALS):
-        if examples(number % 9 == 0, True):
+        if examples(number % (len(ACTIONS) + 1) == 0, True):  # each way of breaking, with another action
             ends[_trial(proxy, s3_server, action, WAYS[way], f"{action}, {way}, turn {turn}")] += 1
     assert sum(proxy.faults.values()) > 5
     print(f"\n{sum(ends.values())} actions, {proxy.requests - requests} requests, {dict(proxy.faults)}: {dict(ends)}")
@@ -188,7 +121,7 @@ def test_a_server_that_breaks_for_good_is_given_up_after_a_while(proxy: faulty_p
     before = proxy.requests
     proxy.spoil(["busy", "reset"], 1.0)
     try:
-        for act in (lambda: _write(table), table.sync, lambda: table.create_index("n", kind="bloom")):
+        for act in (lambda: write(table), table.sync, lambda: table.create_index("n", kind="bloom")):
             with pytest.raises(ss.StorageError, match="s3://"):
                 act()
     finally:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import io
 import threading
 import warnings
 from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
 
@@ -17,104 +14,20 @@ pytest.importorskip("obstore", reason="object stores need obstore: pip install '
 
 from example_counts import is_thorough
 from faulty_object_store import FAULTS, Stored, Twin, twin_stores
+from remote_lake import ACTIONS, LATE, START, begin, numbers, put_parquet, write
 from skipstone.engine.storage import FileMissingError, StorageOptions, UncertainPutError, open_storage
 from skipstone.engine.storage.object_client import ATTEMPTS_MAX, refusal
 
 ROOT = "s3://twin/lake"
-SCHEMA = pa.schema([("day", pa.int32()), ("id", pa.string()), ("n", pa.int64())])
 STRIDE = 1 if is_thorough() else 31  # calls; each fault at other ones
 Objects = dict[str, Stored]
 
 
-def rows(start: int, stop: int) -> pa.Table:
-    numbers = range(start, stop)
-    days = pa.array([i % 2 for i in numbers], pa.int32())
-    return pa.table({"day": days, "id": [f"k{i}" for i in numbers], "n": pa.array(numbers, pa.int64())})
-
-
-def put_parquet(twin: Twin, path: str, table: pa.Table) -> None:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    twin.put(path, sink.getvalue())
-
-
-# -- actions: what each does, and which numbers the table holds after it -----------------------------------------------
-
-
-def write(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.write(rows(40, 60))
-
-
-def replace(table: ss.Table) -> None:
-    with table.transaction() as tx:
-        tx.replace(["day=0/made.parquet"], ["day=0/other.parquet"])
-
-
-def sync(table: ss.Table) -> None:
-    table.sync()
-
-
-def add_index(table: ss.Table) -> None:
-    table.create_index("n", kind="bloom")
-
-
-def rollback(table: ss.Table) -> None:
-    table.rollback()
-
-
-def restore(table: ss.Table) -> None:
-    table.restore(1)
-
-
-def savepoint(table: ss.Table) -> None:
-    table.savepoint("here")
-
-
-def optimize(table: ss.Table) -> None:
-    table.optimize()
-
-
-def clean(table: ss.Table) -> None:
-    table.clean(retain_versions=1, min_age=dt.timedelta(0), delete_data=True)
-
-
-def read(table: ss.Table) -> None:
-    assert [r["n"] for r in table.scan("id = 'k7'").to_table().to_pylist()] == [7]
-    assert table.scan().count() == 40
-
-
-START = set(range(40))
-ACTIONS: dict[str, tuple[Callable[[ss.Table], None], set[int]]] = {
-    "write": (write, START | set(range(40, 60))),
-    "replace": (replace, START - set(range(0, 20, 2)) | set(range(100, 110))),
-    "sync": (sync, START | set(range(100, 110))),
-    "index": (add_index, START),
-    "rollback": (rollback, set(range(20))),
-    "restore": (restore, set(range(20))),
-    "savepoint": (savepoint, START),
-    "optimize": (optimize, START),
-    "clean": (clean, START),
-    "read": (read, START),
-}
-
-
 @pytest.fixture(scope="module")
 def begun() -> Objects:
-    """A lake: attached files, rows written, a filter, and one file that lies there unknown."""
     twin = Twin()
     with twin_stores(twin=twin):
-        for day in (0, 1):
-            kept = [i for i in range(20) if i % 2 == day]
-            made = pa.table({"id": [f"k{i}" for i in kept], "n": pa.array(kept, pa.int64())})
-            put_parquet(twin, f"lake/day={day}/made.parquet", made)
-        table = ss.create(ROOT)
-        table.create_index("id", kind="bloom")
-        with table.transaction() as tx:
-            tx.write(rows(20, 40))
-        late = pa.table({"id": [f"k{i}" for i in range(100, 110)], "n": pa.array(range(100, 110), pa.int64())})
-        put_parquet(twin, "lake/day=0/other.parquet", late)
-        table.handle.forget()
+        begin(ROOT)
     return twin.objects
 
 
@@ -135,12 +48,6 @@ def opened() -> ss.Table:
     return ss.open(ROOT)
 
 
-def numbers(table: ss.Table) -> set[int]:
-    found = table.scan().to_table().column("n").to_pylist()
-    assert len(found) == len(set(found)) == table.scan().count()
-    return set(found)
-
-
 def check(twin: Twin, expected: list[set[int]], told: str) -> set[int]:
     """What the lake holds once all is well again; it must be sound, and one of those that are expected."""
     twin.settle()
@@ -150,13 +57,13 @@ def check(twin: Twin, expected: list[set[int]], told: str) -> set[int]:
         found = numbers(table)
         assert found in expected, told
         assert table.verify(deep=True) == [], told
-        with table.transaction() as tx:  # and it goes on
-            tx.write(rows(1000, 1002))
+        write(table, (1000, 1001))  # and it goes on
         assert numbers(table) == found | {1000, 1001}, told
     table.handle.forget()
     return found
 
 
+@pytest.mark.some_cases(6)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_one_fault_at_any_call_is_overcome(action: str, begun: Objects) -> None:
     """Busy, lost, late, conflicting, cut short: tried again until it is done, and done once."""
@@ -202,8 +109,9 @@ def test_a_store_that_fails_for_good_leaves_all_or_nothing(kind: str, action: st
 def made_files() -> Objects:
     """Two Parquet files in folders, and no index."""
     twin = Twin()
-    for day in (0, 1):
-        put_parquet(twin, f"lake/day={day}/made.parquet", pa.table({"n": pa.array([day, day + 10], pa.int64())}))
+    with twin_stores(twin=twin):
+        for day in (0, 1):
+            put_parquet(ROOT, f"day={day}/made.parquet", pa.table({"n": pa.array([day, day + 10], pa.int64())}))
     return twin.objects
 
 
@@ -355,7 +263,7 @@ def test_files_of_a_commit_that_may_still_come_do_not_appear(begun: Objects) -> 
         twin.heal()
         assert opened().sync() == table.version + 1
         twin.settle()
-        assert numbers(opened()) == START | set(range(100, 110))
+        assert numbers(opened()) == START | LATE
 
 
 def test_threads_that_race_over_a_store_with_conflicts() -> None:

@@ -21,7 +21,6 @@ import skipstone as ss
 from skipstone.engine.storage import local
 
 CALLS = ("open", "rename", "link", "unlink", "fsync", "mkdir", "stat", "pread", "scandir", "write")
-CALLS_THAT_NEED_SPACE = ("open", "link", "fsync", "mkdir", "write")
 
 
 class KilledError(BaseException):

@@ -4,6 +4,7 @@
     after       the call is done, and an error comes all the same: an ambiguous put
     short       a read gives fewer bytes than there are
     no space    this call and all later ones that need space are refused
+    interrupted the user presses Ctrl-C just before the call
     late        every call may take a while; nothing else is wrong
     meanwhile   somebody else does something just before the call
 
@@ -62,7 +63,9 @@ class Fault:
             return False
         return is_due and (self.kind != "short" or method in READS)
 
-    def error(self, path: str) -> StorageError:
+    def error(self, path: str) -> StorageError | KeyboardInterrupt:
+        if self.kind == "interrupted":
+            return KeyboardInterrupt()
         told = "No space left on device" if self.kind == "no space" else "the storage broke off"
         return StorageError(f"{path}: {told}")
 
@@ -111,7 +114,7 @@ class TroubledStorage:
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         is_due = self._fault.count("create", path)
-        if is_due and self._fault.kind in ("before", "no space"):
+        if is_due and self._fault.kind in ("before", "no space", "interrupted"):
             raise self._fault.error(path)
         with self._storage.create(path) as file:
             yield file

@@ -3,6 +3,7 @@
 An action prepares a lake in a folder that is not there yet, and then acts on it, once. To try a new verb on everything
 that can go wrong, add its line to ACTIONS.
 
+tried(names)        the actions that a test tries: by default those of these names, all with SKIPSTONE_TEST=all
 picture(table)      what one version holds, as far as a user can tell; equal for equal versions of one table
 add_a_row(table)    a commit that fits any of these lakes
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import skipstone as ss
+from example_counts import is_thorough
 from lake_strategies import make_file
 from table_recovery import clean_all
 
@@ -223,6 +225,16 @@ ACTIONS += [
     Action("update rows", keyed_lake, _through_handle(lambda t: t.update({"b": "'v'", "p": "5"}, "a > 10"))),
     Action("upsert rows", keyed_lake, _through_handle(lambda t: t.upsert(THREE_ROWS, on="a"))),
 ]
+
+
+USUAL = ("write", "sync", "optimize")  # a commit, a directory that changed, runs that are merged
+
+
+def tried(*more: str) -> list[Action]:
+    """Return the usual actions and those of these names, or all actions with SKIPSTONE_TEST=all."""
+    names = {*USUAL, *more}
+    assert names <= {action.name for action in ACTIONS}
+    return [action for action in ACTIONS if is_thorough() or action.name in names]
 
 
 # -- what came of it --------------------------------------------------------------------------------------------------
