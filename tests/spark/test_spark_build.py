@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -60,6 +60,7 @@ def test_what_executors_build_answers_as_what_is_built_here(spark, lake: Path, k
     assert ss.adopt(copy).kept == FILES
 
 
+@only_in_test_all
 def test_a_refresh_builds_what_is_lacking_alone(spark, lake: Path) -> None:
     sks.create_index(spark, lake, "k", "secondary", maintain="refresh")
     table = ss.open(lake)
@@ -75,6 +76,7 @@ def test_a_refresh_builds_what_is_lacking_alone(spark, lake: Path) -> None:
     assert sks.refresh_index(spark, lake, "k", "secondary") == version, "nothing to cover makes no version"
 
 
+@only_in_test_all
 def test_a_file_that_cannot_be_read_is_a_hole(spark, lake: Path) -> None:
     gone = lake / "p=1" / "4.parquet"
     kept = gone.read_bytes()
@@ -146,6 +148,7 @@ def test_a_build_goes_in_waves_and_goes_on_after_its_driver_died(
         assert table.verify(deep=True) == []
 
 
+@only_in_test_all
 def test_statistics_and_optimize(spark, lake: Path) -> None:
     there = ss.create(lake, index_path=lake.parent / f"{lake.name}-here", columns=["k"])
     elsewhere = lake.parent / f"{lake.name}-there"

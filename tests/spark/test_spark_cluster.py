@@ -1,5 +1,4 @@
-"""test_spark_queries.py and test_spark_verbs.py once more: on a standalone cluster, and over Spark Connect. By default
-a few queries on the cluster, all of both on both where many examples are asked for.
+"""test_spark_queries.py, test_spark_verbs.py and some scans once more: on a standalone cluster, and over Spark Connect.
 
 On the cluster the package is shipped as an archive (`addPyFile`, as `--py-files` does) to users without a home, who
 compile kernels. The Connect server and its executors have it on their PYTHONPATH, and have no numba.
@@ -15,16 +14,17 @@ from pathlib import Path
 
 import pytest
 import spark_sessions
-from example_counts import is_thorough, only_in_test_all
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 from spark_cluster import Cluster, connect_server, package_archive
 
 TESTS = Path(__file__).parents[1]
+# What else needs neither a JVM in the process nor a session of its own.
+SCANS = ("every_form_of_a_predicate", "columns_in_the_order_asked", "no_columns_can_be_counted", "load_by_name")
+SCANS += ("union_and_join_of_scans_with_different_predicates", "sql_over_a_view")
 _TESTS_S_MAX = 900  # against a hang: alone, half a minute
-# What differs most from a local session. On a cluster: executors with a package that was shipped write, read and build.
-_SOME_ON_A_CLUSTER = "test_appended_and_overwritten or test_indexes_of_many_rows"
 NO_NUMBA = """
 import pathlib
 import sys
@@ -46,7 +46,7 @@ def _run_again(told: str, cluster: Cluster, folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS)]
     arguments = ["-p", "no:cacheprovider", "--basetemp", str(folder / "again")]
     arguments += [str(TESTS / "spark" / name) for name in ("test_spark_queries.py", "test_spark_verbs.py")]
-    arguments += [] if is_thorough() else ["-k", _SOME_ON_A_CLUSTER]
+    arguments += [f"{TESTS / 'spark' / 'test_spark_scan.py'}::test_{name}" for name in SCANS]
     environment = {**cluster.environment, "SKIPSTONE_SPARK": told, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [*command, *arguments],
@@ -59,6 +59,7 @@ def _run_again(told: str, cluster: Cluster, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
+@only_in_test_all
 def test_queries_on_a_cluster(spark_cluster: Cluster, tmp_path: Path) -> None:
     archive = package_archive(tmp_path / "skipstone.zip")
     homeless = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "NUMBA_CACHE_DIR": ""}

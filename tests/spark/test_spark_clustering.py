@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, is_thorough
+from example_counts import few_of, is_thorough, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +104,7 @@ def data_files(lake: Path) -> set[str]:
 # -- by Spark ----------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_rows_of_every_type_are_what_they_were(spark, tmp_path: Path) -> None:
     rows = every_type(400)
     lake = lake_of(tmp_path / "lake", rows, 8, partitions=2)
@@ -140,6 +141,7 @@ def test_rows_of_every_type_are_what_they_were(spark, tmp_path: Path) -> None:
     )
 
 
+@only_in_test_all
 def test_a_job_that_fails_leaves_the_table_as_it_was(spark, tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", points(300), 3)
     files = data_files(lake)

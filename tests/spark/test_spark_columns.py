@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 from library_versions import needs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -167,6 +167,7 @@ def test_what_is_not_understood_prunes_nothing_and_hides_nothing(
         assert set(table.scan(without_unknowns(node), ["n"]).to_table().column("n").to_pylist()) >= truth, case
 
 
+@only_in_test_all
 def test_scans_by_columns(spark: SparkSession, lake: str, plain: DataFrame) -> None:
     of_python = F.udf(lambda k: k is not None and k > 11, "boolean")
     for where in (
@@ -179,6 +180,7 @@ def test_scans_by_columns(spark: SparkSession, lake: str, plain: DataFrame) -> N
         assert sorted(map(str, found.collect())) == sorted(map(str, plain.where(where).select("s").collect())) != []
 
 
+@only_in_test_all
 def test_a_null_among_no_values_is_what_the_session_says(spark: SparkSession, lake: str) -> None:
     for settings in ({"ansi.enabled": "true"}, {"ansi.enabled": "false"}, {"legacy.nullInEmptyListBehavior": "true"}):
         session = spark.newSession()
@@ -189,6 +191,7 @@ def test_a_null_among_no_values_is_what_the_session_says(spark: SparkSession, la
             assert sks.scan(session, lake, where).count() == plain.where(where).count(), (settings, where)
 
 
+@only_in_test_all
 def test_columns_that_only_the_residual_needs(spark: SparkSession, lake: str, tmp_path: Path) -> None:
     residual = (F.length("s") == 3) & (F.col("P").getField("q") < 5)
     expected = spark.read.parquet(lake).where(residual)
@@ -228,6 +231,7 @@ def test_long_chains_are_no_deep_ones(spark: SparkSession, lake: str) -> None:
     assert (plan.files().num_rows, plan.count()) == (1, 1)
 
 
+@only_in_test_all
 def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), tmp_path / "0.parquet")
     table = ss.create(tmp_path)
@@ -238,6 +242,7 @@ def test_a_renamed_and_an_added_column(spark: SparkSession, tmp_path: Path) -> N
     assert [tuple(row) for row in found] == [(2, "y", 5)]
 
 
+@only_in_test_all
 def test_columns_for_jobs_of_ones_own(spark: SparkSession, lake: str) -> None:
     told = sks.coarse(lake, ["k"])
     paths = [f"{at}.parquet" for at in range(4)]

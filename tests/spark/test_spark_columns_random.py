@@ -185,6 +185,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.some_cases(1)
 @pytest.mark.parametrize(
     ("zone", "ansi"),
     [

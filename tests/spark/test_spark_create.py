@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import examples
+from example_counts import examples, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +77,7 @@ def _told(make, **options) -> object:
         )
 
 
+@only_in_test_all
 @given(_trees, st.sampled_from([None, ["k"]]), st.booleans())
 @settings(max_examples=examples(4, 100))
 def test_executors_attach_what_is_attached_here(spark, tmp_path_factory, tree, columns, is_hive: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -51,6 +52,7 @@ def described(spark: Any) -> Iterator[Callable[[], list[str]]]:
     spark.sparkContext.setLocalProperty(DESCRIPTION, None)
 
 
+@only_in_test_all
 @needs("pyspark", 4, 1, what="cluster and views")
 def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
     spark: Any, lake: Path, described: Callable[[], list[str]], capfd: pytest.CaptureFixture
@@ -89,6 +91,7 @@ def test_every_verb_says_what_its_jobs_are_for_and_how_far_they_are(
     assert set(described()) <= {"nightly", ""}  # actions are the caller's own
 
 
+@only_in_test_all
 def test_errors_of_watched_actions_are_ours(spark: Any, lake: Path) -> None:
     wrong = spark.createDataFrame([(1, "x", 1)], "k long, s string, p int")
     for progress in (None, lambda step, done, total: None):

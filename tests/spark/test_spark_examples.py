@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -39,6 +40,7 @@ def test_every_example_is_run_and_short() -> None:
     assert all(len(path.read_text().splitlines()) <= 60 for path in EXAMPLES.glob("*.py"))
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="explain and views")
 @pytest.mark.parametrize("name", TOLD)
 def test_example(
@@ -55,6 +57,7 @@ def test_example(
         assert re.search(line, told), told
 
 
+@only_in_test_all
 def test_the_example_of_map_partitions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = tmp_path / "lake" / "flights"
     for number in range(6):
@@ -122,6 +125,7 @@ def test_the_blocks_of_the_page_run(spark: SparkSession, tmp_path: Path) -> None
         spark.catalog.dropTempView("flights")
 
 
+@only_in_test_all
 def test_a_batch_of_a_stream_that_is_tried_again_commits_once(spark: SparkSession, tmp_path: Path) -> None:
     lake, source, failures = tmp_path / "lake", tmp_path / "source", ["before", "after", "before", "after"]
     for number in range(3):

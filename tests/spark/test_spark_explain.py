@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -46,6 +47,7 @@ def test_a_scan_is_told_with_its_row_groups_and_tasks(spark: SparkSession, lake:
     ]
 
 
+@only_in_test_all
 def test_every_scan_of_a_plan_is_told(spark: SparkSession, lake: Path) -> None:
     low, high = sks.scan(spark, lake, "k < 10"), sks.scan(spark, lake, F.col("k") >= 490)
     joined = low.join(high.select("s").filter("s <> 's95'"), "s").groupBy("s").count()
@@ -70,6 +72,7 @@ def test_what_stays_with_spark_is_told(spark: SparkSession, lake: Path) -> None:
     assert "upper(s)" in told
 
 
+@only_in_test_all
 def test_a_load_by_name_and_a_view(spark: SparkSession, lake: Path) -> None:
     sks.register(spark)
     loaded = spark.read.format("skipstone").option("where", "k = 7").load(str(lake))
@@ -112,6 +115,7 @@ def test_plans_of_connect_are_looked_through(lake: Path) -> None:
         sks.explain(Frame(plan.DataSource(format="parquet", schema="", options={}, paths=[str(lake)])))
 
 
+@only_in_test_all
 def test_frames_of_optimized_sql_and_read_parquet_are_told(spark: SparkSession, lake: Path) -> None:
     folder = spark.read.parquet(str(lake)).where("k = 215")
     folder.createOrReplaceTempView("needle_in_folder")
@@ -130,6 +134,7 @@ def test_frames_of_optimized_sql_and_read_parquet_are_told(spark: SparkSession, 
         spark.catalog.dropTempView("needle_in_folder")
 
 
+@only_in_test_all
 def test_a_view_of_a_whole_table_is_read_by_sparks_own_reader(spark: SparkSession, tmp_path: Path) -> None:
     for at in range(3):
         pq.write_table(pa.table({"k": np.arange(10) + 10 * at, "x": np.arange(10) / 3}), tmp_path / f"{at}.parquet")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -17,6 +18,7 @@ from skipstone import spark_adapter as sks
 pytestmark = needs("pyspark", 4, what="a data source in Python")
 
 
+@only_in_test_all
 def test_a_plain_save_from_a_fresh_thread(spark, tmp_path: Path) -> None:
     frame, errors = spark.range(5), []
 
@@ -45,6 +47,7 @@ def test_a_stream_is_refused_when_its_query_starts(spark, tmp_path: Path) -> Non
     assert spark.readStream.format("rate").load().isStreaming
 
 
+@only_in_test_all
 def test_a_plain_save_after_a_scan_that_was_handed_over(spark, tmp_path: Path) -> None:
     """Such a scan reads by Spark's own source, and yet the session is to know ours."""
     session = spark.newSession()  # which knows nothing of what others registered

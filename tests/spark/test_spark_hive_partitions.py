@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from hive_lakes import INFERRED, MICROS, NULL, lake_of, rows_of
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@only_in_test_all
 def test_spark_infers_what_we_infer(spark: SparkSession, tmp_path: Path) -> None:
     """A partition column for each case: Spark infers each by itself, and one read shows them all."""
     names = {"int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "date": pa.date32(), "timestamp": MICROS}
@@ -33,6 +35,7 @@ def test_spark_infers_what_we_infer(spark: SparkSession, tmp_path: Path) -> None
             assert [row[f"p{number}"] for row in rows] == [values[i % len(values)] for i in range(count)], texts
 
 
+@only_in_test_all
 def test_we_read_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     texts = [chr(code) for code in range(1, 128)] + ["é", "日本", "😀", "e\u0301", "\u00a0", "", None]
     frame = spark.createDataFrame([(number, text) for number, text in enumerate(texts)], "x bigint, p string")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import skipstone as ss
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 from hudi_tables import HudiTable
 from library_versions import needs
 
@@ -61,6 +61,7 @@ def test_executors_merge_slices_with_logs(spark, made):
     assert _rows(sks.lookup(spark, made.folder, keys, on="k")) == {"u0": 20, "v1": 11, "x2": 30}
 
 
+@only_in_test_all
 def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
     pinned, before = sks.scan(spark, made.folder), made.rows()
     write = made.begin()
@@ -71,6 +72,7 @@ def test_a_frame_stays_with_the_instant_that_it_saw(spark, made):
     assert _rows(sks.refresh(pinned)) == made.rows()
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_read_optimized_is_the_bases_alone(spark, made):
     bases = {f"{name}{j}": 10 * j + i for i, name in enumerate("uvwx") for j in (0, 1)}
@@ -89,11 +91,13 @@ def test_read_optimized_is_the_bases_alone(spark, made):
         sks.scan(spark, made.folder, mode="newest")
 
 
+@only_in_test_all
 def test_what_spark_cannot_have_of_slices_with_logs_is_refused_in_our_words(spark, made):
     with pytest.raises(ss.NotReadableError, match=r"p=[ux]"):
         sks.read_parquet(spark, made.folder)
 
 
+@only_in_test_all
 def test_a_slice_that_the_reader_cannot_merge_is_named_by_the_task(spark, tmp_path):
     names = {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "org.my.Counter"}
     made = HudiTable(tmp_path / "t", 6, "MERGE_ON_READ", **names)

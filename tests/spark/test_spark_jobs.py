@@ -8,6 +8,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -39,6 +40,7 @@ def test_results_come_in_order_with_progress_and_warnings(spark) -> None:
     assert not [t for t in threading.enumerate() if t.name == "skipstone-spark-job" and t.is_alive()]
 
 
+@only_in_test_all
 def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
     def work(part: int) -> int:
         import time
@@ -51,6 +53,7 @@ def test_progress_is_told_while_parts_are_worked_on(spark) -> None:
     assert len(set(told)) > 2
 
 
+@only_in_test_all
 def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_WAVE_BYTES", 3_000)
     parts = [pa.table({"k": range(100 * i)}).slice(i) for i in range(12)]
@@ -71,6 +74,7 @@ def test_parts_of_many_bytes_go_in_several_jobs(spark, monkeypatch: pytest.Monke
     assert told == sorted(told) and told[-1] == (12, 12)
 
 
+@only_in_test_all
 def test_an_error_of_progress_cancels_the_job(spark) -> None:
     def work(part: int) -> int:
         import time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from library_versions import needs
 
 pytest.importorskip("deltalake", reason='deltalake is not installed: pip install -e ".[delta]"')
@@ -31,6 +32,7 @@ def _collected(frame):
     return sorted((row["a"], row["p"]) for row in frame.collect())
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_a_scan_stays_with_the_pair_that_it_saw(spark, lake):
     write_deltalake(str(lake), _rows(3), mode="append")
@@ -60,6 +62,7 @@ def test_deletion_vectors_are_applied_by_executors(spark, tmp_path):
     assert [a for a, _ in _collected(sks.scan(spark, lake, where="a < 7"))] == [0, 1, 3, 4, 6]
 
 
+@only_in_test_all
 def test_look_ups_see_the_log_as_it_is_now(spark, lake):
     """What came since the last sync is covered by no index, and what was deleted since is gone; by few keys of one
     column, and by keys of two, which are joined."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, is_thorough
+from example_counts import few_of, is_thorough, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -120,6 +120,7 @@ def test_look_ups_are_left_semi_joins(spark, lake: Path, many: None) -> None:
             assert own == ids, (on, place)
 
 
+@only_in_test_all
 def test_whole_rows_come_as_a_scan_tells_them(spark, lake: Path, many: None) -> None:
     table = ss.open(lake, index_path=lake.parent / "part")
     keys = pa.table({"k": pa.array([2, 5, 5, 8, 11, None, 399, 10**6])})
@@ -139,6 +140,7 @@ def test_whole_rows_come_as_a_scan_tells_them(spark, lake: Path, many: None) -> 
     )
 
 
+@only_in_test_all
 def test_a_condition_chooses_among_the_rows_of_the_keys(spark, lake: Path, many: None) -> None:
     keys = spark.createDataFrame(pa.table({"k": pa.array(range(-40, 400, 6))}))
     for place, count in few_of((("whole", 2), ("none", 99), ("whole", 99), ("part", 99)), 2):
@@ -164,6 +166,7 @@ def test_few_keys_are_a_scan_and_no_keys_are_no_rows(spark, lake: Path) -> None:
         assert sks.lookup(spark, lake, none, ["k", "s"], index_path=lake.parent / place).count() == 0
 
 
+@only_in_test_all
 def test_keys_of_other_types_are_compared_as_values(spark, lake: Path, many: None) -> None:
     for place in ("whole", "none"):
         numbers = spark.createDataFrame([(5.0,), (8.5,), (float("nan"),), (-1.0,), (1e300,)], "k double")
@@ -213,6 +216,7 @@ def test_rule_42_no_key_is_rounded_into_the_column(spark, many: None, tmp_path: 
         sks.lookup(spark, tmp_path, doubles, "wide").count()
 
 
+@only_in_test_all
 def test_a_look_up_stays_with_its_version_and_leaves_out_what_went(
     spark, lake: Path, many: None, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from library_versions import needs
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from seaweed_server import Server
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_scan_of_a_bucket(spark: SparkSession, s3_server: Server, capfd: pytest.CaptureFixture) -> None:
     root, options = f"s3://{s3_server.bucket}/spark", s3_server.options

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import few_of, is_thorough
+from example_counts import few_of, is_thorough, only_in_test_all
 from library_versions import needs
 from pyspark.sql import functions as F
 from skipstone import spark_adapter as sks
@@ -108,6 +108,7 @@ def test_a_query_skips_and_returns_the_same(session: SparkSession, query: str) -
             assert _files_read(made) == QUERIES[query]
 
 
+@only_in_test_all
 def test_of_views_under_filters_few_columns_are_read(session: SparkSession) -> None:
     frame = session.table("ours").withColumn("double", F.col("k") * 2).where("k = 12").select("double")
     made = sks.optimized(frame)
@@ -171,6 +172,7 @@ def test_random_queries_return_what_spark_returns(session: SparkSession) -> None
     assert fewer > count / 3
 
 
+@only_in_test_all
 def test_a_cached_frame_stays_cached(session: SparkSession) -> None:
     cached = session.table("ours").where("k < 20").cache()
     try:
@@ -182,6 +184,7 @@ def test_a_cached_frame_stays_cached(session: SparkSession) -> None:
         cached.unpersist()
 
 
+@only_in_test_all
 def test_each_relation_keeps_its_version(session: SparkSession, tmp_path: Path) -> None:
     pq.write_table(_rows_of(0), tmp_path / "0.parquet")
     ss.create(tmp_path).close()
@@ -224,6 +227,7 @@ def _lake_by_day(root: Path) -> Path:
     return root
 
 
+@only_in_test_all
 def test_replaced_files_of_a_folder_are_not_read_by_spark(session: SparkSession, tmp_path: Path) -> None:
     """`delete` and `merge` leave the old files where Spark's own reader finds them."""
     root = _lake_by_day(tmp_path / "lake")
@@ -279,6 +283,7 @@ def test_uncommitted_and_quarantined_files_of_a_folder(session: SparkSession, tm
                 sks.optimized(session.read.schema("k long, u string").parquet(str(root)))
 
 
+@only_in_test_all
 def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path) -> None:
     frame = session.table("other").where("k = 3")
     assert sks.optimized(frame) is frame
@@ -286,6 +291,7 @@ def test_what_is_not_ours_is_left_as_it_is(session: SparkSession, tmp_path: Path
     assert sks.sql(session, "SELECT * FROM made").count() == 1
 
 
+@only_in_test_all
 def test_a_filter_stays_above_the_first_rows(session: SparkSession, lake: Path) -> None:
     frame = sks.scan(session, lake, order_by="k", limit=5).where("k > 2")
     assert _rows(sks.optimized(frame)) == _rows(frame)
@@ -299,6 +305,7 @@ def test_connect_is_refused_with_the_way_that_works() -> None:
             refused()
 
 
+@only_in_test_all
 def test_explain_says_that_a_filter_prunes_nothing(session: SparkSession) -> None:
     frame = session.table("ours").where("k = 7")
     assert "sks.optimized" in sks.explain(frame)
@@ -316,6 +323,7 @@ def test_what_depends_on_the_order_of_rows_is_what_spark_returns(session: SparkS
         assert sks.sql(session, f"{text} WHERE c.r <> d.r").first() == session.sql(f"{text} WHERE c.r <> d.r").first()
 
 
+@only_in_test_all
 def test_a_column_that_the_optimizer_knows_to_hold_no_null(session: SparkSession) -> None:
     text = "SELECT c FROM ours LEFT JOIN (SELECT g, count(*) c FROM ours WHERE k < 20 GROUP BY g) a ON a.g = k"
     frame = session.sql(f"{text} WHERE c > 1")
@@ -323,6 +331,7 @@ def test_a_column_that_the_optimizer_knows_to_hold_no_null(session: SparkSession
     assert made is not frame and _rows(made) == _rows(frame)
 
 
+@only_in_test_all
 def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSession, tmp_path: Path) -> None:
     """1500-01-10 of the old calendar is stored as the day that is 1500-01-19 in the new one."""
     session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
@@ -359,6 +368,7 @@ def test_times_of_the_old_calendar_are_those_that_spark_reads(session: SparkSess
             verb()
 
 
+@only_in_test_all
 def test_old_times_in_the_new_calendar_are_handed_over_and_rewritten(session: SparkSession, tmp_path: Path) -> None:
     days = session.range(0, 8, 1, 2).selectExpr("id", "date_add(date '1500-01-10', cast(id as int)) AS d")
     days.write.parquet(str(tmp_path / "lake"))

@@ -1,8 +1,7 @@
 """One suite of queries, compared with Spark over plain Parquet: rows and types, exactly.
 
 It runs here on two local cores, and from test_spark_cluster.py on a standalone cluster and over Spark Connect. So it
-uses nothing that only one of them has; what a local session's own tests (test_spark_scan.py, test_spark_lookup.py)
-ask, too, runs by default nowhere else. Its lake holds in a few files what answers go wrong by: a session in a zone
+uses nothing that only one of them has. Its lake holds in a few files what answers go wrong by: a session in a zone
 that is not UTC, decimals, nested columns, nulls, NaN, -0.0, and partitions that are escaped or null.
 """
 
@@ -10,8 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -20,10 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of, is_thorough, only_in_test_all
+from example_counts import few_of, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -31,16 +27,11 @@ import skipstone as ss
 from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.sql import functions as F
-from skipstone import col
 from skipstone import spark_adapter as sks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# test_spark_cluster.py runs these.
-on_a_cluster_by_default = pytest.mark.skipif(
-    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run on a cluster, and by `make test-all`"
-)
 ROWS = 200
 ZONE = "America/New_York"
 REGIONS = {"north": "north", "a/b=c%d é": "a%2Fb%3Dc%25d é", None: "__HIVE_DEFAULT_PARTITION__"}
@@ -173,6 +164,7 @@ def _rows_of_each(frames: list[DataFrame]) -> list[list[str]]:
     return [sorted(rows) for rows in found]
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="explain")
 def test_what_is_handed_over_to_sparks_reader_is_the_same(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """And a filter of Spark's on top loses no row, though Spark's reader would skip by it."""
@@ -188,17 +180,6 @@ def test_what_is_handed_over_to_sparks_reader_is_the_same(spark: SparkSession, l
 
 
 @only_in_test_all
-def test_predicates_of_every_form(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    expected = plain.where("k = 5 OR k = 700")
-    forms = [
-        (col("k") == 5) | (col("k") == 700),
-        [[("k", "=", 5)], [("k", "=", 700)]],
-        pc.field("k").isin(pa.array([5, 700], pa.int16())),
-    ]
-    for form in forms:
-        assert _same(sks.scan(spark, lake, form), expected) == 2
-
-
 @needs("pyspark", 4, what="explain")
 def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     """What is understood prunes; what is not, as a function, Spark tests on the rows that are left."""
@@ -220,6 +201,7 @@ def test_pyspark_columns(spark: SparkSession, lake: Path, plain: DataFrame) -> N
     assert "Spark tests the remaining rows by" in told
 
 
+@only_in_test_all
 def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     for where in ("id = 'id-0007919'", "year = 2021 AND region IS NULL AND x > 3", "at IS NULL AND k > 9", "k = -1"):
         _same(sks.read_parquet(spark, lake, where), plain.where(where))
@@ -228,65 +210,10 @@ def test_sparks_own_reader_over_what_is_left(spark: SparkSession, lake: Path, pl
     assert _same(found, plain.where("k < 90 AND place.code = 1").select(names)) > 0
 
 
-@only_in_test_all
-def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    found = sks.scan(spark, lake, "k < 90 AND place.code = 1", columns=["region", "place", "k"])
-    assert _same(found, plain.where("k < 90 AND place.code = 1").select("region", "place", "k")) > 0
-    assert sks.scan(spark, lake, "k < 1000", columns=[]).count() == 1000
-
-
-# -- several scans in one query ---------------------------------------------------------------------------------------
-
-
-@only_in_test_all
-def test_union_and_join_of_scans(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    first, second = (sks.scan(spark, lake, f"k = {k}", columns=["k", "year"]) for k in (5, 1001))
-    assert _rows(first.union(second)) == ["(1001, 2021)", "(5, 2020)"]
-
-    def joined(low: DataFrame, high: DataFrame) -> DataFrame:
-        return low.join(high.withColumnRenamed("k", "other"), "day").groupBy("day").count()
-
-    names = ["day", "k"]
-    low, high = "k < 150", "k >= 100 AND k < 250"
-    found = joined(sks.scan(spark, lake, low, columns=names), sks.scan(spark, lake, high, columns=names))
-    assert _same(found, joined(plain.where(low).select(names), plain.where(high).select(names))) > 0
-
-
-@only_in_test_all
-def test_counting_after_collecting(spark: SparkSession, lake: Path) -> None:
-    frame = sks.scan(spark, lake, "k < 600")
-    assert [row.k for row in frame.filter("k = 5").collect()] == [5]
-    assert frame.count() == 600
-    assert frame.filter("k = 5").union(frame.filter("k = 301")).count() == 2
-
-
-# -- by name ----------------------------------------------------------------------------------------------------------
-
-
-@only_in_test_all
-def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    sks.register(spark)
-    reader = spark.read.format("skipstone").option("where", "k >= 1100 AND x IS NULL")
-    expected = plain.where("k >= 1100 AND x IS NULL")
-    assert _same(reader.load(str(lake)).select(COLUMNS), expected) > 0
-    assert _same(reader.schema("region string, k bigint").load(str(lake)), expected.select("region", "k")) > 0
-
-
-@only_in_test_all
-def test_sql_over_a_view(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
-    sks.register(spark)
-    spark.sql(f"CREATE TEMPORARY VIEW of_lake USING skipstone OPTIONS (path '{lake}', where 'k < 120')")
-    try:
-        found = spark.sql("SELECT year, region, sum(price) AS sold FROM of_lake WHERE k > 9 GROUP BY year, region")
-        expected = plain.where("k < 120 AND k > 9").groupBy("year", "region").agg({"price": "sum"})
-        assert _same(found, expected.withColumnRenamed("sum(price)", "sold")) == 1
-    finally:
-        spark.sql("DROP VIEW of_lake").collect()
-
-
 # -- a job of one's own ----------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
     """What the driver knows travels in the closure: Spark Connect has no broadcast."""
     known = sks.coarse(lake, ["id"])
@@ -308,8 +235,8 @@ def test_pruning_in_a_job_of_ones_own(spark: SparkSession, lake: Path) -> None:
 # -- writes ----------------------------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 @needs("pyspark", 4, what='format("skipstone")')
-@on_a_cluster_by_default
 def test_appended_and_overwritten(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
     """Rows go through Spark into a table, partitioned anew, and come back as they were; what the table indexes is
     written with the data."""
@@ -383,34 +310,12 @@ def test_saved_with_the_version_that_was_read(spark: SparkSession, tmp_path: Pat
     assert ss.open(path).version == latest + 1
 
 
-@only_in_test_all  # each by itself: test_spark_lookup.py, test_spark_clustering.py, test_spark_build.py
-def test_looked_up_clustered_and_optimized(spark: SparkSession, lake: Path, plain: DataFrame, tmp_path: Path) -> None:
-    shutil.copytree(lake, tmp_path / "lake", ignore=shutil.ignore_patterns(".skipstone"))
-    table = tmp_path / "lake"
-    sks.create(spark, table).close()
-    sks.create_index(spark, table, "k", "secondary")
-    keys = spark.createDataFrame([(3,), (3,), (None,), (777,), (1199,), (99999,)], "k bigint")
-    expected = plain.join(keys, "k", "left_semi")
-
-    def looked_up() -> int:
-        return _same(sks.lookup(spark, table, keys, on="k").select(COLUMNS), expected)
-
-    assert looked_up() == 3
-    sks.cluster(spark, table, by=["x", "day"], curve="hilbert", where="year = 2020")
-    assert _same(sks.scan(spark, table).select(COLUMNS), plain) == 6 * ROWS
-    assert looked_up() == 3
-    sks.optimize(spark, table)
-    assert looked_up() == 3
-    with ss.open(table) as opened:
-        assert opened.verify(deep=True) == []
-
-
 # -- indexes that executors build ------------------------------------------------------------------------------------
 
 MANY = 1_500_000  # so much that an executor loads compiled kernels, where it has a compiler
 
 
-@on_a_cluster_by_default
+@only_in_test_all
 def test_indexes_of_many_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The kernels of an executor and their plain twins make one filter and one sorted file: what reads them here, with
     kernels of its own, finds no fault, and no row is lost."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -125,6 +125,7 @@ def test_columns_forms_and_sparks_own_columns(spark: SparkSession, lake: Path) -
     assert (none.collect(), none.schema) == ([], found.sparkSession.read.schema(none.schema).parquet(str(lake)).schema)
 
 
+@only_in_test_all
 def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table(SHARED), tmp_path / "part.parquet")
     ss.create(tmp_path).close()
@@ -161,6 +162,7 @@ def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
 # -- what Spark cannot find by itself ---------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_partitions_that_paths_do_not_tell(spark: SparkSession, tmp_path: Path) -> None:
     """Folders between, files beside, a type that Spark would cast in its own way, files that lie elsewhere."""
     places = ["p=1.50/deep/a.parquet", "p=2.00/b.parquet", "beside.parquet"]
@@ -238,6 +240,7 @@ def test_files_that_spark_would_misread_are_refused(
     assert "scan()" in str(error.value)
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a reader that widens")
 def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> None:
     old = {"i": pa.array([1, None], pa.int32()), "f": pa.array([0.5, None], pa.float32()), "d": [Decimal("1.5"), None]}
@@ -254,6 +257,7 @@ def test_schemas_that_spark_can_widen(spark: SparkSession, tmp_path: Path) -> No
     assert [row.i for row in sks.read_parquet(spark, tmp_path, "i = 1 AND f = 0.5 AND d = 1.5").collect()] == [1]
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a reader that widens")
 def test_what_sparks_reader_would_cut_to_a_files_own_type_is_not_told_to_it(
     spark: SparkSession, tmp_path: Path
@@ -355,6 +359,7 @@ def test_files_that_spark_3_5_refuses_in_a_query_are_refused_before(spark: Spark
     assert sks.read_parquet(spark, tmp_path, columns=["n"]).count() == 2
 
 
+@only_in_test_all
 def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # an hour that New York did not have
     rows = pa.table({"t": pa.array([at, None, dt.datetime(1950, 1, 1)], pa.timestamp("ns"))})
@@ -366,6 +371,7 @@ def test_int96(spark: SparkSession, tmp_path: Path) -> None:
     assert sks.read_parquet(session, tmp_path, f"t = TIMESTAMP_NTZ '{at}'").collect() == [(at,)]
 
 
+@only_in_test_all
 @pytest.mark.parametrize("kind", ["bloom", "secondary", None])
 def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
     """INT96, which Spark wrote unless told otherwise up to its version 3, holds what 64-bit nanoseconds do not."""
@@ -407,6 +413,7 @@ def test_int96_of_any_year_as_spark_writes_it(spark: SparkSession, tmp_path: Pat
         assert [row["k"] for row in rows.collect()] == [5]
 
 
+@only_in_test_all
 @pytest.mark.parametrize("kind", ["bloom", "secondary"])
 def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """In mode LEGACY Spark stores 1001-01-01 as an instant that is another day for every other reader."""
@@ -451,6 +458,7 @@ def test_int96_of_the_old_calendar_is_what_spark_reads(spark: SparkSession, tmp_
     assert sks.delete(session, lake, "k = 104").deleted == 1
 
 
+@only_in_test_all
 def test_a_column_with_int96_and_other_times_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
@@ -464,6 +472,7 @@ def test_a_column_with_int96_and_other_times_is_refused(spark: SparkSession, tmp
     assert sks.scan(session, tmp_path / "lake", hand_over=True).collect() == [(1, (day, day))]
 
 
+@only_in_test_all
 def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None:
     """New York's clocks showed 1:30 twice on that day."""
     times = [dt.datetime(2024, 11, 3, hour, 30) for hour in (4, 5, 6, 7)]
@@ -481,6 +490,7 @@ def test_int96_by_the_clocks_of_utc(spark: SparkSession, tmp_path: Path) -> None
 # -- the session, and what changed ------------------------------------------------------------------------------------
 
 
+@only_in_test_all
 def test_thousands_of_files_and_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     tiny = pa.table({"k": [1]})
     pq.write_table(tiny, tmp_path / "first.parquet")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -184,6 +184,7 @@ def test_merged_rows_are_those_of_the_model(
     assert same(rows_in(lake, version=before), rows) and ss.open(lake).verify(deep=True) == []
 
 
+@only_in_test_all
 def test_many_keys_are_merged_by_the_index(spark, tmp_path: Path) -> None:
     rows = drawn(5, 300)
     lake = lake_of(tmp_path, rows, index=True)
@@ -211,6 +212,7 @@ def test_what_matches_nothing_makes_no_version(spark, tmp_path: Path) -> None:
     assert filled.inserted == 300 and same(rows_in(lake), rows)
 
 
+@only_in_test_all
 def test_a_source_that_names_a_row_twice_is_refused_where_it_would_update_it(spark, tmp_path: Path) -> None:
     rows = drawn(7, 300)
     lake = lake_of(tmp_path, rows, index=False)
@@ -233,6 +235,7 @@ def test_a_source_that_names_a_row_twice_is_refused_where_it_would_update_it(spa
             sks.merge(spark, lake, frame(spark, rows[:1], *names), on)
 
 
+@only_in_test_all
 def test_commits_of_others_meanwhile_conflict_where_they_matter(spark, tmp_path: Path) -> None:
     rows = drawn(8, 300)
     lake = lake_of(tmp_path, rows, index=False)
@@ -279,6 +282,7 @@ def test_commits_of_others_meanwhile_conflict_where_they_matter(spark, tmp_path:
         ss.open(lake).restore(version)
 
 
+@only_in_test_all
 def test_files_that_are_not_ours_to_rewrite_are_refused(spark, tmp_path: Path) -> None:
     lake, source = tmp_path / "lake", spark.createDataFrame([(1, "x")], "k long, s string")
     lake.mkdir()
@@ -303,6 +307,7 @@ def test_files_that_are_not_ours_to_rewrite_are_refused(spark, tmp_path: Path) -
     assert ss.open(lake).version == 3
 
 
+@only_in_test_all
 def test_tables_of_another_formats_log_are_left_to_it(spark, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(str(tmp_path / "delta"), pa.table({"k": [1, 2], "s": ["a", "b"]}))
@@ -314,6 +319,7 @@ def test_tables_of_another_formats_log_are_left_to_it(spark, tmp_path: Path) -> 
         sks.merge(spark, tmp_path / "delta", source, "k")
 
 
+@only_in_test_all
 def test_times_with_and_without_a_zone_are_not_taken_for_each_other(spark, tmp_path: Path) -> None:
     hours = pa.array(np.arange(3) * 3_600_000_000, pa.timestamp("us"))
     pq.write_table(

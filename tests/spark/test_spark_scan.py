@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -150,6 +151,7 @@ def test_every_form_of_a_predicate(spark: SparkSession, lake: Path) -> None:
     assert _rows(sks.scan(spark, lake, pc.field("k").isin(pa.array([5, 700], pa.int16())))) == wanted
 
 
+@only_in_test_all
 def test_columns_in_the_order_asked(spark: SparkSession, lake: Path, plain: DataFrame) -> None:
     found = sks.scan(spark, str(lake), "k < 10 AND s IS NOT NULL", columns=["region", "k"])
     assert found.columns == ["region", "k"]
@@ -233,6 +235,7 @@ def test_load_by_name(spark: SparkSession, lake: Path, plain: DataFrame) -> None
     assert _rows(narrow) == _rows(expected.select("region", "k"))
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_sql_over_a_view(spark: SparkSession, lake: Path) -> None:
     sks.register(spark)
@@ -245,6 +248,7 @@ def test_sql_over_a_view(spark: SparkSession, lake: Path) -> None:
         spark.sql("DROP VIEW of_lake")
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_a_catalog_table_takes_its_options_where_it_is_read(spark: SparkSession, lake: Path) -> None:
     from pyspark.errors import AnalysisException
@@ -265,6 +269,7 @@ def test_a_catalog_table_takes_its_options_where_it_is_read(spark: SparkSession,
         spark.sql("DROP TABLE of_lake")
 
 
+@only_in_test_all
 def test_index_elsewhere(spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ss.create(lake, index_path=tmp_path / "index").close()
     monkeypatch.chdir(tmp_path)  # Spark's workers are elsewhere
@@ -288,6 +293,7 @@ def test_a_version_stays(spark: SparkSession, own_lake: Path) -> None:
     assert by_option.count() == 2 * ROWS
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="explain")
 def test_what_is_handed_over_is_a_scan_all_the_same(spark: SparkSession, own_lake: Path) -> None:
     columns, where = ["k", "s"], [("k", "<", 500)]
@@ -313,6 +319,7 @@ def test_no_match_is_no_rows(spark: SparkSession, lake: Path) -> None:
         assert found.schema.simpleString() == "struct<s:string,x:double>"
 
 
+@only_in_test_all
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int32()), ("t", pa.timestamp("us", "UTC"))])
     ss.create(tmp_path / "new", schema=schema, partitioning=["a"]).close()
@@ -336,6 +343,7 @@ def test_one_job_of_few_tasks(spark: SparkSession, tmp_path: Path, job_group: Ca
     assert 2 <= tasks[0] <= 6  # 40 files of a megabyte's worth each to open, on two cores
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_no_more_jobs_than_sparks_own_reader(
     spark: SparkSession, lake: Path, job_group: Callable[[], list[int]]

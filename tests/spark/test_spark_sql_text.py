@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -118,6 +119,7 @@ def test_the_zone_the_case_and_ansi_are_the_sessions(spark: SparkSession, lake: 
     assert sks.scan(session, lake, "k = 'x' OR k = '3 '").count() == 1
 
 
+@only_in_test_all
 def test_spark_tests_the_rows_of_a_text(spark: SparkSession, lake: Path) -> None:
     scanned = sks.scan(spark, lake, "k = 7", columns=["s"])
     assert "Filter" in scanned._jdf.queryExecution().analyzed().toString()
@@ -159,6 +161,7 @@ def test_a_text_that_means_one_thing_needs_no_session(spark: SparkSession, lake:
         spark.read.format("skipstone").options(where=text, timeZone="UTC").load(str(lake)).count()
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_a_predicate_travels(eastern: SparkSession, lake: Path) -> None:
     text = "T >= timestamp '2020-01-05 00:00:00' AND k < 30"

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ def test_predicates_on_types_mean_what_spark_means(
     assert sks.scan(spark, shared, where, columns=["text", "i32"]).collect() == expected
 
 
+@only_in_test_all
 def test_instants_stay_in_another_session_zone(spark: SparkSession, shared: Path) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -140,6 +142,7 @@ def test_instants_stay_in_another_session_zone(spark: SparkSession, shared: Path
     assert found == session.read.parquet(str(shared)).selectExpr(*shown).collect()
 
 
+@only_in_test_all
 @needs("pyarrow", 19, what="decimal32")
 def test_types_that_sparks_reader_has_not(spark: SparkSession, tmp_path: Path) -> None:
     identity = uuid.UUID(int=7)
@@ -247,6 +250,7 @@ def test_a_type_that_would_come_back_as_another_is_not_written(kind: types.DataT
     assert arrow_schema(kept).types == [pa.null(), pa.string()]
 
 
+@only_in_test_all
 @needs("pyarrow", 26, what="reading a file with Parquet's VARIANT")
 @needs("pyspark", 4, what="VARIANT")
 def test_a_variant_is_no_struct(spark: SparkSession, tmp_path: Path) -> None:
@@ -415,6 +419,7 @@ def _partitioned(root: Path, folders: list[str]) -> Path:
     return root
 
 
+@only_in_test_all
 def test_partition_columns_as_spark_infers_them(spark: SparkSession, tmp_path: Path) -> None:
     found: list[DataFrame] = []
     expected: list[DataFrame] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import only_in_test_all
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -64,6 +65,7 @@ def test_a_sync_by_executors_is_that_of_the_table(spark, lakes: tuple[Path, Path
     assert sks.sync(spark, one) == version
 
 
+@only_in_test_all
 def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     ss.open(lake).sync()
@@ -80,6 +82,7 @@ def test_findings_are_those_of_the_table(spark, lakes: tuple[Path, Path]) -> Non
         assert {"quarantined", "missing", "overwritten"} <= {finding.kind for finding in found} or deep
 
 
+@only_in_test_all
 def test_a_clean_removes_what_the_table_would(spark, lakes: tuple[Path, Path]) -> None:
     lake, _ = lakes
     table = ss.open(lake)

@@ -1,10 +1,9 @@
-"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. SKIPSTONE_SPARK may tell
-of another session than a local one (`spark_sessions.told`)."""
+"""Each verb once, as the table in docs/spark.md says: what a session can, and what it refuses. SKIPSTONE_SPARK may name
+another session than a local one (`spark_sessions.told`)."""
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import is_thorough
 
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
@@ -22,9 +20,6 @@ from skipstone import spark_adapter as sks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.skipif(
-    not is_thorough() and "SKIPSTONE_SPARK" not in os.environ, reason="run by `make test-all`"
-)
 FILES = 70  # so many that executors take part in what concerns files
 
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason='pyspark is not installed: pip install -e ".[spark]"')
 
 import skipstone as ss
-from example_counts import few_of
+from example_counts import few_of, only_in_test_all
 from library_versions import needs
 from pyspark import inheritable_thread_target
 from pyspark.errors import AnalysisException
@@ -73,6 +73,7 @@ def test_rule_46_a_view_reads_the_latest_at_each_query_and_a_frame_stays(spark: 
         spark.catalog.dropTempView("the latest")
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
@@ -95,6 +96,7 @@ def test_rule_46_refresh_loads_the_same_anew(spark: SparkSession, lake: str) -> 
             sks.refresh(other)
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_a_version_is_named_by_a_savepoint_or_a_time(spark: SparkSession, lake: str) -> None:
     sks.register(spark)
@@ -165,6 +167,7 @@ def test_rule_46_an_overwrite_of_what_changed_since_it_was_read_is_refused(spark
     assert _ids(lake) == sorted([*range(6), *range(6)])
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_a_frame_that_rests_on_none_of_it_overwrites_what_is_there(spark: SparkSession, lake: str, tmp_path: Path):
     other = str(tmp_path / "other")
@@ -196,6 +199,7 @@ def _in_a_thread(action: Callable[[], object]) -> None:
         raise errors[0]
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
     """Python's threads have no active session of Spark, and Spark looks for a save's source there alone."""
@@ -226,6 +230,7 @@ def test_saves_from_threads(spark: SparkSession, lake: str) -> None:
     assert _ids(lake) == [32]
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="views, and the version that a DataFrame reads")
 def test_all_else_from_a_thread(spark: SparkSession, lake: str) -> None:
     session = spark.newSession()

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from example_counts import examples
+from example_counts import examples, only_in_test_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +102,7 @@ def test_append_and_the_three_ways_to_overwrite(spark: SparkSession, tmp_path: P
     check(9)
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
@@ -113,12 +114,14 @@ def test_sql_inserts_into_a_view(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(lake) == {(9,): 1}
 
 
+@only_in_test_all
 def test_a_key_makes_a_retry_count_once(spark: SparkSession, tmp_path: Path) -> None:
     for _ in range(2):
         save(spark.range(3), tmp_path / "lake", key="night-7")
     assert rows_of(tmp_path / "lake") == {(0,): 1, (1,): 1, (2,): 1}
 
 
+@only_in_test_all
 def test_sizes_of_files_and_row_groups(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     save(spark.range(0, 1000, 1, 1), lake, row_group_rows=100, file_rows=400)
@@ -319,6 +322,7 @@ def test_columns_go_by_name_and_case_matters_only_where_it_tells_two_apart() -> 
         names_in(twice, ["Ab"])
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="a data source in Python")
 def test_a_table_of_another_log_is_its_owners(spark: SparkSession, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
@@ -364,6 +368,7 @@ def test_a_job_that_fails_leaves_the_table_as_it_was(spark: SparkSession, tmp_pa
     assert set(lake.glob("*.parquet")) == files and table.verify(deep=True) == []
 
 
+@only_in_test_all
 @needs("pyspark", 4, what="the version that a DataFrame reads")
 def test_an_overwrite_keeps_what_others_add_and_yields_to_what_they_replace(
     spark: SparkSession, tmp_path: Path
@@ -511,6 +516,7 @@ def test_saves_by_map_in_arrow_commit_one_try_of_each_task(spark: SparkSession, 
     assert len(list(lake.rglob("*.parquet"))) == len(table.files()) == 6
 
 
+@only_in_test_all
 def test_a_failed_save_by_map_in_arrow_leaves_the_table_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     save(spark.range(4), lake)

@@ -23,8 +23,9 @@ _SETTINGS |= {
     for kind in ("datetime", "int96")
     for way in ("Read", "Write")
 }
-if not is_thorough():  # code that Spark makes for a query takes longer to compile than these queries take
+if not is_thorough():  # code that Spark makes for a query, and a plan that it makes again, take longer than the query
     _SETTINGS |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    _SETTINGS |= {"spark.sql.adaptive.enabled": "false"}
 
 
 def _take_arrow(kind: type[SparkSession]) -> None:
