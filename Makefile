@@ -39,14 +39,16 @@ demo: $(DEMO)  ## A lake, its indexes and queries over them, in a minute
 	$(FIND_JAVA) && $(VENV)/bin/skipstone demo
 
 test: $(DEV)  ## The tests (TESTS=tests/scan for a part)
-	$(FIND_JAVA) && $(PYTEST) -q --durations=20 $(SIDE_BY_SIDE) $(TESTS)
+	$(FIND_JAVA) && $(PYTEST) -q --durations=20 --processor-limits $(SIDE_BY_SIDE) $(TESTS)
 
 # Numba's cache does not tell code with bounds checks from code without: the third run needs a cache of its own.
-test-all: $(DEV)  ## The tests with many more examples, in another time zone; the kernels without a compiler and with bounds checks
+test-all: $(DEV)  ## All tests, with many more examples, in another time zone; kernels without a compiler, with bounds checks
+	mkdir -p .cache && date +%s > .cache/test-all-began
 	$(FIND_JAVA) && SKIPSTONE_TEST=all TZ=America/Los_Angeles $(PYTEST) -q $(SIDE_BY_SIDE) tests
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -q $(KERNEL_TESTS)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.cache/numba-boundscheck $(PYTEST) -q $(KERNEL_TESTS)
 	$(PY) tests/support/torture.py --minutes 5
+	@echo "make test-all took $$((($$(date +%s) - $$(cat .cache/test-all-began)) / 60)) minutes"
 
 # The oldest versions of all libraries together, and next to them PySpark 3.5, which has a part of the verbs. tests/house
 # looks at the sources, whatever is installed. numpy 1.26 and pandas 2.2.2 have no build for Python 3.13 and newer.

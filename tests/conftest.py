@@ -11,7 +11,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from traceback import format_stack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +31,22 @@ if TYPE_CHECKING:
 pytest_plugins = ["processor_time"]
 
 REPOSITORY = Path(__file__).parent.parent
+
+
+class _Twice(MetaPathFinder):
+    """Notes who imports the checkout by the name of its folder: then there are two copies of the package, and
+    tests/house/test_import.py fails and shows this."""
+
+    def __init__(self) -> None:
+        self.imports: list[str] = []
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] == REPOSITORY.name != "skipstone":
+            test, stack = os.environ.get("PYTEST_CURRENT_TEST"), "".join(format_stack()[-12:-1])
+            self.imports.append(f"{name}, in {test}\n{stack}")
+
+
+sys.meta_path.insert(0, _Twice())
 
 # No deadline: the first example of a kernel pays for its compiling, and CI shares its cores.
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]

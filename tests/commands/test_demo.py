@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import skipstone as ss
+from example_counts import only_in_test_all
 from skipstone.commands import demo, demo_lake
 from skipstone.commands.app import main
 from skipstone.commands.demo import same_rows
@@ -61,6 +62,7 @@ def test_demo(made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert table.verify(deep=True) == []
 
 
+@only_in_test_all
 def test_demo_fits_80_columns(
     made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_no_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert in_spark is None and "Java" in why_not
 
 
+@only_in_test_all
 def test_no_spark_leaves_two_ways(
     made_up: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

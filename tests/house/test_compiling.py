@@ -96,6 +96,7 @@ def test_an_edit_of_the_helpers_that_kernels_share_compiles_them_again(installed
     assert _insert(installed, kept)[:2] == (0, 1)
 
 
+@only_in_test_all
 def test_a_read_only_installation_with_a_home(installed: Path, tmp_path: Path) -> None:
     home = {"XDG_CACHE_HOME": str(tmp_path / "home")}
     hits, misses, path = _insert(installed, tmp_path / "temporary", **home)
@@ -110,6 +111,7 @@ def test_the_place_that_a_user_names(archive: Path, tmp_path: Path) -> None:
     assert path.startswith(str(tmp_path / "named"))
 
 
+@only_in_test_all
 def test_no_place_at_all(installed: Path, tmp_path: Path) -> None:
     nowhere = f"import tempfile; tempfile.tempdir = {NO_HOME!r}"
     assert _insert(installed, tmp_path / "temporary", before=nowhere) == (0, 1, "None")
@@ -136,6 +138,7 @@ def test_what_was_cut_short_is_compiled_again(archive: Path, kept: Path, tmp_pat
         assert _insert(archive, tmp_path / "temporary")[:2] == (1, 0), suffix
 
 
+@only_in_test_all
 def test_a_place_that_is_lost_while_we_run(archive: Path, tmp_path: Path) -> None:
     lost = "import os, shutil; p = kernels.insert._cache.cache_path; shutil.rmtree(p); open(p, 'w').close()"
     hits, misses, path = _insert(archive, tmp_path / "temporary", after=lost)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import skipstone as ss
-from example_counts import is_thorough
+from example_counts import is_thorough, only_in_test_all
 from library_versions import needs
 from skipstone.engine.scan import duckdb_reader
 from test_file_identity import CHANGES
@@ -222,11 +222,12 @@ print(rows, peak_mb() - before)
 """
 
 
+@only_in_test_all  # by default so few rows that all of them would fit
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("reader", READERS)
 def test_many_wide_rows_stream_in_little_memory(tmp_path: Path, reader: str) -> None:
-    """3 million rows of some 270 bytes (`make test-all`; by default 600,000) in less than 300 MB above the start."""
-    files, rows = (60 if is_thorough() else 12), 50_000
+    """3 million rows of some 270 bytes in less than 300 MB above the start."""
+    files, rows = 60, 50_000
     lake = tmp_path / "lake"
     lake.mkdir()
     random = np.random.default_rng(1)

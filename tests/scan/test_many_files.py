@@ -17,7 +17,7 @@ from skipstone import col
 from skipstone.engine.scan import prune
 from skipstone.engine.state.runs import RunReaders
 
-FILES, MORE_FILES = 135_000, 1_000
+FILES, MORE_FILES = 70_000, 1_000
 DOMAIN = 10**12
 
 
@@ -35,7 +35,7 @@ class Lake:
         self.table = table
         self.lower = random.integers(-DOMAIN, DOMAIN, files)
         self.upper = self.lower + random.integers(0, DOMAIN // 10, files)
-        narrow = slice(100_000, 104_000)  # so that a list may hold every value of a file
+        narrow = slice(60_000, 64_000)  # so that a list may hold every value of a file
         self.lower[narrow] = random.integers(0, 1000, 4000)
         self.upper[narrow] = self.lower[narrow] + random.integers(0, 4, 4000)
         self.lower[:3], self.upper[:3] = -(2**63), 2**63 - 1
@@ -97,7 +97,7 @@ class Lake:
 def in_pieces() -> Iterator[None]:
     """In pieces, as of more files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prune, "PIECE_ENTRIES", 1 << 15)
+        patch.setattr(prune, "PIECE_ENTRIES", 1 << 14)
         yield
 
 

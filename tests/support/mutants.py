@@ -3,6 +3,7 @@
     python tests/support/mutants.py mutate --seed 0 --count 60
     python tests/support/mutants.py mutate --count 60 --checkout OLDER           # its product and its tests
     python tests/support/mutants.py mutate --count 60 --tests OTHER --only 3,17  # other tests, the same product
+    python tests/support/mutants.py mutate --first BEFORE.txt  # what an earlier run printed: its tests come first
 
 A mutant flips a comparison, `and`/`or`, `&`/`|`, `+`/`-` or `min`/`max`, drops a `not` or `~`, adds one to a number,
 turns a truth value round, or leaves out the call that a statement makes. The choice depends on the product's source and
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 
-CPU_S_MAX = 90  # of one mutant, by default: a loop without an end, or tests that passed until then
+CPU_S_MAX = 90  # of one process, by default: a loop without an end, or tests that passed until then
 WALL_S_MAX = 1800
 NEAREST = 4  # files of tests that are tried before all others
 
@@ -51,19 +52,30 @@ ANSWERS = ("soundness/test_rules_*.py", "soundness/test_known_traps.py", "soundn
 AREAS = {
     "pruning": Area(
         (
-            *(f"engine/scan/{name}*.py" for name in ("prune", "row_groups", "units", "best_first", "top_n")),
-            *(f"engine/predicates/{name}.py" for name in ("outcomes", "leaves", "leaf_pruning", "intervals")),
+            *(f"engine/scan/{name}.py" for name in ("prune", "row_groups", "units", "best_first", "top_n", "extremes")),
+            *(f"engine/predicates/{name}.py" for name in ("outcomes", "possible_values", "implied")),
+            "engine/parquet/leaves.py",
         ),
         (
-            *("predicates/test_outcomes.py", "scan/test_tight_pruning*.py", "scan/test_slice_scan.py"),
-            *("scan/test_scan.py", "scan/test_explain.py", "scan/test_coarse_pruning.py", "scan/test_point_reads.py"),
-            *(
-                "scan/test_key_lookup*.py",
-                "scan/test_ordered_rows.py",
-                "scan/test_min_max.py",
-                *ANSWERS,
-                "soundness/test_soundness.py",
-            ),
+            *("predicates/test_outcomes.py", "scan/test_tight_pruning*.py", "scan/test_ordered_rows.py"),
+            *("scan/test_min_max.py", "scan/test_scan.py", "predicates/test_implied_ranges.py"),
+            *("scan/test_explain.py", "scan/test_coarse_pruning.py", "scan/test_point_reads.py"),
+            *("scan/test_slice_scan.py", "scan/test_key_lookup*.py", *ANSWERS, "soundness/test_soundness.py"),
+        ),
+    ),
+    "reading": Area(
+        (
+            *(f"engine/scan/{name}.py" for name in ("rows", "planned_rows", "file_reader", "merged_rows", "lookup")),
+            *(f"engine/scan/{name}.py" for name in ("keys", "file_tasks", "duckdb_select", "duckdb_reader")),
+            *("engine/scan/duckdb_sql.py", "engine/parquet/exact_cast.py", "engine/parquet/few_rows.py"),
+            *("engine/predicates/rows.py", "engine/predicates/coerce.py"),
+        ),
+        (
+            *("scan/test_scan.py", "scan/test_key_lookup*.py", "scan/test_ordered_rows.py", "scan/test_min_max.py"),
+            *("predicates/test_row_evaluation.py", "predicates/test_value_types.py", "scan/test_slice_scan.py"),
+            *("scan/test_lake_dataset.py", "scan/test_sql_queries.py", "lakes/test_wider_types.py"),
+            *("parquet/test_duckdb_reader.py", "parquet/test_foreign_writers.py", "predicates/test_where_engines.py"),
+            *("scan/test_many_files.py", *ANSWERS),
         ),
     ),
     "coverage": Area(
@@ -72,17 +84,26 @@ AREAS = {
             *("engine/indexes/bloom/coarse_groups.py", "engine/indexes/stats/aggregates.py"),
             "engine/indexes/secondary/key_ranges.py",
         ),
-        ("soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "indexes", "table/test_optimize.py"),
+        (
+            *("soundness/test_rules_coverage.py", "soundness/test_rules_evidence.py", "indexes"),
+            *("table/test_optimize.py", "soundness/test_life_of_a_table.py"),
+        ),
     ),
     "commit": Area(
         (
-            *(f"engine/commit/{name}.py" for name in ("publish", "bind", "undoing", "adoption", "undo", "follow")),
-            *(f"engine/commit/{name}.py" for name in ("commit", "edit", "restore")),
+            *(f"engine/commit/{name}.py" for name in ("commit", "edit", "restore", "bind", "conflicts")),
+            *(f"engine/commit/{name}.py" for name in ("sync", "adopt_columns", "alter", "clean")),
         ),
         (
             *("commit", "soundness/test_rules_versions.py", "table/test_rollback.py", "table/test_restore.py"),
-            *("table/test_alter.py", "lakes/test_new_columns.py", "lakes/test_sync.py", "state", "table"),
-            *("faults/test_commit_crash.py", "tasks/test_distributed_transaction.py", "soundness/test_table_*.py"),
+            *("table/test_clean.py", "table/test_alter.py", "lakes/test_new_columns.py", "lakes/test_sync.py"),
+            *(
+                "tasks/test_distributed_transaction.py",
+                "soundness/test_life_of_a_table.py",
+                "soundness/test_*machine.py",
+                "state",
+                "table",
+            ),
         ),
     ),
     "merge": Area(
@@ -171,6 +192,7 @@ def sites(node: ast.AST) -> Iterator[ast.AST]:
             continue
         for child in value if isinstance(value, list) else [value]:
             is_text = isinstance(child, ast.Raise | ast.Assert)
+            is_text |= isinstance(node, ast.Module) and isinstance(child, ast.Assign)  # names of types, most of them
             if isinstance(child, ast.AST) and not is_text and "TYPE_CHECKING" not in ast.dump(child)[:80]:
                 yield child
                 yield from sites(child)
@@ -221,8 +243,8 @@ type.__setattr__(settings, "register_profile", staticmethod(without_shrinking)) 
 class Copy:
     """A copy of the product in which one file at a time is changed, imported as `skipstone` by the tests' process."""
 
-    def __init__(self, folder: Path, checkout: Path, tests: Path) -> None:
-        self.tests, self.tree = tests, folder / "tree"
+    def __init__(self, folder: Path, checkout: Path, tests: Path, cpu_s_max: int) -> None:
+        self.tests, self.tree, self._cpu_s_max = tests, folder / "tree", cpu_s_max
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=checkout, capture_output=True, text=True, check=True)
         for name in listed.stdout.split("\0"):
             if name and (checkout / name).is_file():
@@ -236,16 +258,15 @@ class Copy:
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
             "PYTHONPATH": str(path),
             "TMPDIR": str(folder),
-            "NUMBA_CACHE_DIR": str(folder / "numba"),
             "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         }
         where = [sys.executable, "-c", "import skipstone; print(skipstone.__file__)"]
         shown = subprocess.run(where, env=self.environment, cwd=folder, capture_output=True, text=True, check=True)
         assert Path(shown.stdout.strip()).resolve().is_relative_to(self.tree.resolve()), shown.stdout
 
-    def outcome(self, mutant: Mutant | None, area: Area, catches: Counter[str]) -> tuple[str, str]:
+    def outcome(self, mutant: Mutant | None, area: Area, catches: Counter[str], known: str = "") -> tuple[str, str]:
         """("caught", by which test) or ("survived", ""); of no mutant: whether the tests pass as they should.
-        `catches`: how many mutants of the same source a file of tests has caught."""
+        `catches`: how many mutants of the same source a file of tests has caught. `known`: a test that caught it."""
         paths = [path for pattern in area.tests for path in sorted(self.tests.glob(pattern))]
         files = [file for path in paths for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])]
         names = sorted(dict.fromkeys(str(file.relative_to(self.tests)) for file in files), key=lambda f: -catches[f])
@@ -254,6 +275,10 @@ class Copy:
         try:
             if mutant:
                 file.write_text(mutant.applied(source), encoding="utf-8")
+            if known and (self.tests / known.partition("::")[0]).exists():
+                ended = self._ended([known])
+                if ended[0] == "caught":
+                    return ended
             ended = self._ended(names[:NEAREST])
             return ended if ended[0] != "survived" or ended[1] else self._ended(names[NEAREST:])
         finally:
@@ -264,7 +289,7 @@ class Copy:
         command = [sys.executable, "-m", "pytest", "-c", str(self.tests / "pytest.ini"), "--rootdir", str(self.tests)]
         command += ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
         command += ["-p", "without_shrinking", "-k", "not spark", *(str(self.tests / name) for name in names)]
-        limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX + 5))  # noqa: E731
+        limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (self._cpu_s_max, self._cpu_s_max + 5))  # noqa: E731
         process = subprocess.Popen(
             command,
             env=self.environment,
@@ -285,11 +310,17 @@ class Copy:
         if process.returncode == 0:
             return "survived", ""
         if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-            return "survived", f"{CPU_S_MAX} s of tests"
+            return "survived", f"{self._cpu_s_max} s of tests"
         by = re.search(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
         if not by:  # the tests could not be run at all
             return "not run", " ".join(told[-300:].split())
         return "caught", by[1]
+
+
+def caught_before(printed: Path) -> dict[str, str]:
+    """{mutant: the test that caught it}, from what an earlier run printed."""
+    lines = re.findall(r"^caught +( *\d+ .*)   \d+ s (?:tests/)?(\S.*)$", printed.read_text(), re.MULTILINE)
+    return {mutant.strip(): test for mutant, test in lines}
 
 
 def mutate(options: argparse.Namespace) -> int:
@@ -308,15 +339,18 @@ def mutate(options: argparse.Namespace) -> int:
         copies: Queue[Copy] = Queue()
         for number in range(options.jobs):
             (Path(folder) / str(number)).mkdir()
-            copies.put(Copy(Path(folder) / str(number), checkout, tests))
+            copies.put(Copy(Path(folder) / str(number), checkout, tests, options.cpu_s))
 
         catches: dict[str, Counter[str]] = {}
+        known = caught_before(options.first) if options.first else {}
 
         def run(mutant: Mutant | None, area: str) -> tuple[str, str, float]:
             copy, began = copies.get(), time.monotonic()
             counts = catches.setdefault(mutant.path if mutant else area, Counter())
             try:
-                ended, by = copy.outcome(mutant, AREAS[area], counts + catches.get(area, Counter()))
+                ended, by = copy.outcome(
+                    mutant, AREAS[area], counts + catches.get(area, Counter()), known.get(str(mutant).strip(), "")
+                )
             finally:
                 copies.put(copy)
             if ended == "caught":
@@ -354,6 +388,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     parser.add_argument("--sound", action="store_true", help="first run the tests on the unchanged product")
     parser.add_argument("--scratch", type=Path, help="a folder for the copies")
+    parser.add_argument("--cpu-s", type=int, default=CPU_S_MAX, help="processor seconds of one process of tests")
+    parser.add_argument("--first", type=Path, help="what an earlier run printed: the tests that caught come first")
     return mutate(parser.parse_args())
 
 

@@ -1,7 +1,11 @@
-"""Reports the processor time of tests: the slowest files at the end of a run, and where asked every test.
+"""Reports the processor time of tests, and with `--processor-limits` fails a run that takes too much of it.
 
-Wall time on a shared machine says little; processor time (of the test's process and its descendants) says what a test
+Wall time on a shared machine means little; processor time (of the test's process and its descendants) is what a test
 costs. `SKIPSTONE_TEST_TIMES=times.tsv` writes a line for each test: processor seconds, wall seconds, worker, test.
+
+`make test` passes `--processor-limits`: a run fails if its tests together take more than `RUN_S_MAX`, or if a test
+takes more than `TEST_S_MAX` and is not in `tests/slow_tests.txt`. Fixtures that tests share (Spark, a server, a lake of
+a module) count for the run, and not for the test that is the first to use them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from pathlib import Path
 import pytest
 
 SLOWEST_FILES = 10
+TEST_S_MAX = 3
+RUN_S_MAX = 760  # lower it with every measured run; 560 is the aim
+SLOW_TESTS = Path(__file__).parents[1] / "slow_tests.txt"
 _KEY = "processor_s"
 
 
@@ -52,14 +59,46 @@ class _Times:
     def __init__(self) -> None:
         self.by_file: Counter[str] = Counter()
         self.lines: list[str] = []
+        self.slow: list[str] = []
+        self.shared_s = 0.0  # of the fixtures that the present test is the first to use
+        self.is_in_shared = False
+
+    def excesses(self) -> list[str]:
+        """Return a sentence for each limit that the run exceeds."""
+        found, run_s = list(self.slow), sum(self.by_file.values())
+        if run_s > RUN_S_MAX:
+            found.append(f"all tests took {run_s:.0f} s of processor time, more than {RUN_S_MAX} s")
+        return found
 
 
 _TIMES = _Times()
 
 
+def slow_tests() -> set[str]:
+    """Return the tests that may take more than `TEST_S_MAX`, as `folder/file.py::test` or a whole `folder/file.py`."""
+    lines = SLOW_TESTS.read_text(encoding="utf-8").splitlines()
+    return {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processor-limits", action="store_true", help="fail if tests take too much processor time")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> Iterator[None]:
+    if fixturedef.scope == "function" or _TIMES.is_in_shared:
+        return (yield)
+    _TIMES.is_in_shared, began = True, _seconds()
+    try:
+        return (yield)
+    finally:
+        _TIMES.is_in_shared = False
+        _TIMES.shared_s += _seconds() - began
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    item.stash[_BEGAN] = _seconds(), time.monotonic()
+    item.stash[_BEGAN], _TIMES.shared_s = (_seconds(), time.monotonic()), 0.0
     return (yield)
 
 
@@ -72,19 +111,33 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "teardown":
         processor_s, wall_s = item.stash[_BEGAN]
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        report.user_properties.append((_KEY, (max(0.0, _seconds() - processor_s), time.monotonic() - wall_s, worker)))
+        used_s, shared_s = max(0.0, _seconds() - processor_s), _TIMES.shared_s
+        report.user_properties.append((_KEY, (used_s, shared_s, time.monotonic() - wall_s, worker)))
     return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     for name, value in report.user_properties:
         if name == _KEY:
-            processor_s, wall_s, worker = value
+            processor_s, shared_s, wall_s, worker = value
+            own_s, test = processor_s - shared_s, report.nodeid.partition("[")[0].removeprefix("tests/")
+            if own_s > TEST_S_MAX and not {test, test.partition("::")[0]} & slow_tests():
+                _TIMES.slow.append(f"{report.nodeid} took {own_s:.1f} s of processor time: see tests/slow_tests.txt")
             _TIMES.by_file[report.location[0]] += processor_s
             _TIMES.lines.append(f"{processor_s:.2f}\t{wall_s:.2f}\t{worker}\t{report.nodeid}\n")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    is_limited = session.config.getoption("--processor-limits") and not hasattr(session.config, "workerinput")
+    if is_limited and _TIMES.excesses() and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.config.getoption("--processor-limits"):
+        for excess in _TIMES.excesses():
+            terminalreporter.write_line(f"TOO SLOW {excess}", red=True)
     if len(_TIMES.by_file) > 1:
         terminalreporter.section(f"processor time: {sum(_TIMES.by_file.values()):.0f} s; the slowest files")
         for file, processor_s in _TIMES.by_file.most_common(SLOWEST_FILES):
