@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
         self.readers: list[ss.Table] = []
         self.paused: list[tuple[ss.Transaction, int, pa.Table]] = []
         self.answers: dict[int, tuple[ast.Node, list[str]]] = {}
-        self.made = 0
+        self.made, self.is_met = 0, False
 
     def teardown(self) -> None:
         try:
@@ -199,6 +199,7 @@ class Machine(RuleBasedStateMachine):
         """Do something through a handle: alone, killed at a call to the disk, or met by another."""
         table, model, before = self.handles[handle], self.model, self.model.latest
         is_stale, began_as = table.version != before, model.versions[table.version].columns
+        self.is_met = how == "met"
         deed = make(r, table)
         if deed is None:
             return
@@ -298,6 +299,7 @@ class Machine(RuleBasedStateMachine):
     def write(self, r: random.Random, table: ss.Table) -> Deed:
         """Files are removed, written, written by a task, added, or added again."""
         model, key = self.model, r.choice([None, None, None, "k1", "k2"])
+        key = None if self.is_met else key  # which of the two committed it would not be known
         is_done = key in model.now.keys
         gone = self.some(r, table) if r.random() < 0.4 and not is_done else []
         forms = r.choices(["write", "write", "task", "add", "again", "declare", "nothing"], k=r.randint(1, 2))
