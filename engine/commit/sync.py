@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -75,24 +75,23 @@ def sync_directory(
         if base.version > handle.version:
             handle.move_to(base)
         return base, SyncResult(base.version, new_columns=new_names)
-    work: _DirectorySync | None = None
+    work: SyncWork | None = None
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         nonlocal seen, work
         changes = difference(newest, seen.listed, seen.before.instant.version)
-        is_valid = work is None or work.is_valid(newest, changes)
+        is_valid = work is None or work.basis == (changes, columns_state(newest.instant))
         if not is_valid or len(returned_files(seen.before, newest)):  # what others did may be what we saw
             writing.leftovers.remove()
             seen = _look(handle, newest.instant, list_files, progress)
             changes, work = difference(newest, seen.listed, seen.before.instant.version), None
         if work is None:
-            work = _DirectorySync(handle, writing, newest, changes)
-            work.prepare(seen, progress, evolution, attach)
-        return work.edit(newest.instant)
+            work = _directory_work(handle, writing, newest, changes, seen, evolution, attach, progress)
+        return work.edit_of(newest.instant)
 
     instant = commit(handle, "sync", plan, base=base)
     assert work is not None
-    return instant, work.result(instant.version)
+    return instant, work.result.moved_to(instant.version)
 
 
 def _nothing_to_do(snapshot: Snapshot, changes: Difference, evolution: Evolution) -> list[str] | None:
@@ -140,79 +139,73 @@ def _look(handle: Handle, latest: Instant, list_files: ListFiles | None, progres
 # -- the commit -------------------------------------------------------------------------------------------------------
 
 
-class _DirectorySync:
-    """What a sync does, worked out over one version: it is true for newer ones while they differ from the directory in
-    the same files, and have the same columns."""
+@dataclass
+class SyncWork:
+    """What a sync does, worked out over one version.
 
-    def __init__(self, handle: Handle, writing: RunWriter, snapshot: Snapshot, changes: Difference):
-        self._handle, self._writing, self._snapshot, self._changes = handle, writing, snapshot, changes
-        self._edit: Edit | None = None
-        self._evolve: Callable[[Instant], Instant] | None = None
-        self._new_columns: list[str] = []
-        self._widened: dict[str, str] = {}
-        self._quarantined = reasons_of(snapshot.instant.quarantined)
-        self._added: list[str] = []
-        self._removed: list[str] = []
+    basis     what it was worked out from: it is true for newer versions with the same
+    edit      what to change; None: nothing
+    evolve    gives a version the columns of the edit; None: the columns stay
+    result    what was done, as of version 0
+    """
 
-    def is_valid(self, newest: Snapshot, changes: Difference) -> bool:
-        """Whether the same is to be done to a newer version."""
-        return changes == self._changes and columns_state(newest.instant) == columns_state(self._snapshot.instant)
+    basis: object
+    edit: Edit | None = None
+    evolve: Callable[[Instant], Instant] | None = None
+    result: SyncResult = field(default_factory=lambda: SyncResult(0))
 
-    def edit(self, newest: Instant) -> Edit | None:
+    def edit_of(self, newest: Instant) -> Edit | None:
         """What to change in a version; None for nothing."""
-        if self._edit is None or self._evolve is None:
-            return self._edit
-        return replace(self._edit, after=self._evolve(newest))
+        if self.edit is None or self.evolve is None:
+            return self.edit
+        return replace(self.edit, after=self.evolve(newest))
 
-    def result(self, version: int) -> SyncResult:
-        """What was done, at the version where it ended."""
-        return SyncResult(version, self._added, self._removed, self._quarantined, self._new_columns, self._widened)
 
-    def prepare(
-        self,
-        seen: Seen,
-        progress: Progress | None,
-        evolution: Evolution,
-        attach: Attacher,
-    ) -> None:
-        """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
-        handle, snapshot, changes, writing = self._handle, self._snapshot, self._changes, self._writing
-        base = snapshot.instant
-        names = _nothing_to_do(snapshot, changes, evolution)
-        if names is not None:
-            self._new_columns = names
-            return
-        unread_schemas = live_schemas(snapshot, leave=changes.removed)
-        of_live = [(unread.schema, count) for unread, count in unread_schemas]
-        results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution, attach)
-        edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
-        wider = _wider(snapshot, results) if evolution.widens else {}
-        after = evolved(base, widening(wider)) if wider else base
-        fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
-        # What is quarantined in any case brings no column.
-        columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
-        self._new_columns, adopted = list(columns), columns if evolution.adopts else {}
-        if adopted or wider:
-            self._evolve = evolver(handle, base, replace(adding(adopted), widen=wider), writing, COLUMNS_MAX)
-            after = edit.named_at = self._evolve(base)
-        reasons = misfits(after, results, snapshot.ids_by_text())
-        if wider:
-            self._widened = {name: str(kind) for name, kind in wider.items()}
-            edit.summary = {"widened": self._widened}
-        if handle.strict:
-            _refuse(unread, reasons)
-        edit.quarantined = quarantined_of(unread, reasons, results)
-        results = without(results, reasons, handle.index_storage)
-        self._quarantined = reasons_of(edit.quarantined)
-        # A live file stays, and is unreadable, if the file that took its place cannot be read.
-        removed = {number: path for number, path in changes.removed.items() if path not in self._quarantined}
-        self._added, self._removed = _paths(results), list(removed.values())
-        again, again_removed = (
-            bind_again(handle, snapshot, after, writing, changes.removed) if unread_schemas else ([], {})
-        )
-        edit.results, edit.removed = [*results, *again], removal({**removed, **again_removed})
-        if edit.results or edit.removed.num_rows or edit.quarantined != base.quarantined:
-            self._edit = edit
+def _directory_work(
+    handle: Handle,
+    writing: RunWriter,
+    snapshot: Snapshot,
+    changes: Difference,
+    seen: Seen,
+    evolution: Evolution,
+    attach: Attacher,
+    progress: Progress | None,
+) -> SyncWork:
+    """Read the footers of new files, and decide. `attach`: as for `sync_directory`."""
+    base = snapshot.instant
+    basis = changes, columns_state(base)
+    names = _nothing_to_do(snapshot, changes, evolution)
+    if names is not None:
+        return SyncWork(basis, result=SyncResult(0, new_columns=names))
+    unread_schemas = live_schemas(snapshot, leave=changes.removed)
+    of_live = [(unread.schema, count) for unread, count in unread_schemas]
+    results, unread = _attached(handle, base, writing, changes.appeared, progress, evolution, attach)
+    edit = Edit(named_at=base, remember_removed=False, source={"folders": dict(seen.folders)})
+    wider = _wider(snapshot, results) if evolution.widens else {}
+    after = evolved(base, widening(wider)) if wider else base
+    fitting = without(results, misfits(after, results, snapshot.ids_by_text()))
+    # What is quarantined in any case brings no column.
+    columns = new_columns(after, of_live + [(s, n) for result in fitting for s, n in result.schema_counts()])
+    adopted = columns if evolution.adopts else {}
+    evolve = None
+    if adopted or wider:
+        evolve = evolver(handle, base, replace(adding(adopted), widen=wider), writing, COLUMNS_MAX)
+        after = edit.named_at = evolve(base)
+    reasons = misfits(after, results, snapshot.ids_by_text())
+    widened = {name: str(kind) for name, kind in wider.items()}
+    if wider:
+        edit.summary = {"widened": widened}
+    if handle.strict:
+        _refuse(unread, reasons)
+    edit.quarantined = quarantined_of(unread, reasons, results)
+    results, quarantined = without(results, reasons, handle.index_storage), reasons_of(edit.quarantined)
+    # A live file stays, and is unreadable, if the file that took its place cannot be read.
+    removed = {number: path for number, path in changes.removed.items() if path not in quarantined}
+    again, again_removed = bind_again(handle, snapshot, after, writing, changes.removed) if unread_schemas else ([], {})
+    edit.results, edit.removed = [*results, *again], removal({**removed, **again_removed})
+    result = SyncResult(0, _paths(results), list(removed.values()), quarantined, list(columns), widened)
+    has_changes = edit.results or edit.removed.num_rows or edit.quarantined != base.quarantined
+    return SyncWork(basis, edit if has_changes else None, evolve, result)
 
 
 def _attached(

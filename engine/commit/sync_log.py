@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from .commit import commit
 from .edit import Edit
 from .follow_log import Followed, at_state, followed, fresh
 from .schemas import reasons_of
-from .sync import Synced, SyncResult, sync_directory
+from .sync import Synced, SyncResult, SyncWork, sync_directory
 
 
 def sync_table(
@@ -45,82 +45,59 @@ def sync_table(
 def sync_log(handle: Handle, progress: Progress | None = None) -> Synced:
     """See `Table.sync`. Files that could not be read when they were met are tried again."""
     base = handle.timeline.latest(known=handle.instant) or handle.instant
-    work: _LogSync | None = None
+    work: SyncWork | None = None
 
     def plan(newest: Snapshot, writing: RunWriter) -> Edit | None:
         nonlocal work
-        if work is None or newest.instant.source != work.base.source:  # another may have followed the log
+        if work is None or newest.instant.source != work.basis:  # another may have followed the log
             writing.leftovers.remove()
-            work = _LogSync(handle, newest.instant)
-            work.prepare(writing, progress)
-        return work.edit(newest.instant)
+            work = _log_work(handle, newest.instant, writing, progress)
+        return work.edit_of(newest.instant)
 
     instant = commit(handle, "sync", plan, base=base)
     assert work is not None
-    return instant, work.result(instant)
+    done = work.result
+    return instant, SyncResult(instant.version, done.added, done.removed, reasons_of(instant.quarantined))
 
 
-class _LogSync:
-    """What a sync makes of the log, worked out over one version: it is true for newer ones of the same log state."""
-
-    def __init__(self, handle: Handle, base: Instant):
-        self.base, self._handle = base, handle
-        self._edit: Edit | None = None
-        self._state: LogState | None = None  # the version gets its columns
-        self._added: list[str] = []
-        self._removed: list[str] = []
-
-    def edit(self, newest: Instant) -> Edit | None:
-        """What to change in a version; None for nothing."""
-        if self._edit is None or self._state is None:
-            return self._edit
-        return replace(self._edit, after=at_state(newest, self._state))
-
-    def result(self, instant: Instant) -> SyncResult:
-        """What was done, at the version where it ended."""
-        return SyncResult(instant.version, self._added, self._removed, reasons_of(instant.quarantined))
-
-    def prepare(self, writing: RunWriter, progress: Progress | None) -> None:
-        """Read the log, and the footers of files that it added."""
-        handle, base = self._handle, self.base
-        assert handle.log is not None
-        state = handle.log.state_at(None, recorded_state(base))
-        if state is not None:
-            changes = followed(base, handle.readers, state)
-        elif base.quarantined:
-            state = handle.log.state_at(base.source["position"], None)
-            assert state is not None
-            changes = _again(handle, base, state)
-        else:
-            return
-        is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
-        results: list[TaskResult] = []
-        unread: list[dict] = []
-        removed = changes.removed
-        if changes.added.num_rows:
-            path = task_path(writing.transaction, f"attached-{base.version}")
-            writing.leftovers.add(handle.index_storage, path)
-            paths = changes.instant.stats_paths()
-            storages = handle.storage, handle.index_storage
-            results = attach_log(*storages, path, changes.added, changes.naming, paths, progress)
-            unread = [file for result in results for file in result.quarantined]
-            if handle.strict and unread:
-                raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
-        if is_retry:  # files that cannot be read yet stay unchanged
-            not_read = [file["path"] for file in unread]
-            results = [result for result in results if not result.quarantined]
-            removed = removed.filter(pc.invert(pc.is_in(removed.column("path"), value_set=string_array(not_read))))
-            if not results:
-                return
-        else:
-            self._state = state
-            self._added, self._removed = (files.column("path").to_pylist() for files in (changes.added, removed))
-        quarantined = (*unread, *_still_quarantined(base, changes))
-        self._edit = Edit(
-            named_at=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined
-        )
-        if self._state is not None:
-            self._edit.named_at = None  # the results have the names of the log's state
+def _log_work(handle: Handle, base: Instant, writing: RunWriter, progress: Progress | None) -> SyncWork:
+    """Read the log, and the footers of files that it added. What is worked out is true for newer versions of the same
+    log state."""
+    nothing = SyncWork(base.source)
+    assert handle.log is not None
+    state = handle.log.state_at(None, recorded_state(base))
+    if state is not None:
+        changes = followed(base, handle.readers, state)
+    elif base.quarantined:
+        state = handle.log.state_at(base.source["position"], None)
+        assert state is not None
+        changes = _again(handle, base, state)
+    else:
+        return nothing
+    is_retry = state.mark == base.source["mark"] and state.position == base.source["position"]
+    results: list[TaskResult] = []
+    unread: list[dict] = []
+    if changes.added.num_rows:
+        path = task_path(writing.transaction, f"attached-{base.version}")
+        writing.leftovers.add(handle.index_storage, path)
+        paths = changes.instant.stats_paths()
+        storages = handle.storage, handle.index_storage
+        results = attach_log(*storages, path, changes.added, changes.naming, paths, progress)
+        unread = [file for result in results for file in result.quarantined]
+        if handle.strict and unread:
+            raise CorruptionError(unread[0]["reason"], path=unread[0]["path"], check="parquet")
+    removed = changes.removed
+    quarantined = (*unread, *_still_quarantined(base, changes))
+    if is_retry:  # files that cannot be read yet stay unchanged
+        not_read = string_array([file["path"] for file in unread])
+        results = [result for result in results if not result.quarantined]
+        removed = removed.filter(pc.invert(pc.is_in(removed.column("path"), value_set=not_read)))
+        edit = Edit(named_at=base, results=results, removed=removed, remember_removed=False, quarantined=quarantined)
+        return SyncWork(base.source, edit) if results else nothing
+    # The results have the names of the log's state.
+    edit = Edit(results=results, removed=removed, remember_removed=False, quarantined=quarantined)
+    result = SyncResult(0, *(files.column("path").to_pylist() for files in (changes.added, removed)))
+    return SyncWork(base.source, edit, partial(at_state, state=state), result)
 
 
 def _again(handle: Handle, base: Instant, state: LogState) -> Followed:
