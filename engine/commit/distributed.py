@@ -46,21 +46,8 @@ class DistributedTransaction:
         name = new_transaction_id(handle.instant.table_id)
         return cls(name, handle.instant.table_id, handle.version, key, spec_of(handle, name))
 
-    def task_spec(
-        self,
-        *,
-        row_group_rows: int | None = None,
-        row_group_bytes: int | None = None,
-        file_rows: int | None = None,
-        file_bytes: int | None = None,
-    ) -> TaskSpec:
-        """As `Transaction.task_spec`."""
-        sizes = {
-            "row_group_rows": row_group_rows,
-            "row_group_bytes": row_group_bytes,
-            "file_rows": file_rows,
-            "file_bytes": file_bytes,
-        }
+    def task_spec(self, **sizes: int | None) -> TaskSpec:
+        """As `Transaction.task_spec`, with the same sizes. Raises InvalidArgumentError for any other name."""
         return self._spec.sized(sizes)
 
     @contextlib.contextmanager

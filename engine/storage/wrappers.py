@@ -61,10 +61,7 @@ class Counted:
         return self._counted(self._storage.stat, path)
 
     def read(self, path: str, max_bytes: int | None = None) -> bytes:
-        start_s = time.perf_counter()
-        data = self._storage.read(path, max_bytes)
-        self.count(1, len(data), start_s)
-        return data
+        return self.read_entry(path, max_bytes)[1]
 
     def read_entry(self, path: str, max_bytes: int | None = None) -> tuple[Entry, bytes]:
         start_s = time.perf_counter()
