@@ -37,5 +37,6 @@ from .errors import SchemaError as SchemaError
 from .errors import SkipstoneError as SkipstoneError
 from .errors import SkipstoneWarning as SkipstoneWarning
 from .errors import StorageError as StorageError
+from .serve import serve as serve
 
 __version__: str

@@ -4,7 +4,7 @@
     change       delete, upsert
     index        index add, refresh, drop, list     maintain  optimize, clean, rollback, restore, alter, verify, ...
     inspect      inspect                            diagnose  doctor, perf, layout, advise, report
-    demo         demo
+    demo         demo                                     serve     serve
     arguments    the parser, and options that verbs share; `output`: tables for people, JSON for machines, progress
 
 An error ends a command with one message on stderr and a status of `arguments.Status`; `--debug` shows where it was
@@ -59,6 +59,7 @@ VERBS = {
     "explain": "read",
     "scan": "read",
     "sql": "read",
+    "serve": "serve",
     "demo": "demo",
     **dict.fromkeys(("index add", "index refresh", "index drop", "index list"), "index"),
 }

@@ -11,9 +11,10 @@ If there are delete files, or the earlier snapshot expired, every manifest is re
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,22 @@ class IcebergSource:
         self._mark(position)
         with storage_errors(self._storage, "pyiceberg"):
             return self._snapshot(position).deleted_rows(paths)
+
+    def metadata_text(self, position: str | None) -> tuple[str, bytes]:
+        """Return where the metadata file of a position is, and its text. Raises as `state_at`."""
+        path = (position or self._latest()).partition(_SNAPSHOT)[0]
+        with storage_errors(self._storage, "pyiceberg"):
+            table = static_table(self._storage, path, self._options)
+            with table.io.new_input(table.metadata_location).open() as file:
+                data = file.read()
+            return table.metadata_location, gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+
+    def live_entries(self, position: str | None) -> dict[str, tuple[ManifestEntry, list[ManifestEntry]]]:
+        """Return the manifest entry of each live file by its path, with the deletes that may apply to it. Raises as
+        `state_at`."""
+        with storage_errors(self._storage, "pyiceberg"):
+            snapshot = self._snapshot(position or self._latest())
+            return {table_path(self._storage, e.data_file.file_path): (e, deletes) for e, deletes in snapshot.entries()}
 
     def _mark(self, position: str) -> str:
         """Return the mark of a position. Raises NotATableError if its metadata file does not exist."""
@@ -174,6 +191,11 @@ class _Snapshot:
         return to_numpy(of_file.column("pos").cast(pa.int64()))
 
     # -- files --------------------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[tuple[ManifestEntry, list[ManifestEntry]]]:
+        """Yield the entry of each live file, and the deletes that may apply to it."""
+        deletes_index = _DeleteIndex(self._entries(self._manifests.deletes.values()))
+        yield from ((entry, deletes_index.deletes_of(entry)) for entry in self._live)
 
     @cached_property
     def _manifests(self) -> _Manifests:

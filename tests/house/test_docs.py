@@ -45,7 +45,7 @@ PAGES = sorted(
 )
 
 
-ROOMS = ("engine/", "bloom/", "hfile_like/", "spark_adapter/")  # in commands/ a file is a verb
+ROOMS = ("engine/", "bloom/", "hfile_like/", "serve/", "spark_adapter/")  # in commands/ a file is a verb
 MADE = ("docs/commands.md", "docs/decisions.md")  # by `make docs`
 
 

@@ -1,7 +1,7 @@
 """The floors of the house: no arrow runs up, there is no circle, and a heavy library lives in one room.
 
     4  __init__.py, the face
-    3  spark_adapter/ · commands/  the command line shows Spark too
+    3  spark_adapter/ · serve/ · commands/  the command line shows the others, too
     2  engine/                     its rooms stand in a line: ENGINE_ROOMS
     1  hfile_like/ · bloom/        not each other
     0  errors.py · base/           base imports errors
@@ -31,6 +31,7 @@ ROOMS = {
     "bloom": 1,
     "engine": 2,
     "spark_adapter": 3,
+    "serve": 3,
     "commands": 3,
     "": 4,
 }
@@ -92,7 +93,7 @@ SPARK_MODULES = (
     "scanning",
 )
 KINDS_OF_INDEX = ("stats", "bloom", "secondary")
-NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter")}
+NEIGHBOURS = {("base", "errors"), ("commands", "spark_adapter"), ("commands", "serve")}
 
 TYPED_FACES = ("engine.table", "engine.open")  # name a library's types, and load none of it
 
@@ -106,7 +107,9 @@ HOMES: dict[str, Callable[[str], bool]] = {
     "numba": lambda module: _is_kernels(module) or module == "base.compiling",
     "llvmlite": lambda module: _is_kernels(module) or module == "base.compiling",  # numba's own: intrinsics need it
     "deltalake": lambda module: module == "engine.lakes.delta",
-    "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg"),
+    "pyiceberg": lambda module: module.startswith("engine.lakes.iceberg") or _room(module) == "serve",
+    "starlette": lambda module: _room(module) == "serve",
+    "uvicorn": lambda module: _room(module) == "serve",
     "fastavro": lambda module: module.startswith("engine.lakes.hudi."),
     "pyroaring": lambda module: module == "engine.lakes.deletion_vectors",
     "opentelemetry": lambda module: module == "engine.observing",
@@ -349,7 +352,8 @@ def test_what_is_imported_unasked_is_a_dependency(tree: Tree) -> None:
     """An extra may be missing: only the rooms that are for it import it, all others at the first use."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     required = {re.match(r"[\w-]+", one)[0] for one in settings["project"]["dependencies"]}
-    eager = [one for one in tree.imports if one.at_import and _room(one.module) not in ("spark_adapter", "commands")]
+    rooms_of_extras = ("spark_adapter", "serve", "commands")
+    eager = [one for one in tree.imports if one.at_import and _room(one.module) not in rooms_of_extras]
     eager = [one for one in eager if not _is_kernels(one.module) and one.module != "base.compiling"]
     foreign = [one for one in eager if not one.ours and one.target not in sys.stdlib_module_names]
     assert [str(one) for one in foreign if one.target not in required] == []

@@ -1,0 +1,172 @@
+"""Planning through `skipstone serve`, from pyiceberg: one scan's files over HTTP, against loading manifests.
+
+100,000 files of ten rows (SKIPSTONE_BENCH_FILES for another number): `id` ascends over the files, `key` is random, with a
+Bloom filter. The manifests of the peer have bounds of both columns. Each contender returns the paths of the files to
+read for a value of its own. The server is a process on this machine.
+
+    skipstone, a table that is loaded    `scan(...).plan_files()` of a table of the REST catalog: one request
+    skipstone, with the load             `load_table`, too: two requests
+    pyiceberg                            `StaticTable`, then `scan(...).plan_files()` from its manifests
+    skipstone, without HTTP              `ss.open` to `plan.files()` in this process
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import skipstone as ss
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
+
+from bench.support.cached_folder import cached_folder
+from bench.support.data import CACHE
+from bench.support.harness import RESULTS, Bench
+from bench.support.planning_lake import next_of
+
+FILES = 100_000
+ROUNDS = 9
+ROWS = 10
+_VALUES = 50
+_LAYOUT = 1
+_APPEND_FILES = 25_000
+SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.string())])
+
+
+def main() -> None:
+    run(int(os.environ.get("SKIPSTONE_BENCH_FILES", FILES)))
+
+
+def run(files: int, rounds: int = ROUNDS, cache: Path = CACHE, results: Path = RESULTS) -> str:
+    """The whole benchmark over so many files. Returns the report."""
+    folder = cached_folder(cache / f"serve-{files}-v{_LAYOUT}", lambda folder: _build(folder, files)).folder
+    lake, metadata = folder / "lake", (folder / "metadata.txt").read_text(encoding="utf-8")
+    catalog = folder / "catalog.toml"
+    catalog.write_text(f'[tables."bench.files"]\npath = {json.dumps(str(lake))}\nmanifests = false\n', encoding="utf-8")
+    title = f"Planning over {files:,} files through an Iceberg REST catalog"
+    rerun = "make bench NAME=serve"
+    bench = Bench("serve", title, rerun=rerun, libraries=["pyiceberg", "starlette", "uvicorn"], results=results)
+    with _serving(catalog) as uri:
+        rest = RestCatalog("bench", uri=uri)
+        loaded = rest.load_table("bench.files")
+        for row, column in (("clustered integer", "id"), ("random key, Bloom filter", "key")):
+            values = _values(column, files)
+
+            def plan(column: str = column) -> Callable[[Any], pa.Array]:
+                return lambda value: _paths(loaded.scan(EqualTo(column, value)).plan_files())
+
+            def load(column: str = column) -> Callable[[Any], pa.Array]:
+                return lambda value: _paths(rest.load_table("bench.files").scan(EqualTo(column, value)).plan_files())
+
+            def manifests(column: str = column) -> Callable[[Any], pa.Array | None]:
+                def paths(value: Any) -> pa.Array | None:
+                    scan = StaticTable.from_metadata(metadata).scan(EqualTo(column, value))
+                    found = _paths(scan.plan_files())
+                    return found if column == "id" else None  # bounds keep nearly all files of a random key
+
+                return paths
+
+            def direct(column: str = column) -> Callable[[Any], pa.Array]:
+                def paths(value: Any) -> pa.Array:
+                    with ss.open(lake) as table:
+                        return table.scan(ss.col(column) == value).files().column("path").combine_chunks()
+
+                return paths
+
+            bench.case(row, "skipstone, a table that is loaded", plan(), setup=next_of(values), kind="us")
+            bench.case(row, "skipstone, with the load", load(), setup=next_of(values), kind="us")
+            kind = "peer" if column == "id" else "floor"
+            note = None if column == "id" else "it keeps nearly all files"
+            bench.case(row, "pyiceberg", manifests(), setup=next_of(values), kind=kind, note=note)
+            bench.case(row, "skipstone, without HTTP", direct(), setup=next_of(values), kind="floor")
+        bench.run(rounds=rounds)
+    return bench.report()
+
+
+def _paths(tasks: Any) -> pa.Array:
+    return pa.array([task.file.file_path.rpartition("/")[2] for task in tasks], pa.string())
+
+
+def _key(row: int) -> str:
+    return f"{row * 0x9E3779B97F4A7C15 % (1 << 64):016x}"
+
+
+def _values(column: str, files: int) -> list[Any]:
+    rows = np.random.default_rng(5).integers(files * ROWS, size=_VALUES).tolist()
+    return rows if column == "id" else [_key(row) for row in rows]
+
+
+@contextlib.contextmanager
+def _serving(catalog: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "skipstone", "serve", str(catalog), "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["uri"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+# -- built once -------------------------------------------------------------------------------------------------------
+
+
+def _build(folder: Path, files: int) -> None:
+    lake = folder / "lake"
+    lake.mkdir(parents=True)
+    for number in range(files):
+        rows = range(number * ROWS, (number + 1) * ROWS)
+        pq.write_table(pa.table([list(rows), [_key(row) for row in rows]], schema=SCHEMA), lake / f"{number:06}.parquet")
+    with ss.create(lake) as table:
+        table.create_index("key", kind="bloom")
+    (folder / "metadata.txt").write_text(_iceberg(folder, lake, files), encoding="utf-8")
+
+
+def _iceberg(folder: Path, lake: Path, files: int) -> str:
+    """Make an Iceberg table of the same files, with bounds in its manifests. Return its metadata file."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "iceberg"))
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.files", SCHEMA)
+    kinds = [field.field_type for field in table.schema().fields]
+    for start in range(0, files, _APPEND_FILES):
+        with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
+            for number in range(start, min(start + _APPEND_FILES, files)):
+                rows = range(number * ROWS, (number + 1) * ROWS)
+                values = [list(rows), [_key(row) for row in rows]]
+                path = lake / f"{number:06}.parquet"
+                file = DataFile.from_args(
+                    content=DataFileContent.DATA,
+                    file_path=str(path),
+                    file_format=FileFormat.PARQUET,
+                    partition=Record(),
+                    record_count=ROWS,
+                    file_size_in_bytes=path.stat().st_size,
+                    value_counts={1: ROWS, 2: ROWS},
+                    null_value_counts={1: 0, 2: 0},
+                    nan_value_counts={},
+                    lower_bounds={i + 1: to_bytes(kinds[i], min(values[i])) for i in range(2)},
+                    upper_bounds={i + 1: to_bytes(kinds[i], max(values[i])) for i in range(2)},
+                )
+                file.spec_id = 0
+                append.append_data_file(file)
+    catalog.engine.dispose()
+    return table.metadata_location
+
+
+if __name__ == "__main__":
+    main()

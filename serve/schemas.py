@@ -1,0 +1,150 @@
+"""The columns of a version for Iceberg clients: their ids, and the mapping of names by which files without ids are read.
+
+    id of a column                 the id that the column has in Skipstone: a rename keeps it, no other column gets it
+    id of a field within a column  a hash of the column's id and the field's path
+    id of what only files have     a hash of its name, so that clients can skip it
+
+There is one mapping for all files of a table, and Skipstone records for each file which column each of its names is. So
+files can contradict the mapping. `NameMapping.misfit_of` says how; such a file is refused, not misread.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
+
+from ..base import canon
+from ..engine.parquet.leaves import children_of, plain_type
+from ..engine.state import FileSchema, Instant
+from ..errors import SchemaError
+
+_INNER_BASE, _INNER_COUNT = 1 << 30, (1 << 30) - 1000  # Iceberg reserves the ids near the end
+_FIELD_ID = b"PARQUET:field_id"
+_EXACT = {
+    *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32(), pa.time64("us")),
+}
+
+
+def iceberg_schema(instant: Instant) -> Schema:
+    """Return the Iceberg schema of a version. Its id is a hash of it.
+
+    Raises SchemaError for a column whose type has no Iceberg type that clients read exactly. Nanoseconds become
+    microseconds.
+    """
+    ids = [str(instant.fields[field.name]) for field in instant.schema]
+    fields = [_with_ids(f, int(number), number, f.name) for f, number in zip(instant.schema, ids, strict=True)]
+    numbers = list(_ids_of(fields))
+    if len(set(numbers)) < len(numbers):
+        raise SchemaError("two fields within columns have the same hash; rename one of them to serve the table")
+    schema = pyarrow_to_schema(pa.schema(fields))
+    return Schema(*schema.fields, schema_id=zlib.crc32(schema.model_dump_json().encode()) & 0x7FFF_FFFF)
+
+
+def _with_ids(field: pa.Field, number: int, path: str, name: str) -> pa.Field:
+    """A field of a type that Iceberg has, with ids. `path`: the column's id and the names below; `name`: for errors."""
+    kind = plain_type(field.type)
+    below = {n: _with_ids(f, _inner_id(f"{path}.{n}"), f"{path}.{n}", f"{name}.{n}") for n, f in children_of(kind)}
+    if pa.types.is_map(kind):
+        kind = pa.map_(below["key"].with_nullable(False), below["value"])
+    elif below or pa.types.is_struct(kind):
+        kind = pa.list_(below["element"]) if not pa.types.is_struct(kind) else pa.struct(list(below.values()))
+    elif pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", None if kind.tz is None else "UTC")
+    elif not (kind in _EXACT or canon.is_uuid(kind) or _is_fixed(kind)):
+        raise SchemaError(f"column {name!r} is {kind}, which Iceberg clients do not read exactly")
+    return pa.field(field.name, kind, metadata={_FIELD_ID: str(number)})
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    is_decimal = bool(pa.types.is_decimal128(kind)) and kind.scale >= 0
+    return is_decimal or (bool(pa.types.is_fixed_size_binary(kind)) and not pa.types.is_decimal(kind))
+
+
+def _inner_id(path: str) -> int:
+    return _INNER_BASE + zlib.crc32(path.encode("utf-8", "surrogatepass")) % _INNER_COUNT
+
+
+def _ids_of(fields: Iterable[pa.Field]) -> Iterator[int | None]:
+    """Yield the field ids of some fields, and of all fields within; None for a field without one."""
+    for field in fields:
+        value = (field.metadata or {}).get(_FIELD_ID)
+        yield None if value is None else int(value)
+        yield from _ids_of(child for _, child in children_of(field.type))
+
+
+class NameMapping:
+    """Which column each physical name is, in all files of a version; where files differ, in the newest ones.
+
+    is_ambiguous    a name is one column in some files and another one in others: a client that loaded the table
+                    earlier would read new files by the old mapping
+    """
+
+    def __init__(self, instant: Instant):
+        self._tree: dict[str, dict] = {}
+        columns: dict[str, set[int]] = {}
+        for file in reversed(instant.file_schemas):
+            for field in file.schema:
+                number = _id_in_file(file, field.name)
+                if self._tree.get(field.name, {}).get("id", number) == number:
+                    _merge(self._tree, field.name, field.type, number, str(number))
+                if field.name in file.fields:
+                    columns.setdefault(field.name, set()).add(number)
+        self.is_ambiguous = any(len(numbers) > 1 for numbers in columns.values())
+
+    def to_json(self) -> str:
+        """The value of the table property `schema.name-mapping.default`."""
+        return json.dumps(_mapped(self._tree))
+
+    def misfit_of(self, file: FileSchema, instant: Instant) -> str | None:
+        """Return why clients that read a version would misread the files of a schema; None if they would not."""
+        live = set(instant.fields.values())
+        for field in file.schema:
+            numbers = {self._tree.get(field.name, {}).get("id"), _id_in_file(file, field.name)}
+            if len(numbers) > 1 and numbers & live:
+                return f"its column {field.name!r} is another one than in newer files"
+        if file.nested:
+            return f"it has another name for a field within {next(iter(file.nested))[0]!r}"
+        lacking = [n for n, i in instant.fields.items() if i in instant.defaults and i not in file.fields.values()]
+        return f"it lacks {lacking[0]!r}, which has a default" if lacking else None
+
+    def ids_misfit_of(self, schema: pa.Schema) -> str | None:
+        """Return why clients would misread a file by the field ids in it, which they prefer to names."""
+        own = list(_ids_of(schema))
+        if any(number is not None for number in own) and own != list(_expected_ids(schema, self._tree)):
+            return "its columns have field ids that are not those of this table"
+        return None
+
+
+def _id_in_file(file: FileSchema, name: str) -> int:
+    number = file.fields.get(name)
+    return _inner_id(f"not a column.{name}") if number is None else number
+
+
+def _merge(tree: dict[str, dict], name: str, kind: pa.DataType, number: int, path: str) -> None:
+    node = tree.setdefault(name, {"id": number, "fields": {}})
+    for step, child in children_of(kind):
+        _merge(node["fields"], step, child.type, _inner_id(f"{path}.{step}"), f"{path}.{step}")
+
+
+def _mapped(tree: Mapping[str, dict]) -> list[dict[str, Any]]:
+    """One entry per column, with all of its names."""
+    by_id: dict[int, dict[str, Any]] = {}
+    for name, node in tree.items():
+        entry = by_id.setdefault(node["id"], {"field-id": node["id"], "names": [], "fields": {}})
+        entry["names"].append(name)
+        entry["fields"] |= node["fields"]
+    return [{**entry, "fields": _mapped(entry["fields"])} for entry in by_id.values()]
+
+
+def _expected_ids(fields: Iterable[pa.Field], tree: Mapping[str, dict]) -> Iterator[int | None]:
+    for field in fields:
+        node = tree.get(field.name, {"id": None, "fields": {}})
+        yield node["id"]
+        yield from _expected_ids((child.with_name(step) for step, child in children_of(field.type)), node["fields"])
